@@ -1,0 +1,137 @@
+//! The contract between a node and an engine.
+
+use std::sync::Arc;
+use store::View;
+use txn::{Epoch, Outcome, Position, Request};
+
+/// A merged batch: consecutive positions that share an epoch and its time.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    /// The epoch.
+    pub epoch: Epoch,
+    /// The epoch's time in milliseconds since 1970, never less than the previous epoch's.
+    pub time_ms: u64,
+    /// The position of the first request. The first batch starts at the store's final position plus one.
+    pub first: Position,
+    /// The requests, in order.
+    pub requests: Vec<Arc<Request>>,
+}
+
+impl Batch {
+    /// The position after the last request.
+    pub fn end(&self) -> Position {
+        self.first.advanced(self.requests.len() as u64)
+    }
+}
+
+/// A thread (or virtual worker) that steps an engine. Numbers are dense from 0; each belongs to one thread at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WorkerId(pub usize);
+
+/// How much a step may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Single-key operations (reads, writes, and the per-key work of commits, aborts and retractions). The simulator
+    /// passes 1, because races live between these; a server passes what fits between two looks at its sockets.
+    pub operations: u32,
+    /// Whether heavy requests may be started or resumed here.
+    pub heavy: bool,
+}
+
+impl Budget {
+    /// No bound, all weights.
+    pub const UNBOUNDED: Budget = Budget { operations: u32::MAX, heavy: true };
+    /// One operation.
+    pub const ONE: Budget = Budget { operations: 1, heavy: true };
+}
+
+/// What a step achieved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Something was done: step again.
+    Worked,
+    /// Nothing can be done before the next event (a delivery, a confirmation, or another worker's step).
+    Idle,
+}
+
+/// Work that waits for a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Waiting {
+    /// Light requests that could be started or resumed now.
+    pub light: u64,
+    /// Heavy requests that could be started or resumed now.
+    pub heavy: u64,
+}
+
+/// A final-committed transaction.
+#[derive(Debug)]
+pub struct Committed {
+    /// Its place in the final order.
+    pub position: Position,
+    /// The request.
+    pub request: Arc<Request>,
+    /// Its reply, or why it rolled back.
+    pub outcome: Outcome,
+}
+
+/// Takes what an engine produces. Called outside the engine's latches.
+pub trait Effects {
+    /// A transaction final-committed. Calls of different workers may arrive out of order.
+    fn committed(&mut self, committed: Committed);
+}
+
+impl Effects for Vec<Committed> {
+    fn committed(&mut self, committed: Committed) {
+        self.push(committed);
+    }
+}
+
+/// Counters of an engine, cumulative since its start.
+///
+/// `final_committed <= confirmed <= delivered` at all times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Status {
+    /// The last delivered position.
+    pub delivered: Position,
+    /// The last confirmed position.
+    pub confirmed: Position,
+    /// The last final-committed position.
+    pub final_committed: Position,
+    /// Incarnations that were thrown away.
+    pub restarts: u64,
+    /// Times that an incarnation was parked.
+    pub suspensions: u64,
+    /// Transactions that were already speculatively committed when their position was confirmed.
+    pub speculated_before_confirmation: u64,
+    /// The speculation window now, in transactions (0 where the engine has none).
+    pub window: u64,
+    /// Transactions that are parked now.
+    pub parked: u64,
+    /// Read dependencies and locks held now, dead ones that await collection included (only counted where cheap: tests).
+    pub dependencies: u64,
+}
+
+/// One partition replica's concurrency control. Owns no thread and no clock.
+///
+/// A transaction is *delivered* (its place in the order is tentative), *confirmed* (its place is final: durable and
+/// agreed), or *retracted*. Engines run delivered transactions at once and final-commit them, in order, once they are
+/// confirmed. Batches are delivered in order and without gaps; a retraction ends with the next delivery at its position.
+pub trait Engine: Send + Sync {
+    /// The engine's name, as `ordo bench engine --engine` takes it.
+    fn name(&self) -> &'static str;
+    /// Takes a batch. Never blocks; whoever delivers bounds how far it runs ahead of [`Status::final_committed`].
+    fn deliver(&self, batch: Batch);
+    /// All positions up to `upto` are final.
+    fn confirm(&self, upto: Position);
+    /// All delivered positions from `from` on are void; `from` must be beyond what is confirmed. What they wrote goes, and
+    /// other batches may be delivered there at once.
+    fn retract(&self, from: Position);
+    /// Does some work on behalf of a worker.
+    fn step(&self, worker: WorkerId, budget: Budget, effects: &mut dyn Effects) -> Progress;
+    /// Work that waits for a worker: lets a driver decide whom to wake. Cheap.
+    fn waiting(&self) -> Waiting;
+    /// The counters.
+    fn status(&self) -> Status;
+    /// The records, at final snapshots.
+    fn view(&self) -> &dyn View;
+}

@@ -1,0 +1,3 @@
+//! Order-then-execute engines (to be told here).
+pub mod engine;
+pub use engine::{Batch, Budget, Committed, Effects, Engine, Progress, Status, Waiting, WorkerId};

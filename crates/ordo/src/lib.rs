@@ -1,0 +1,1 @@
+//! Ordo, embeddable.

@@ -1,0 +1,1 @@
+//! The Redis surface, pure: codec, command table, commands and scripts as procedures

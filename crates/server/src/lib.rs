@@ -1,0 +1,1 @@
+//! Runs nodes for real: sockets, files, clocks and threads

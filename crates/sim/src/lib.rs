@@ -1,0 +1,1 @@
+//! Virtual time, virtual workers and a virtual disk under real nodes

@@ -1,0 +1,70 @@
+//! The records as seen from outside an engine: at final snapshots.
+
+use txn::tx::Read;
+use txn::{Entry, Key, Position, ScanPage, ScanRange};
+
+/// A final position with its epoch time, which a reader holds so that the versions it needs are not collected.
+///
+/// Guarantees: (1) every transaction up to `position` had final-committed when the snapshot was opened, so what it reads
+/// never changes; (2) until it is closed, no version that it can see is collected; (3) `time_ms` is the epoch time of
+/// `position`, read atomically with it.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// The snapshot's place in the final order.
+    pub position: Position,
+    /// The epoch time of that place.
+    pub time_ms: u64,
+    pub(crate) slot: usize,
+}
+
+/// A record as it is loaded from a checkpoint, or written to one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// The key.
+    pub key: Key,
+    /// The position of the last write.
+    pub version: Position,
+    /// What it holds; `None` for a tombstone within the horizon.
+    pub entry: Option<Entry>,
+}
+
+/// Sizes of a partition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// Entries of the user's space at the final position.
+    pub live: u64,
+    /// Records in the index: entries, tombstones and placeholders.
+    pub records: u64,
+    /// Versions, tombstones included, that are kept for snapshots, for the horizon, or because nobody collected them yet.
+    pub versions: u64,
+}
+
+/// Access to the records of a partition at final snapshots, whatever the engine.
+pub trait View: Send + Sync {
+    /// Opens a snapshot at the newest final position.
+    fn open(&self) -> Snapshot;
+    /// Closes a snapshot.
+    fn close(&self, snapshot: Snapshot);
+    /// Reads a record at a snapshot.
+    fn read_at(&self, snapshot: &Snapshot, key: &Key) -> Read;
+    /// Lists a part of a space at a snapshot.
+    fn scan_at(&self, snapshot: &Snapshot, range: ScanRange) -> ScanPage;
+    /// The number of entries of the user's space at a snapshot. O(1) if nothing committed since it was opened.
+    fn count_at(&self, snapshot: &Snapshot) -> u64;
+    /// Copies a part of all records at a snapshot (tombstones within the horizon included), for a checkpoint: shard by
+    /// shard, from `shard` on until at least `limit` images are out. Returns the next shard, `None` after the last.
+    fn images_at(&self, snapshot: &Snapshot, shard: usize, limit: usize, out: &mut Vec<Image>) -> Option<usize>;
+    /// Loads a record into an empty partition that nobody reads yet.
+    fn load(&self, image: Image);
+    /// Ends loading: the partition is at `position` with epoch time `time_ms`.
+    fn loaded(&self, position: Position, time_ms: u64);
+    /// The newest final position.
+    fn final_position(&self) -> Position;
+    /// The epoch time of the newest final position.
+    fn final_time_ms(&self) -> u64;
+    /// Collects versions, tombstones and placeholders that nobody needs any more, at most `records` of them. Returns how
+    /// many were looked at; call it when there is nothing better to do.
+    fn collect(&self, records: usize) -> usize;
+    /// Counts everything. Walks the index: for tests and reports.
+    fn census(&self) -> Census;
+}

@@ -1,0 +1,84 @@
+//! What a transaction answers.
+
+use crate::blob::Blob;
+use std::borrow::Cow;
+
+/// A reply: the value model of RESP3, which RESP2 and native callers see a part of.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reply {
+    /// No value.
+    Nil,
+    /// A null array: RESP2 tells it apart from a null string (EXEC that lost its WATCH race).
+    NilArray,
+    /// A short status such as `OK`.
+    Status(Cow<'static, str>),
+    /// An error text, its first word a code such as `ERR` or `WRONGTYPE`. Writes made before it stay.
+    Error(Cow<'static, str>),
+    /// A number.
+    Integer(i64),
+    /// A floating-point number.
+    Double(f64),
+    /// A truth value.
+    Boolean(bool),
+    /// A number of any length, in decimal.
+    BigNumber(Blob),
+    /// A byte string.
+    Bulk(Blob),
+    /// A text with its format (`txt`, `mkd`).
+    Verbatim(&'static str, Blob),
+    /// A sequence.
+    Array(Vec<Reply>),
+    /// Pairs of key and value, flattened in RESP2.
+    Map(Vec<(Reply, Reply)>),
+    /// Distinct members, an array in RESP2.
+    Set(Vec<Reply>),
+    /// An out-of-band message.
+    Push(Vec<Reply>),
+}
+
+impl Reply {
+    /// `OK`.
+    pub const OK: Reply = Reply::Status(Cow::Borrowed("OK"));
+
+    /// A byte string.
+    pub fn bulk(bytes: impl Into<Blob>) -> Reply {
+        Reply::Bulk(bytes.into())
+    }
+    /// A fixed error text.
+    pub const fn error(text: &'static str) -> Reply {
+        Reply::Error(Cow::Borrowed(text))
+    }
+    /// A composed error text.
+    pub fn error_owned(text: String) -> Reply {
+        Reply::Error(Cow::Owned(text))
+    }
+    /// Whether this is an error.
+    pub fn is_error(&self) -> bool {
+        matches!(self, Reply::Error(_))
+    }
+}
+
+/// Why a procedure stopped without a reply.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Stop {
+    /// The engine's business: this incarnation read something stale. The engine runs the procedure again.
+    #[error("the transaction must be executed again")]
+    Restart,
+    /// The procedure's own decision (or a limit): everything it wrote is rolled back, and the caller gets the reason.
+    #[error("{0}")]
+    Abort(Cow<'static, str>),
+    /// The transaction touched a key outside the key sets that its request declared, under an engine that needs them.
+    /// It is rolled back; its submitter finds the sets again and resubmits.
+    #[error("the transaction touched a key that its footprint does not name")]
+    Undeclared,
+}
+
+impl Stop {
+    /// Rolls back with a reason.
+    pub fn abort(reason: impl Into<Cow<'static, str>>) -> Stop {
+        Stop::Abort(reason.into())
+    }
+}
+
+/// How a transaction ended: a reply (its writes take effect), or a stop (nothing of it remains).
+pub type Outcome = Result<Reply, Stop>;

@@ -1,0 +1,121 @@
+//! What the order carries.
+
+use crate::blob::Blob;
+use crate::ids::SessionId;
+use crate::key::Key;
+use crate::procedure::Procedure;
+use smallvec::SmallVec;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// The arguments of a procedure: a list of byte strings, up to three of them without an allocation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Args(pub SmallVec<[Blob; 3]>);
+
+impl Args {
+    /// No arguments.
+    pub fn new() -> Args {
+        Args::default()
+    }
+    /// One argument: what native procedures with encoded arguments use.
+    pub fn one(bytes: impl Into<Blob>) -> Args {
+        Args(SmallVec::from_iter([bytes.into()]))
+    }
+}
+impl Deref for Args {
+    type Target = [Blob];
+    fn deref(&self) -> &[Blob] {
+        &self.0
+    }
+}
+impl<B: Into<Blob>> FromIterator<B> for Args {
+    fn from_iter<I: IntoIterator<Item = B>>(iter: I) -> Args {
+        Args(iter.into_iter().map(Into::into).collect())
+    }
+}
+
+/// Who asked, and which of its requests this is: re-proposals of one request share all but the attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct RequestId {
+    /// The connection or caller.
+    pub session: SessionId,
+    /// Counts the session's ordered requests from 1.
+    pub sequence: u64,
+    /// Counts the proposals of this request from 0.
+    pub attempt: u32,
+}
+
+/// The key sets of a transaction.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeySets {
+    /// Keys that are read and not written.
+    pub reads: Vec<Key>,
+    /// Keys that are written (and perhaps read).
+    pub writes: Vec<Key>,
+}
+
+/// How much processor time a request may take: an I/O thread runs light ones itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Weight {
+    /// Bounded and short: a command.
+    #[default]
+    Light,
+    /// Unbounded or long: a script. Left to threads that nobody waits for.
+    Heavy,
+}
+
+/// What a request touches, as far as it is known before it runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Footprint {
+    /// The keys, where they are known: from the command's definition, from the procedure, or from reconnaissance.
+    pub keys: Option<Arc<KeySets>>,
+    /// The transaction writes nothing: it may run at a final snapshot and bypass the order.
+    pub read_only: bool,
+    /// How much processor time it may take.
+    pub weight: Weight,
+}
+
+impl Footprint {
+    /// A footprint about which nothing is known: keys found only while running, may write.
+    pub fn unknown() -> Footprint {
+        Footprint::default()
+    }
+    /// A read-only footprint with unknown keys.
+    pub fn read_only() -> Footprint {
+        Footprint { read_only: true, ..Footprint::default() }
+    }
+    /// A footprint with declared keys; read-only if there are no writes.
+    pub fn of_keys(reads: Vec<Key>, writes: Vec<Key>) -> Footprint {
+        Footprint { read_only: writes.is_empty(), keys: Some(Arc::new(KeySets { reads, writes })), weight: Weight::Light }
+    }
+}
+
+/// A transaction as the order carries it.
+#[derive(Clone)]
+pub struct Request {
+    /// Who asked.
+    pub id: RequestId,
+    /// The version of the partition map under which the request was routed.
+    pub map_version: u32,
+    /// What to do.
+    pub procedure: Arc<dyn Procedure>,
+    /// With what.
+    pub args: Args,
+    /// What it touches. Not logged: derived again from the procedure and the arguments.
+    pub footprint: Footprint,
+}
+
+impl Request {
+    /// A request with the footprint that its procedure derives.
+    pub fn new(id: RequestId, procedure: Arc<dyn Procedure>, args: Args) -> Request {
+        let footprint = procedure.footprint(&args);
+        Request { id, map_version: 0, procedure, args, footprint }
+    }
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{:?} of session {} #{}", self.procedure.name(), self.args.0, self.id.session.0, self.id.sequence)
+    }
+}

@@ -1,0 +1,188 @@
+//! The handle through which a procedure reads and writes.
+
+use crate::ids::Position;
+use crate::key::{Key, Space};
+use crate::reply::Stop;
+use crate::value::{Entry, Value};
+use std::any::Any;
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::task::Poll;
+
+/// Why a record is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Intent {
+    /// To know it.
+    Read,
+    /// To write it afterwards. An engine may take its lock now, which spares restarts at hot keys.
+    Update,
+}
+
+/// What a transaction knows of itself before it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct TxContext {
+    /// Its place in the final order, or the snapshot's if it runs read-only at one.
+    pub position: Position,
+    /// Its epoch's time: milliseconds since 1970.
+    pub now_ms: u64,
+}
+
+/// A record as a transaction sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Read {
+    /// What it holds; `None` if absent. May have expired: [`Tx`] looks.
+    pub entry: Option<Entry>,
+    /// The position of the last write (or delete) that the reader sees; [`Position::NONE`] if there was none, if the
+    /// delete is older than the tombstone horizon, or if the reader wrote the key itself.
+    pub version: Position,
+}
+
+/// A part of a space, in the order of [`Key::hash64`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScanRange {
+    /// Which keys.
+    pub space: Space,
+    /// Only keys with at least this hash.
+    pub from_hash: u64,
+    /// Stop after about this many keys (keys with equal hashes stay together).
+    pub limit: usize,
+}
+
+/// A page of a scan.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScanPage {
+    /// Keys with their entries (expired ones included), ordered by hash.
+    pub entries: Vec<(Key, Entry)>,
+    /// Where the next page starts; `None` after the last.
+    pub next_hash: Option<u64>,
+}
+
+/// The engine's side of a running transaction.
+///
+/// `Poll::Pending` means that the engine wants the procedure parked; it asks for the same operation again when it is
+/// resumed. `Err(Stop::Restart)` means that the incarnation is doomed; every later operation then says the same.
+pub trait Access: Send {
+    /// Reads a record: the newest version before the transaction's position, or its own write.
+    fn read(&mut self, key: &Key, intent: Intent) -> Poll<Result<Read, Stop>>;
+    /// Asks to go on with a write. Separate from [`Access::write`] so that a parked procedure keeps what it writes.
+    fn admit_write(&mut self, key: &Key) -> Poll<Result<(), Stop>>;
+    /// Writes (`Some`) or deletes (`None`) a record. Buffered until the procedure returns.
+    fn write(&mut self, key: &Key, entry: Option<Entry>) -> Result<(), Stop>;
+    /// Lists a part of a space.
+    fn scan(&mut self, range: ScanRange) -> Poll<Result<ScanPage, Stop>>;
+    /// The number of entries of the user's space, expired ones that were not yet removed included.
+    fn count(&mut self) -> Poll<Result<u64, Stop>>;
+    /// Removes every entry of the user's space.
+    fn clear(&mut self) -> Poll<Result<(), Stop>>;
+    /// Whether the incarnation is doomed: long computations between operations look here.
+    fn doomed(&self) -> bool;
+    /// Gives the engine its own type back after [`lend`].
+    fn into_any(self: Box<Self>) -> Box<dyn Any>;
+}
+
+thread_local! {
+    static LENT: RefCell<Option<Box<dyn Access>>> = const { RefCell::new(None) };
+}
+
+/// Runs `poll` (one poll of a procedure's future) with `access` behind every [`Tx`] on this thread, and gives it back.
+///
+/// # Panics
+/// Re-raises a panic of `poll` only if the access was lost; engines catch panics inside `poll`.
+pub fn lend<R>(access: Box<dyn Access>, poll: impl FnOnce() -> R) -> (Box<dyn Access>, R) {
+    let outer = LENT.with(|lent| lent.borrow_mut().replace(access));
+    let result = poll();
+    let access = LENT.with(|lent| std::mem::replace(&mut *lent.borrow_mut(), outer));
+    (access.expect("a poll gives back what it was lent"), result)
+}
+
+/// The handle through which a procedure reads and writes. It works only inside the procedure that it was given to.
+#[derive(Clone, Debug)]
+pub struct Tx {
+    context: TxContext,
+}
+
+impl Tx {
+    /// For engines: the handle of a transaction. Its operations reach the [`Access`] lent to the polling thread.
+    pub fn new(context: TxContext) -> Tx {
+        Tx { context }
+    }
+
+    fn with<R>(&self, operation: impl FnOnce(&mut dyn Access) -> R) -> R {
+        LENT.with(|lent| match &mut *lent.borrow_mut() {
+            Some(access) => operation(&mut **access),
+            None => panic!("a Tx was used outside the procedure that it was given to: await it only there"),
+        })
+    }
+
+    /// The transaction's place in the final order.
+    pub fn position(&self) -> Position {
+        self.context.position
+    }
+    /// The time of the transaction's epoch, in milliseconds since 1970. The only clock that a procedure has.
+    pub fn now_ms(&self) -> u64 {
+        self.context.now_ms
+    }
+    /// A seed for randomness that is the same at every replica and in every incarnation.
+    pub fn seed(&self) -> u64 {
+        crate::hash::mix(self.context.position.0 ^ self.context.now_ms.rotate_left(32))
+    }
+    /// Whether this incarnation is doomed: a long computation polls this and stops with [`Stop::Restart`].
+    pub fn doomed(&self) -> bool {
+        self.with(|access| access.doomed())
+    }
+
+    /// Reads a record with its version. Expired entries read as absent.
+    pub async fn read(&mut self, key: &Key, intent: Intent) -> Result<Read, Stop> {
+        let mut read = poll_fn(|_| self.with(|access| access.read(key, intent))).await?;
+        if read.entry.as_ref().is_some_and(|entry| entry.expired(self.context.now_ms)) {
+            read.entry = None;
+        }
+        Ok(read)
+    }
+    /// The entry of a key: its value and its time to live.
+    pub async fn entry(&mut self, key: &Key) -> Result<Option<Entry>, Stop> {
+        Ok(self.read(key, Intent::Read).await?.entry)
+    }
+    /// The entry of a key that is about to be written.
+    pub async fn entry_for_update(&mut self, key: &Key) -> Result<Option<Entry>, Stop> {
+        Ok(self.read(key, Intent::Update).await?.entry)
+    }
+    /// The value of a key.
+    pub async fn get(&mut self, key: &Key) -> Result<Option<Value>, Stop> {
+        Ok(self.entry(key).await?.map(|entry| entry.value))
+    }
+    /// The value of a key that is about to be written: spares a restart where others write it too.
+    pub async fn get_for_update(&mut self, key: &Key) -> Result<Option<Value>, Stop> {
+        Ok(self.entry_for_update(key).await?.map(|entry| entry.value))
+    }
+    /// Sets a key to a value that never expires.
+    pub async fn put(&mut self, key: &Key, value: impl Into<Value>) -> Result<(), Stop> {
+        self.put_entry(key, Entry::new(value)).await
+    }
+    /// Sets a key to an entry.
+    pub async fn put_entry(&mut self, key: &Key, entry: Entry) -> Result<(), Stop> {
+        self.write(key, Some(entry)).await
+    }
+    /// Deletes a key, whether it exists or not.
+    pub async fn delete(&mut self, key: &Key) -> Result<(), Stop> {
+        self.write(key, None).await
+    }
+    async fn write(&mut self, key: &Key, entry: Option<Entry>) -> Result<(), Stop> {
+        poll_fn(|_| self.with(|access| access.admit_write(key))).await?;
+        self.with(|access| access.write(key, entry))
+    }
+    /// Lists a part of a space in hash order, without expired entries.
+    pub async fn scan(&mut self, range: ScanRange) -> Result<ScanPage, Stop> {
+        let mut page = poll_fn(|_| self.with(|access| access.scan(range))).await?;
+        page.entries.retain(|(_, entry)| !entry.expired(self.context.now_ms));
+        Ok(page)
+    }
+    /// The number of user entries (as DBSIZE counts: entries that expired and were not yet removed are counted).
+    pub async fn count(&mut self) -> Result<u64, Stop> {
+        poll_fn(|_| self.with(|access| access.count())).await
+    }
+    /// Removes every user entry (FLUSHALL).
+    pub async fn clear(&mut self) -> Result<(), Stop> {
+        poll_fn(|_| self.with(|access| access.clear())).await
+    }
+}

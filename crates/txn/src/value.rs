@@ -1,0 +1,90 @@
+//! What keys hold.
+
+mod hash;
+
+pub use hash::HashValue;
+
+use crate::blob::Blob;
+use std::sync::Arc;
+
+/// A value: immutable, cheap to clone. Updating means building a new one, so that old versions stay readable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// A byte string: a Redis string, or a row that a native procedure encodes.
+    String(Blob),
+    /// A Redis hash.
+    Hash(Arc<HashValue>),
+}
+
+impl Value {
+    /// The byte string, if this is one.
+    pub fn as_string(&self) -> Option<&Blob> {
+        match self {
+            Value::String(blob) => Some(blob),
+            Value::Hash(_) => None,
+        }
+    }
+    /// Redis's name of the type.
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            Value::String(_) => "string",
+            Value::Hash(_) => "hash",
+        }
+    }
+    /// An estimate of the heap bytes that this value keeps alive.
+    pub fn heap_bytes(&self) -> usize {
+        match self {
+            Value::String(blob) => blob.heap_bytes(),
+            Value::Hash(hash) => hash.heap_bytes(),
+        }
+    }
+}
+
+impl From<Blob> for Value {
+    fn from(blob: Blob) -> Value {
+        Value::String(blob)
+    }
+}
+impl From<&[u8]> for Value {
+    fn from(bytes: &[u8]) -> Value {
+        Value::String(Blob::new(bytes))
+    }
+}
+impl From<Vec<u8>> for Value {
+    fn from(bytes: Vec<u8>) -> Value {
+        Value::String(Blob::from(bytes))
+    }
+}
+impl From<&str> for Value {
+    fn from(text: &str) -> Value {
+        Value::String(Blob::from(text))
+    }
+}
+impl From<HashValue> for Value {
+    fn from(hash: HashValue) -> Value {
+        Value::Hash(Arc::new(hash))
+    }
+}
+
+/// A value with its time to live: what one version of a record holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The value.
+    pub value: Value,
+    /// The epoch time in milliseconds since 1970 from which the entry reads as absent; 0 means never.
+    pub expires_at_ms: u64,
+}
+
+const _: () = assert!(size_of::<Option<Entry>>() == 32, "a version is laid out around a 32-byte entry");
+
+impl Entry {
+    /// An entry that never expires.
+    pub fn new(value: impl Into<Value>) -> Entry {
+        Entry { value: value.into(), expires_at_ms: 0 }
+    }
+    /// Whether the entry reads as absent at `now_ms`.
+    #[inline]
+    pub fn expired(&self, now_ms: u64) -> bool {
+        self.expires_at_ms != 0 && self.expires_at_ms <= now_ms
+    }
+}

@@ -1,0 +1,1 @@
+//! Benchmark workloads as procedures, with their consistency checks
