@@ -1,0 +1,174 @@
+//! Read-only transactions at a final snapshot: they bypass the order and register no reads.
+//!
+//! A snapshot is opened at the newest final position, so it contains every write that was acknowledged before the read
+//! began, and nothing that could still be retracted: the read is strictly serializable at no cost to the order.
+//!
+//! Time is the one thing that a snapshot lacks. The read runs as if an empty batch were ordered now: its clock is the
+//! caller's `now_ms` (never less than the snapshot's). That is sound while nothing that the read meets expires between the
+//! two times, since every later epoch then agrees with what it saw. If something does, two readers with different clocks
+//! could disagree about it, so the read is given back ([`ReadOutcome::MustOrder`]) and its place is decided by the order.
+
+use crate::engine::Engine;
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use store::{Snapshot, View};
+use txn::tx::{self, Read};
+use txn::{Access, Call, Entry, Intent, Key, Outcome, Request, ScanPage, ScanRange, Stop, Tx, TxContext};
+
+/// How a read at a snapshot ended.
+#[derive(Debug)]
+pub enum ReadOutcome {
+    /// It has its outcome.
+    Done(Outcome),
+    /// It met an entry that expires between the snapshot's time and now: submit the request to the order instead.
+    MustOrder,
+}
+
+/// What a write of a procedure that declared itself read-only gets.
+const WRITE_REFUSED: Stop = Stop::Abort(std::borrow::Cow::Borrowed(
+    "ERR a transaction that was declared read-only tried to write: submit it as one that may write",
+));
+
+/// Runs read-only requests for one thread.
+///
+/// Keeps its side of the transaction between runs, so that a read allocates nothing but its procedure's future.
+pub struct SnapshotReader {
+    engine: Arc<dyn Engine>,
+    access: Option<Box<SnapshotAccess>>,
+}
+
+impl SnapshotReader {
+    /// A reader of an engine's records.
+    pub fn new(engine: Arc<dyn Engine>) -> SnapshotReader {
+        SnapshotReader { engine, access: None }
+    }
+
+    /// Runs a request at the newest final snapshot. `now_ms` is the caller's clock, in milliseconds since 1970.
+    pub fn run(&mut self, request: &Arc<Request>, now_ms: u64) -> ReadOutcome {
+        let view = self.engine.view();
+        let snapshot = view.open();
+        let now_ms = now_ms.max(snapshot.time_ms);
+        let position = snapshot.position;
+        let mut access = match self.access.take() {
+            Some(access) => access,
+            None => Box::new(SnapshotAccess::new(self.engine.clone())),
+        };
+        access.snapshot = Some(snapshot);
+        access.now_ms = now_ms;
+        access.must_order = false;
+
+        let (access, polled) = tx::lend(access, || {
+            // A panic must not escape: the snapshot would stay open, and the thread serves other clients.
+            catch_unwind(AssertUnwindSafe(|| {
+                let call = Call::new(request.clone());
+                let mut future = request.procedure.run(Tx::new(TxContext { position, now_ms }), call);
+                future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+            }))
+        });
+        let mut must_order = false;
+        if let Ok(mut access) = access.into_any().downcast::<SnapshotAccess>() {
+            must_order = access.must_order;
+            if let Some(snapshot) = access.snapshot.take() {
+                view.close(snapshot);
+            }
+            self.access = Some(access);
+        }
+        if must_order {
+            return ReadOutcome::MustOrder;
+        }
+        ReadOutcome::Done(match polled {
+            Ok(Poll::Ready(outcome)) => outcome,
+            Ok(Poll::Pending) => Err(Stop::abort(format!(
+                "ERR procedure '{}' awaited something other than its transaction: await only its Tx",
+                request.procedure.name()
+            ))),
+            Err(panic) => Err(Stop::abort(format!(
+                "ERR procedure '{}' panicked: {}",
+                request.procedure.name(),
+                panic_text(&*panic)
+            ))),
+        })
+    }
+}
+
+/// Runs one read-only request at the newest final snapshot of `engine`. See [`SnapshotReader`] to run many.
+pub fn run_read_only(engine: &Arc<dyn Engine>, request: &Arc<Request>, now_ms: u64) -> ReadOutcome {
+    SnapshotReader::new(engine.clone()).run(request, now_ms)
+}
+
+/// The message of a panic, as far as it has one.
+pub fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    if let Some(text) = panic.downcast_ref::<&'static str>() {
+        text
+    } else if let Some(text) = panic.downcast_ref::<String>() {
+        text
+    } else {
+        "(no message)"
+    }
+}
+
+struct SnapshotAccess {
+    engine: Arc<dyn Engine>,
+    /// Open while a request runs.
+    snapshot: Option<Snapshot>,
+    now_ms: u64,
+    must_order: bool,
+}
+
+impl SnapshotAccess {
+    fn new(engine: Arc<dyn Engine>) -> SnapshotAccess {
+        SnapshotAccess { engine, snapshot: None, now_ms: 0, must_order: false }
+    }
+
+    fn at<R>(&self, look: impl FnOnce(&dyn View, &Snapshot) -> R) -> Result<R, Stop> {
+        match &self.snapshot {
+            Some(snapshot) if !self.must_order => Ok(look(self.engine.view(), snapshot)),
+            _ => Err(Stop::Restart),
+        }
+    }
+
+    /// Whether the entry's expiry lies after the snapshot and not after now: the order must say on which side it falls.
+    fn expiry_undecided(&self, entry: &Entry) -> bool {
+        let snapshot_ms = self.snapshot.as_ref().map_or(0, |snapshot| snapshot.time_ms);
+        entry.expired(self.now_ms) && !entry.expired(snapshot_ms)
+    }
+}
+
+impl Access for SnapshotAccess {
+    fn read(&mut self, key: &Key, _: Intent) -> Poll<Result<Read, Stop>> {
+        let read = self.at(|view, snapshot| view.read_at(snapshot, key))?;
+        if read.entry.as_ref().is_some_and(|entry| self.expiry_undecided(entry)) {
+            self.must_order = true;
+            return Poll::Ready(Err(Stop::Restart));
+        }
+        Poll::Ready(Ok(read))
+    }
+    fn admit_write(&mut self, _: &Key) -> Poll<Result<(), Stop>> {
+        Poll::Ready(Err(WRITE_REFUSED))
+    }
+    fn write(&mut self, _: &Key, _: Option<Entry>) -> Result<(), Stop> {
+        Err(WRITE_REFUSED)
+    }
+    fn scan(&mut self, range: ScanRange) -> Poll<Result<ScanPage, Stop>> {
+        let page = self.at(|view, snapshot| view.scan_at(snapshot, range))?;
+        if page.entries.iter().any(|(_, entry)| self.expiry_undecided(entry)) {
+            self.must_order = true;
+            return Poll::Ready(Err(Stop::Restart));
+        }
+        Poll::Ready(Ok(page))
+    }
+    fn count(&mut self) -> Poll<Result<u64, Stop>> {
+        Poll::Ready(self.at(|view, snapshot| view.count_at(snapshot)))
+    }
+    fn clear(&mut self) -> Poll<Result<(), Stop>> {
+        Poll::Ready(Err(WRITE_REFUSED))
+    }
+    fn doomed(&self) -> bool {
+        self.must_order
+    }
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
