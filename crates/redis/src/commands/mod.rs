@@ -1,0 +1,3 @@
+//! The commands: async functions over a transaction, by the type of value they work on.
+
+pub mod strings;

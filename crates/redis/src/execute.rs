@@ -1,0 +1,49 @@
+//! Running a command inside a transaction that is already running: what blocks and scripts do.
+
+use crate::arguments::Arguments;
+use crate::errors;
+use crate::table::{self, Flags, Run};
+use txn::{Args, ProcedureFuture, Reply, Tx};
+
+/// Who runs a command inside its transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// A MULTI/EXEC block.
+    Block,
+    /// A script.
+    Script {
+        /// The script promised not to write (EVAL_RO, `no-writes`).
+        read_only: bool,
+    },
+}
+
+/// Runs the command `argv` (its name first) in the transaction of `tx`.
+///
+/// Everything that is wrong with the command is an error reply, without effect on what the transaction did before; only
+/// the engine's business is an `Err`. The future is polled like any part of a procedure: it awaits nothing but `tx`.
+pub fn execute(tx: Tx, argv: Args, caller: Caller) -> ProcedureFuture {
+    let command = match table::resolve(&argv) {
+        Ok(resolved) => resolved.command,
+        Err(error) => return ready(error.reply(&argv, caller)),
+    };
+    if let Caller::Script { read_only } = caller {
+        if command.is(Flags::NOSCRIPT) {
+            return ready(errors::NOT_IN_SCRIPT);
+        }
+        if read_only && command.is(Flags::WRITE) {
+            return ready(errors::WRITE_IN_READ_ONLY_SCRIPT);
+        }
+    }
+    match command.run {
+        Run::Data(run) => run(tx, Arguments::of_argv(argv)),
+        Run::Pure(run) => ready(run(&argv[1..])),
+        Run::Script(_) | Run::Connection(_) | Run::Container(_) => ready(match caller {
+            Caller::Script { .. } => errors::NOT_IN_SCRIPT,
+            Caller::Block => errors::NOT_IN_BLOCK,
+        }),
+    }
+}
+
+fn ready(reply: Reply) -> ProcedureFuture {
+    Box::pin(std::future::ready(Ok(reply)))
+}

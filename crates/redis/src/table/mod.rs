@@ -1,0 +1,77 @@
+//! The command table: one entry per command, from which everything else derives.
+//!
+//! Adding a command is an entry in [`entries`] with its function. Arity checks, the read-only property, key extraction,
+//! ACL categories, COMMAND's replies and the registration of its procedure follow from the entry.
+
+mod command;
+mod entries;
+mod lookup;
+
+pub use command::{
+    Command, ConnectionCommand, DataFn, FLAG_NAMES, Flags, Group, KeyPlaces, KeySpec, Run, ScriptCommand,
+};
+pub use entries::COMMANDS;
+
+use crate::errors;
+use crate::execute::Caller;
+use txn::{Blob, Reply};
+
+/// A command as found by its words.
+#[derive(Clone, Copy)]
+pub struct Resolved {
+    /// The command; the subcommand if its words name one.
+    pub command: &'static Command,
+    /// Its place in [`COMMANDS`] (the container's).
+    pub place: usize,
+    /// Its place among the container's subcommands.
+    pub subplace: Option<usize>,
+}
+
+/// Why words name no command.
+#[derive(Clone, Copy)]
+pub enum ResolveError {
+    /// No command has that name.
+    Unknown,
+    /// The container has no such subcommand.
+    UnknownSubcommand(&'static Command),
+    /// The number of words is wrong.
+    Arity(&'static Command),
+}
+
+impl ResolveError {
+    /// The error reply for `argv`, in the words that Redis has for the caller.
+    pub fn reply(self, argv: &[Blob], caller: Caller) -> Reply {
+        match (self, caller) {
+            (ResolveError::Arity(_), Caller::Script { .. }) => errors::ARITY_IN_SCRIPT,
+            (_, Caller::Script { .. }) => errors::UNKNOWN_IN_SCRIPT,
+            (ResolveError::Unknown, _) => errors::unknown_command(argv),
+            (ResolveError::UnknownSubcommand(container), _) => errors::unknown_subcommand(container, &argv[1]),
+            (ResolveError::Arity(command), _) => errors::wrong_arity(command),
+        }
+    }
+}
+
+/// The command with a name, whatever its case.
+pub fn find(name: &[u8]) -> Option<&'static Command> {
+    lookup::place_of(name).map(|place| &COMMANDS[place])
+}
+
+/// Finds the command of `argv` (its name first) and checks the number of its words.
+pub fn resolve(argv: &[Blob]) -> Result<Resolved, ResolveError> {
+    let name = argv.first().ok_or(ResolveError::Unknown)?;
+    let place = lookup::place_of(name).ok_or(ResolveError::Unknown)?;
+    let mut command = &COMMANDS[place];
+    let mut subplace = None;
+    if let (Run::Container(subcommands), Some(word)) = (command.run, argv.get(1)) {
+        let found = subcommands
+            .iter()
+            .position(|subcommand| subcommand.own_name().as_bytes().eq_ignore_ascii_case(word))
+            .ok_or(ResolveError::UnknownSubcommand(command))?;
+        subplace = Some(found);
+        command = &subcommands[found];
+    }
+    if !command.arity_fits(argv.len()) {
+        return Err(ResolveError::Arity(command));
+    }
+    Ok(Resolved { command, place, subplace })
+}
