@@ -1,1 +1,5 @@
-//! One replica as a state machine
+//! One replica as a state machine.
+pub mod options;
+pub mod session;
+
+pub use options::{FsyncPolicy, Limits, UnknownFsyncPolicy};

@@ -1,0 +1,239 @@
+//! Where the replies of a thread's sessions arrive.
+//!
+//! A port has one owner (an I/O thread, or the embedded library) and many writers: whichever thread final-commits a
+//! transaction puts its reply into the port that the request's session id names. The owner is woken at most once until it
+//! looks again: [`PortShared::notify`] sets a flag, the owner clears it *before* it looks, so no wake-up is lost and a
+//! busy owner costs its writers nothing.
+
+use execute::{Committed, Effects, SnapshotReader, WorkerId};
+use node::session as session_id;
+use parking_lot::{Mutex, RwLock};
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use txn::{Outcome, RequestId, SessionId};
+
+/// A reply with the request that it answers.
+pub type Answer = (RequestId, Outcome);
+
+pub(super) struct PortShared {
+    index: u8,
+    inbox: Mutex<Vec<Answer>>,
+    notified: AtomicBool,
+    wake: Box<dyn Fn() + Send + Sync>,
+    /// Requests that were submitted here and not yet answered.
+    outstanding: AtomicU64,
+    /// The owner's first session: older ones of this port belonged to an earlier owner.
+    session_first: SessionId,
+}
+
+impl PortShared {
+    /// Wakes the owner unless it was woken already and has not looked since.
+    pub(super) fn notify(&self) {
+        if !self.notified.swap(true, Ordering::SeqCst) {
+            (self.wake)();
+        }
+    }
+    /// The owner is about to look: whatever comes from now on wakes it again.
+    pub(super) fn look(&self) {
+        self.notified.swap(false, Ordering::SeqCst);
+    }
+    pub(super) fn add_outstanding(&self, count: usize) {
+        self.outstanding.fetch_add(count as u64, Ordering::Relaxed);
+    }
+    pub(super) fn outstanding(&self) -> u64 {
+        self.outstanding.load(Ordering::Relaxed)
+    }
+}
+
+/// A place where the replies of one owner's sessions arrive. Belongs to one thread.
+///
+/// Dropping it gives its number back; replies that arrive later are discarded.
+pub struct Port {
+    pub(super) shared: Arc<PortShared>,
+    /// The engine's name for the thread that owns this port.
+    pub(super) worker: WorkerId,
+    /// Reads at snapshots on the owner's behalf.
+    pub(super) reader: RefCell<SnapshotReader>,
+    /// Reused between rounds.
+    pub(super) replies: RefCell<Replies>,
+    ports: Arc<Ports>,
+}
+
+impl Port {
+    /// A session id that was never used before in the life of this database. A session counts its requests from 1.
+    pub fn session(&self) -> SessionId {
+        self.ports.next_session(self.shared.index)
+    }
+
+    /// Moves the replies that have arrived to the end of `out`.
+    pub fn drain(&self, out: &mut Vec<Answer>) {
+        self.shared.look();
+        let mut inbox = self.shared.inbox.lock();
+        if out.is_empty() {
+            std::mem::swap(&mut *inbox, out);
+        } else {
+            out.append(&mut inbox);
+        }
+    }
+
+    /// How many requests were submitted here and not yet answered.
+    pub fn outstanding(&self) -> u64 {
+        self.shared.outstanding()
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        self.ports.slots.write()[usize::from(self.shared.index)] = None;
+    }
+}
+
+/// All ports of a runtime, by number.
+pub(super) struct Ports {
+    slots: RwLock<Vec<Option<Arc<PortShared>>>>,
+    counters: Vec<SessionCounter>,
+    /// The first boot id of this process. Sessions of older ones belong to clients that are gone.
+    boot_first: u32,
+    /// The newest boot id that was given out.
+    boot_last: AtomicU32,
+}
+
+/// The next session of a port: a boot id and a counter, packed so that both change at once.
+struct SessionCounter(AtomicU64);
+
+impl Ports {
+    pub(super) fn new(count: usize, boot: u32) -> Ports {
+        let first = session_id::pack_counter(boot, 0);
+        Ports {
+            slots: RwLock::new(vec![None; count]),
+            counters: (0..count)
+                .map(|_| SessionCounter(AtomicU64::new(first)))
+                .collect(),
+            boot_first: boot,
+            boot_last: AtomicU32::new(boot),
+        }
+    }
+
+    /// The newest boot id that is in use.
+    pub(super) fn boot_last(&self) -> u32 {
+        self.boot_last.load(Ordering::SeqCst)
+    }
+
+    fn next_session(&self, port: u8) -> SessionId {
+        let counter = &self.counters[usize::from(port)].0;
+        // The port has one owner, so nobody else counts here between these lines.
+        let next = counter.fetch_add(1, Ordering::Relaxed);
+        let (boot, count) = session_id::unpack_counter(next);
+        if count == session_id::COUNTER_MAX {
+            // The counter would carry into the boot id: go on under a fresh one, which nobody else has.
+            let boot = self.boot_last.fetch_add(1, Ordering::SeqCst) + 1;
+            counter.store(session_id::pack_counter(boot, 0), Ordering::Relaxed);
+        }
+        session_id::compose(boot, port, count)
+    }
+
+    pub(super) fn open(
+        self: &Arc<Ports>,
+        wake: Box<dyn Fn() + Send + Sync>,
+        executors: usize,
+        reader: SnapshotReader,
+    ) -> Option<Port> {
+        let mut slots = self.slots.write();
+        let index = slots.iter().position(Option::is_none)?;
+        let index = u8::try_from(index).ok()?;
+        let shared = Arc::new(PortShared {
+            index,
+            inbox: Mutex::new(Vec::new()),
+            notified: AtomicBool::new(false),
+            wake,
+            outstanding: AtomicU64::new(0),
+            session_first: self.next_session(index),
+        });
+        slots[usize::from(index)] = Some(shared.clone());
+        Some(Port {
+            shared,
+            worker: WorkerId(executors + usize::from(index)),
+            reader: RefCell::new(reader),
+            replies: RefCell::new(Replies::default()),
+            ports: self.clone(),
+        })
+    }
+
+    /// Wakes the owners that wait for replies: a confirmation arrived, and they final-commit their transactions
+    /// themselves. Returns whether there was any.
+    pub(super) fn notify_waiting(&self) -> bool {
+        let mut any = false;
+        for port in self.slots.read().iter().flatten() {
+            if port.outstanding() > 0 {
+                port.notify();
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// Wakes every owner: something that all of them may wait for has changed.
+    pub(super) fn notify_all(&self) {
+        for port in self.slots.read().iter().flatten() {
+            port.notify();
+        }
+    }
+
+    /// Puts replies into the ports that their sessions name, and leaves `replies` empty. `own` is the caller's port,
+    /// which it looks at next anyway.
+    pub(super) fn put(&self, replies: &mut Replies, own: Option<&PortShared>) {
+        if replies.answers.is_empty() {
+            return;
+        }
+        let slots = self.slots.read();
+        let mut answers = replies.answers.drain(..).peekable();
+        while let Some((id, outcome)) = answers.next() {
+            let (boot, index) = session_id::boot_and_port(id.session);
+            // Replayed requests of earlier boots and the server's own have no one waiting.
+            if boot < self.boot_first {
+                continue;
+            }
+            let Some(Some(port)) = slots.get(usize::from(index)) else {
+                continue;
+            };
+            // The number may have had another owner before.
+            if id.session < port.session_first {
+                continue;
+            }
+            let mut inbox = port.inbox.lock();
+            let before = inbox.len();
+            inbox.push((id, outcome));
+            while let Some(answer) = answers
+                .next_if(|(next, _)| session_id::boot_and_port(next.session) == (boot, index))
+            {
+                inbox.push(answer);
+            }
+            let count = (inbox.len() - before) as u64;
+            drop(inbox);
+            port.outstanding.fetch_sub(count, Ordering::Relaxed);
+            if own.is_none_or(|own| own.index != port.index) {
+                port.notify();
+            }
+        }
+    }
+}
+
+/// Collects the replies of one step before they are put into their ports.
+#[derive(Default)]
+pub(super) struct Replies {
+    answers: Vec<Answer>,
+}
+
+impl Replies {
+    /// A reply that does not come from an engine: a refusal.
+    pub(super) fn push(&mut self, id: RequestId, outcome: Outcome) {
+        self.answers.push((id, outcome));
+    }
+}
+
+impl Effects for Replies {
+    fn committed(&mut self, committed: Committed) {
+        self.answers.push((committed.request.id, committed.outcome));
+    }
+}
