@@ -53,11 +53,19 @@ pub trait View: Send + Sync {
     fn count_at(&self, snapshot: &Snapshot) -> u64;
     /// Copies a part of all records at a snapshot (tombstones within the horizon included), for a checkpoint: shard by
     /// shard, from `shard` on until at least `limit` images are out. Returns the next shard, `None` after the last.
-    fn images_at(&self, snapshot: &Snapshot, shard: usize, limit: usize, out: &mut Vec<Image>) -> Option<usize>;
+    fn images_at(
+        &self,
+        snapshot: &Snapshot,
+        shard: usize,
+        limit: usize,
+        out: &mut Vec<Image>,
+    ) -> Option<usize>;
     /// Loads a record into an empty partition that nobody reads yet.
     fn load(&self, image: Image);
-    /// Ends loading: the partition is at `position` with epoch time `time_ms`.
-    fn loaded(&self, position: Position, time_ms: u64);
+    /// Ends loading: the partition is at `position` with epoch time `time_ms` and these range tombstones.
+    fn loaded(&self, position: Position, time_ms: u64, clears: &[Position]);
+    /// The range tombstones at a snapshot, for a checkpoint.
+    fn clears_at(&self, snapshot: &Snapshot) -> Vec<Position>;
     /// The newest final position.
     fn final_position(&self) -> Position;
     /// The epoch time of the newest final position.

@@ -18,15 +18,29 @@ pub struct Blob(Repr);
 
 #[derive(Clone)]
 enum Repr {
-    Inline { mark: u8, len: u8, bytes: [u8; INLINE_BYTES_MAX] },
-    Shared { mark: u8, bytes: Arc<[u8]> },
+    Inline {
+        mark: u8,
+        len: u8,
+        bytes: [u8; INLINE_BYTES_MAX],
+    },
+    Shared {
+        mark: u8,
+        bytes: Arc<[u8]>,
+    },
 }
 
-const _: () = assert!(size_of::<Blob>() == 24, "records and values are laid out around 24-byte blobs");
+const _: () = assert!(
+    size_of::<Blob>() == 24,
+    "records and values are laid out around 24-byte blobs"
+);
 
 impl Blob {
     /// An empty blob.
-    pub const EMPTY: Blob = Blob(Repr::Inline { mark: 0, len: 0, bytes: [0; INLINE_BYTES_MAX] });
+    pub const EMPTY: Blob = Blob(Repr::Inline {
+        mark: 0,
+        len: 0,
+        bytes: [0; INLINE_BYTES_MAX],
+    });
 
     /// Copies `bytes`.
     pub fn new(bytes: &[u8]) -> Blob {
@@ -37,9 +51,16 @@ impl Blob {
         if bytes.len() <= INLINE_BYTES_MAX {
             let mut inline = [0; INLINE_BYTES_MAX];
             inline[..bytes.len()].copy_from_slice(bytes);
-            Blob(Repr::Inline { mark, len: bytes.len() as u8, bytes: inline })
+            Blob(Repr::Inline {
+                mark,
+                len: bytes.len() as u8,
+                bytes: inline,
+            })
         } else {
-            Blob(Repr::Shared { mark, bytes: Arc::from(bytes) })
+            Blob(Repr::Shared {
+                mark,
+                bytes: Arc::from(bytes),
+            })
         }
     }
 
@@ -150,7 +171,14 @@ impl From<String> for Blob {
 }
 impl From<Vec<u8>> for Blob {
     fn from(bytes: Vec<u8>) -> Blob {
-        if bytes.len() <= INLINE_BYTES_MAX { Blob::new(&bytes) } else { Blob(Repr::Shared { mark: 0, bytes: bytes.into() }) }
+        if bytes.len() <= INLINE_BYTES_MAX {
+            Blob::new(&bytes)
+        } else {
+            Blob(Repr::Shared {
+                mark: 0,
+                bytes: bytes.into(),
+            })
+        }
     }
 }
 

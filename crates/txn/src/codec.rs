@@ -143,7 +143,10 @@ pub fn take_entry(reader: &mut Reader<'_>) -> Option<Entry> {
         }
         _ => return None,
     };
-    Some(Entry { value, expires_at_ms })
+    Some(Entry {
+        value,
+        expires_at_ms,
+    })
 }
 
 /// Appends a request: what must be known to run it again, and to recognise a re-proposal.
@@ -166,15 +169,21 @@ pub enum RequestError {
     #[error("the bytes are not a request")]
     Malformed,
     /// A procedure that the registry does not have.
-    #[error("procedure {0:#010x} is not registered: start the version (or register the procedure) that wrote it")]
+    #[error(
+        "procedure {0:#010x} is not registered: start the version (or register the procedure) that wrote it"
+    )]
     UnknownProcedure(u32),
 }
 
 /// Reads a request.
 pub fn take_request(reader: &mut Reader<'_>, registry: &Registry) -> Result<Request, RequestError> {
     let id = reader.u32().ok_or(RequestError::Malformed)?;
-    let (request_id, map_version, args) = take_request_body(reader).ok_or(RequestError::Malformed)?;
-    let procedure = registry.by_id(ProcedureId(id)).ok_or(RequestError::UnknownProcedure(id))?.clone();
+    let (request_id, map_version, args) =
+        take_request_body(reader).ok_or(RequestError::Malformed)?;
+    let procedure = registry
+        .by_id(ProcedureId(id))
+        .ok_or(RequestError::UnknownProcedure(id))?
+        .clone();
     let mut request = Request::new(request_id, procedure, args);
     request.map_version = map_version;
     Ok(request)
@@ -190,7 +199,15 @@ fn take_request_body(reader: &mut Reader<'_>) -> Option<(RequestId, u32, Args)> 
     for _ in 0..count {
         args.0.push(reader.blob()?);
     }
-    Some((RequestId { session, sequence, attempt }, map_version, args))
+    Some((
+        RequestId {
+            session,
+            sequence,
+            attempt,
+        },
+        map_version,
+        args,
+    ))
 }
 
 #[cfg(test)]
@@ -199,7 +216,16 @@ mod tests {
 
     #[test]
     fn varints_round_trip_in_their_shortest_form_only() {
-        for value in [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX - 1, u64::MAX] {
+        for value in [
+            0,
+            1,
+            127,
+            128,
+            300,
+            u64::from(u32::MAX),
+            u64::MAX - 1,
+            u64::MAX,
+        ] {
             let mut out = Vec::new();
             put_varint(&mut out, value);
             let mut reader = Reader::new(&out);
@@ -213,8 +239,16 @@ mod tests {
 
     #[test]
     fn entries_round_trip_and_truncations_are_refused() {
-        let hash: HashValue = (0..100).map(|i| (Blob::from(format!("f{i}")), Blob::from(format!("v{i}")))).collect();
-        for entry in [Entry::new("x"), Entry { value: Value::from(hash), expires_at_ms: 1_700_000_000_000 }] {
+        let hash: HashValue = (0..100)
+            .map(|i| (Blob::from(format!("f{i}")), Blob::from(format!("v{i}"))))
+            .collect();
+        for entry in [
+            Entry::new("x"),
+            Entry {
+                value: Value::from(hash),
+                expires_at_ms: 1_700_000_000_000,
+            },
+        ] {
             let mut out = Vec::new();
             put_entry(&mut out, &entry);
             assert_eq!(take_entry(&mut Reader::new(&out)), Some(entry));

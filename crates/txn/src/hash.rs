@@ -42,10 +42,16 @@ impl Hasher for FixedHasher {
 /// Builds [`FixedHasher`]s.
 pub type FixedState = BuildHasherDefault<FixedHasher>;
 /// A hash map whose behaviour is the same in every process. Do not let its order be seen.
-#[allow(clippy::disallowed_types, reason = "this is the replacement: the hasher is fixed")]
+#[allow(
+    clippy::disallowed_types,
+    reason = "this is the replacement: the hasher is fixed"
+)]
 pub type FixedMap<K, V> = std::collections::HashMap<K, V, FixedState>;
 /// A hash set whose behaviour is the same in every process. Do not let its order be seen.
-#[allow(clippy::disallowed_types, reason = "this is the replacement: the hasher is fixed")]
+#[allow(
+    clippy::disallowed_types,
+    reason = "this is the replacement: the hasher is fixed"
+)]
 pub type FixedSet<K> = std::collections::HashSet<K, FixedState>;
 
 /// The 64-bit hash of a byte string.
@@ -71,6 +77,9 @@ mod tests {
     fn the_hash_never_changes() {
         // SCAN cursors and checkpoints outlive a process: a changed hash would be a changed format.
         assert_eq!(hash_bytes(b""), 232_177_599_295_442_350);
-        assert_eq!(hash_bytes(b"key:000000000001"), hash_bytes(b"key:000000000001"));
+        assert_eq!(
+            hash_bytes(b"key:000000000001"),
+            hash_bytes(b"key:000000000001")
+        );
     }
 }

@@ -72,7 +72,10 @@ where
 {
     /// Wraps `function`, whose keys become known only while it runs.
     pub fn new(name: impl Into<String>, function: F) -> FnProcedure<F> {
-        FnProcedure { name: name.into(), function }
+        FnProcedure {
+            name: name.into(),
+            function,
+        }
     }
 }
 
@@ -114,7 +117,10 @@ impl Registry {
     pub fn register(&mut self, procedure: Arc<dyn Procedure>) -> Result<(), NameTaken> {
         let id = ProcedureId::of(procedure.name());
         if let Some(old) = self.by_id.get(&id.0) {
-            return Err(NameTaken { old: old.name().to_owned(), new: procedure.name().to_owned() });
+            return Err(NameTaken {
+                old: old.name().to_owned(),
+                new: procedure.name().to_owned(),
+            });
         }
         self.by_id.insert(id.0, procedure);
         Ok(())
@@ -125,6 +131,7 @@ impl Registry {
     }
     /// The procedure with a name.
     pub fn by_name(&self, name: &str) -> Option<&Arc<dyn Procedure>> {
-        self.by_id(ProcedureId::of(name)).filter(|procedure| procedure.name() == name)
+        self.by_id(ProcedureId::of(name))
+            .filter(|procedure| procedure.name() == name)
     }
 }

@@ -53,6 +53,9 @@ pub struct KeySets {
     pub reads: Vec<Key>,
     /// Keys that are written (and perhaps read).
     pub writes: Vec<Key>,
+    /// Keys outside the sets may be written, though not read: rows whose names become known only while the transaction
+    /// runs, and which nobody touches without also naming (or finding) one of `writes`. A lock on that one covers them.
+    pub covers_inserts: bool,
 }
 
 /// How much processor time a request may take: an I/O thread runs light ones itself.
@@ -83,11 +86,22 @@ impl Footprint {
     }
     /// A read-only footprint with unknown keys.
     pub fn read_only() -> Footprint {
-        Footprint { read_only: true, ..Footprint::default() }
+        Footprint {
+            read_only: true,
+            ..Footprint::default()
+        }
     }
     /// A footprint with declared keys; read-only if there are no writes.
     pub fn of_keys(reads: Vec<Key>, writes: Vec<Key>) -> Footprint {
-        Footprint { read_only: writes.is_empty(), keys: Some(Arc::new(KeySets { reads, writes })), weight: Weight::Light }
+        Footprint {
+            read_only: writes.is_empty(),
+            keys: Some(Arc::new(KeySets {
+                reads,
+                writes,
+                covers_inserts: false,
+            })),
+            weight: Weight::Light,
+        }
     }
 }
 
@@ -110,12 +124,25 @@ impl Request {
     /// A request with the footprint that its procedure derives.
     pub fn new(id: RequestId, procedure: Arc<dyn Procedure>, args: Args) -> Request {
         let footprint = procedure.footprint(&args);
-        Request { id, map_version: 0, procedure, args, footprint }
+        Request {
+            id,
+            map_version: 0,
+            procedure,
+            args,
+            footprint,
+        }
     }
 }
 
 impl fmt::Debug for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{:?} of session {} #{}", self.procedure.name(), self.args.0, self.id.session.0, self.id.sequence)
+        write!(
+            f,
+            "{}{:?} of session {} #{}",
+            self.procedure.name(),
+            self.args.0,
+            self.id.session.0,
+            self.id.sequence
+        )
     }
 }

@@ -110,7 +110,9 @@ impl Tx {
     fn with<R>(&self, operation: impl FnOnce(&mut dyn Access) -> R) -> R {
         LENT.with(|lent| match &mut *lent.borrow_mut() {
             Some(access) => operation(&mut **access),
-            None => panic!("a Tx was used outside the procedure that it was given to: await it only there"),
+            None => panic!(
+                "a Tx was used outside the procedure that it was given to: await it only there"
+            ),
         })
     }
 
@@ -134,7 +136,11 @@ impl Tx {
     /// Reads a record with its version. Expired entries read as absent.
     pub async fn read(&mut self, key: &Key, intent: Intent) -> Result<Read, Stop> {
         let mut read = poll_fn(|_| self.with(|access| access.read(key, intent))).await?;
-        if read.entry.as_ref().is_some_and(|entry| entry.expired(self.context.now_ms)) {
+        if read
+            .entry
+            .as_ref()
+            .is_some_and(|entry| entry.expired(self.context.now_ms))
+        {
             read.entry = None;
         }
         Ok(read)
@@ -174,7 +180,8 @@ impl Tx {
     /// Lists a part of a space in hash order, without expired entries.
     pub async fn scan(&mut self, range: ScanRange) -> Result<ScanPage, Stop> {
         let mut page = poll_fn(|_| self.with(|access| access.scan(range))).await?;
-        page.entries.retain(|(_, entry)| !entry.expired(self.context.now_ms));
+        page.entries
+            .retain(|(_, entry)| !entry.expired(self.context.now_ms));
         Ok(page)
     }
     /// The number of user entries (as DBSIZE counts: entries that expired and were not yet removed are counted).

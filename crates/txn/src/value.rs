@@ -75,12 +75,18 @@ pub struct Entry {
     pub expires_at_ms: u64,
 }
 
-const _: () = assert!(size_of::<Option<Entry>>() == 32, "a version is laid out around a 32-byte entry");
+const _: () = assert!(
+    size_of::<Option<Entry>>() == 32,
+    "a version is laid out around a 32-byte entry"
+);
 
 impl Entry {
     /// An entry that never expires.
     pub fn new(value: impl Into<Value>) -> Entry {
-        Entry { value: value.into(), expires_at_ms: 0 }
+        Entry {
+            value: value.into(),
+            expires_at_ms: 0,
+        }
     }
     /// Whether the entry reads as absent at `now_ms`.
     #[inline]

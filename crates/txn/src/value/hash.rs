@@ -43,7 +43,10 @@ impl HashValue {
     /// The value of a field.
     pub fn get(&self, field: &[u8]) -> Option<&Blob> {
         match &self.0 {
-            Repr::Small(fields) => fields.iter().find(|(name, _)| name.as_bytes() == field).map(|(_, value)| value),
+            Repr::Small(fields) => fields
+                .iter()
+                .find(|(name, _)| name.as_bytes() == field)
+                .map(|(_, value)| value),
             Repr::Large(fields) => fields.get(field),
         }
     }
@@ -67,7 +70,9 @@ impl HashValue {
     pub fn remove(&mut self, field: &[u8]) -> Option<Blob> {
         match &mut self.0 {
             Repr::Small(fields) => {
-                let index = fields.iter().position(|(name, _)| name.as_bytes() == field)?;
+                let index = fields
+                    .iter()
+                    .position(|(name, _)| name.as_bytes() == field)?;
                 Some(fields.remove(index).1)
             }
             Repr::Large(fields) => fields.remove(field),
@@ -82,7 +87,9 @@ impl HashValue {
     }
     /// An estimate of the heap bytes that this hash keeps alive.
     pub fn heap_bytes(&self) -> usize {
-        self.iter().map(|(field, value)| 48 + field.heap_bytes() + value.heap_bytes()).sum()
+        self.iter()
+            .map(|(field, value)| 48 + field.heap_bytes() + value.heap_bytes())
+            .sum()
     }
 }
 
@@ -98,7 +105,10 @@ impl FromIterator<(Blob, Blob)> for HashValue {
 
 impl PartialEq for HashValue {
     fn eq(&self, other: &HashValue) -> bool {
-        self.len() == other.len() && self.iter().all(|(field, value)| other.get(field) == Some(value))
+        self.len() == other.len()
+            && self
+                .iter()
+                .all(|(field, value)| other.get(field) == Some(value))
     }
 }
 impl Eq for HashValue {}

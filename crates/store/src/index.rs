@@ -1,0 +1,94 @@
+//! From keys to records.
+
+use crate::record::{Meta, Record, RecordRef};
+use crate::sync::RwLock;
+use hashbrown::HashTable;
+use std::sync::Arc;
+use txn::Key;
+
+const SHARD_BITS: u32 = 10;
+/// The number of shards. A shard holds the keys whose hashes share their first bits, so shards in order are hashes in order.
+pub(crate) const SHARDS: usize = 1 << SHARD_BITS;
+
+/// A hash table in shards, each behind its own read-write lock.
+#[derive(Debug)]
+pub(crate) struct Index<M> {
+    shards: Box<[RwLock<HashTable<RecordRef<M>>>]>,
+}
+
+/// The table's hash: its control bytes come from the first bits, which all keys of a shard share, so they are moved away.
+#[inline]
+fn table_hash(hash: u64) -> u64 {
+    hash.rotate_left(SHARD_BITS + 16)
+}
+
+pub(crate) fn shard_of(hash: u64) -> usize {
+    (hash >> (64 - SHARD_BITS)) as usize
+}
+
+impl<M: Meta> Index<M> {
+    pub(crate) fn new() -> Index<M> {
+        Index {
+            shards: (0..SHARDS).map(|_| RwLock::new(HashTable::new())).collect(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, key: &Key, hash: u64) -> Option<RecordRef<M>> {
+        let shard = self.shards[shard_of(hash)].read();
+        shard
+            .find(table_hash(hash), |record| record.key() == key)
+            .cloned()
+    }
+
+    pub(crate) fn get_or_insert(&self, key: &Key, hash: u64) -> RecordRef<M> {
+        if let Some(record) = self.get(key, hash) {
+            return record;
+        }
+        let mut shard = self.shards[shard_of(hash)].write();
+        shard
+            .entry(
+                table_hash(hash),
+                |record| record.key() == key,
+                |record| table_hash(record.key().hash64()),
+            )
+            .or_insert_with(|| Arc::new(Record::new(key.clone())))
+            .get()
+            .clone()
+    }
+
+    /// Removes the records of a shard for which `forget` says so, under their latches; returns how many were looked at.
+    pub(crate) fn retain(
+        &self,
+        shard: usize,
+        mut forget: impl FnMut(&RecordRef<M>) -> bool,
+    ) -> usize {
+        // Most shards have nothing to remove, and looking must not stop their readers.
+        let candidates: Vec<RecordRef<M>> = {
+            let shard = self.shards[shard].read();
+            shard.iter().cloned().collect()
+        };
+        let looked_at = candidates.len();
+        for record in candidates {
+            if !forget(&record) {
+                continue;
+            }
+            let hash = record.key().hash64();
+            let mut shard = self.shards[shard].write();
+            if let Ok(found) =
+                shard.find_entry(table_hash(hash), |other| Arc::ptr_eq(other, &record))
+            {
+                found.remove();
+            }
+            if shard.len() * 4 < shard.capacity() {
+                shard.shrink_to_fit(|record| table_hash(record.key().hash64()));
+            }
+        }
+        looked_at
+    }
+
+    /// Copies the records of a shard.
+    pub(crate) fn shard(&self, shard: usize) -> Vec<RecordRef<M>> {
+        self.shards[shard].read().iter().cloned().collect()
+    }
+}

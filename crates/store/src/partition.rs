@@ -1,0 +1,280 @@
+//! A partition: index, clears, snapshots and the published final position.
+
+use crate::clears::Clears;
+use crate::index::{Index, SHARDS, shard_of};
+use crate::publish::{Final, Published};
+use crate::record::{Meta, RecordCell, RecordRef, Version};
+use crate::snapshots::Snapshots;
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::view::{Census, Image, Snapshot, View};
+use txn::tx::Read;
+use txn::{Key, Position, ScanPage, ScanRange, Space};
+
+/// The records of one partition, with an engine's `M` in each.
+#[derive(Debug)]
+pub struct Partition<M> {
+    index: Index<M>,
+    clears: Clears,
+    snapshots: Snapshots,
+    published: Published,
+    /// The shard that [`View::collect`] looks at next.
+    sweep: AtomicUsize,
+}
+
+impl<M: Meta> Default for Partition<M> {
+    fn default() -> Partition<M> {
+        Partition::new()
+    }
+}
+
+impl<M: Meta> Partition<M> {
+    /// An empty partition at [`Position::NONE`].
+    pub fn new() -> Partition<M> {
+        Partition {
+            index: Index::new(),
+            clears: Clears::default(),
+            snapshots: Snapshots::default(),
+            published: Published::default(),
+            sweep: AtomicUsize::new(0),
+        }
+    }
+
+    /// The record of a key, if there is one.
+    #[inline]
+    pub fn get(&self, key: &Key) -> Option<RecordRef<M>> {
+        self.index.get(key, key.hash64())
+    }
+    /// The record of a key; a placeholder if there was none.
+    #[inline]
+    pub fn get_or_insert(&self, key: &Key) -> RecordRef<M> {
+        self.index.get_or_insert(key, key.hash64())
+    }
+    /// Works on a record under its latch, looking it up again (into `record`) if it was removed meanwhile.
+    #[inline]
+    pub fn with<R>(
+        &self,
+        record: &mut RecordRef<M>,
+        work: impl FnOnce(&mut RecordCell<M>) -> R,
+    ) -> R {
+        loop {
+            {
+                let mut cell = record.latch_any();
+                if !cell.dead {
+                    return work(&mut cell);
+                }
+            }
+            let key = record.key().clone();
+            *record = self.get_or_insert(&key);
+        }
+    }
+
+    /// The range tombstones.
+    pub fn clears(&self) -> &Clears {
+        &self.clears
+    }
+    /// The registered readers and the watermark.
+    pub fn snapshots(&self) -> &Snapshots {
+        &self.snapshots
+    }
+    /// What is true at the newest final position.
+    pub fn published(&self) -> Final {
+        self.published.read()
+    }
+    /// Makes a new final position known. One caller at a time.
+    pub fn publish(&self, new: Final) {
+        self.published.write(new);
+    }
+
+    /// The visible entries of a part of a space, for a reader that sees versions up to `upto`.
+    pub fn scan(&self, upto: Position, range: ScanRange) -> ScanPage {
+        let mut page = ScanPage::default();
+        for shard in shard_of(range.from_hash)..SHARDS {
+            let mut found: Vec<(u64, RecordRef<M>)> = self
+                .index
+                .shard(shard)
+                .into_iter()
+                .filter(|record| record.key().space() == range.space)
+                .map(|record| (record.key().hash64(), record))
+                .filter(|(hash, _)| *hash >= range.from_hash)
+                .collect();
+            found.sort_unstable_by(|a, b| (a.0, a.1.key()).cmp(&(b.0, b.1.key())));
+            let mut last = None;
+            for (hash, record) in found {
+                if page.entries.len() >= range.limit && last != Some(hash) {
+                    page.next_hash = Some(hash);
+                    return page;
+                }
+                if let Some(entry) = record.latch_any().versions.read(upto, &self.clears).entry {
+                    page.entries.push((record.key().clone(), entry));
+                    last = Some(hash);
+                }
+            }
+        }
+        page
+    }
+
+    /// The number of user entries that a reader at `upto` sees. Walks the index.
+    pub fn count(&self, upto: Position) -> u64 {
+        let mut count = 0;
+        for shard in 0..SHARDS {
+            for record in self.index.shard(shard) {
+                if record.key().space() == Space::User
+                    && record.latch_any().versions.live(upto, &self.clears)
+                {
+                    count += 1;
+                }
+            }
+        }
+        count
+    }
+
+    /// Reads a record at a final position.
+    #[inline]
+    pub fn read(&self, upto: Position, key: &Key) -> Read {
+        match self.get(key) {
+            // A dead record was forgettable: its versions still give the right answer.
+            Some(record) => record.latch_any().versions.read(upto, &self.clears),
+            None => Read {
+                entry: None,
+                version: self.clears.tombstone(Position::NONE, upto),
+            },
+        }
+    }
+
+    /// Locks, waiters and read dependencies of all records: for leak checks.
+    pub fn meta_weight(&self) -> u64 {
+        (0..SHARDS)
+            .flat_map(|shard| self.index.shard(shard))
+            .map(|record| {
+                let mut cell = record.latch_any();
+                cell.meta.collect(self.published.position());
+                cell.meta.weight()
+            })
+            .sum()
+    }
+}
+
+impl<M: Meta> View for Partition<M> {
+    fn open(&self) -> Snapshot {
+        let (slot, at) = self
+            .snapshots
+            .open(|| self.published.read(), |at| at.position);
+        Snapshot {
+            position: at.position,
+            time_ms: at.time_ms,
+            slot,
+        }
+    }
+    fn close(&self, snapshot: Snapshot) {
+        self.snapshots.close(snapshot.slot, snapshot.position);
+    }
+    fn read_at(&self, snapshot: &Snapshot, key: &Key) -> Read {
+        self.read(snapshot.position, key)
+    }
+    fn scan_at(&self, snapshot: &Snapshot, range: ScanRange) -> ScanPage {
+        self.scan(snapshot.position, range)
+    }
+    fn count_at(&self, snapshot: &Snapshot) -> u64 {
+        let now = self.published.read();
+        if now.position == snapshot.position {
+            now.live.max(0) as u64
+        } else {
+            self.count(snapshot.position)
+        }
+    }
+    fn images_at(
+        &self,
+        snapshot: &Snapshot,
+        shard: usize,
+        limit: usize,
+        out: &mut Vec<Image>,
+    ) -> Option<usize> {
+        let upto = snapshot.position;
+        let cleared = self.clears.newest_upto(upto);
+        for shard in shard..SHARDS {
+            if out.len() >= limit {
+                return Some(shard);
+            }
+            let mut records = self.index.shard(shard);
+            records.sort_unstable_by(|a, b| a.key().cmp(b.key()));
+            for record in records {
+                let read = record.latch_any().versions.read(upto, &self.clears);
+                // What a clear removed is told by the clear.
+                if read.version != Position::NONE
+                    && (read.entry.is_some() || read.version > cleared)
+                {
+                    out.push(Image {
+                        key: record.key().clone(),
+                        version: read.version,
+                        entry: read.entry,
+                    });
+                }
+            }
+        }
+        None
+    }
+    fn load(&self, image: Image) {
+        let record = self.get_or_insert(&image.key);
+        record.latch_any().versions.replace(Version {
+            position: image.version,
+            entry: image.entry,
+        });
+    }
+    fn loaded(&self, position: Position, time_ms: u64, clears: &[Position]) {
+        for &clear in clears {
+            self.clears.insert(clear);
+        }
+        let live = self.count(position) as i64;
+        self.publish(Final {
+            position,
+            time_ms,
+            live,
+        });
+    }
+    fn clears_at(&self, snapshot: &Snapshot) -> Vec<Position> {
+        self.clears.all_upto(snapshot.position)
+    }
+    fn final_position(&self) -> Position {
+        self.published.position()
+    }
+    fn final_time_ms(&self) -> u64 {
+        self.published.read().time_ms
+    }
+    fn collect(&self, records: usize) -> usize {
+        let final_position = self.published.position();
+        let watermark = self.snapshots.raise(final_position);
+        self.clears.prune(watermark);
+        let mut looked_at = 0;
+        for _ in 0..SHARDS {
+            if looked_at >= records {
+                break;
+            }
+            let shard = self.sweep.fetch_add(1, Ordering::Relaxed) % SHARDS;
+            looked_at += self.index.retain(shard, |record| {
+                let mut cell = record.latch_any();
+                cell.versions.prune(watermark);
+                let idle = cell.meta.collect(final_position);
+                let forget =
+                    idle && !cell.dead && cell.versions.is_forgettable(watermark, &self.clears);
+                cell.dead |= forget;
+                forget
+            });
+        }
+        looked_at
+    }
+    fn census(&self) -> Census {
+        let mut census = Census::default();
+        let upto = self.published.position();
+        for shard in 0..SHARDS {
+            for record in self.index.shard(shard) {
+                let cell = record.latch_any();
+                census.records += 1;
+                census.versions += cell.versions.len() as u64;
+                census.live += u64::from(
+                    record.key().space() == Space::User && cell.versions.live(upto, &self.clears),
+                );
+            }
+        }
+        census
+    }
+}
