@@ -1,1 +1,188 @@
-//! Benchmark workloads as procedures, with their consistency checks
+//! Benchmark workloads: procedures, generators of their calls, and checks of what they leave behind.
+//!
+//! A [`Workload`] brings everything that a driver needs and knows nothing of engines, threads or clocks:
+//!
+//! 1. `load` gives the initial records, in parts that may be loaded in parallel;
+//! 2. each client thread owns a [`Generator`], which draws one [`Draw`] (a procedure with its arguments) after the other;
+//! 3. the driver adds every outcome to a [`Tally`];
+//! 4. `check` reads the final state and says whether any serial order could have led there with this tally.
+//!
+//! | workload | from | what it stresses |
+//! |---|---|---|
+//! | [`bank`] | Archie's evaluation | short conflicting transfers that roll back, and audits that see torn snapshots |
+//! | [`synthetic`] | Sparkle §5.2 | keys that are known only while running |
+//!
+//! Everything is a function of its seed: the same seed gives the same records and the same stream of calls. Generators
+//! run on the measured threads, so they draw from xoshiro and encode arguments into one [`txn::Blob`]. Rows are binary
+//! with fixed offsets, and keys fit into a [`Key`] without an allocation.
+
+pub mod bank;
+pub mod dice;
+pub mod synthetic;
+#[cfg(test)]
+mod testing;
+
+pub use bank::Bank;
+pub use synthetic::Synthetic;
+
+use std::sync::Arc;
+use txn::{
+    Args, Blob, Entry, Footprint, Key, Outcome, Procedure, Reply, Request, RequestId, Stop, Value,
+};
+
+/// A benchmark: its initial records, its procedures, the stream of calls of each client, and what must hold at the end.
+pub trait Workload: Send + Sync {
+    /// The name, as `--workload` takes it.
+    fn name(&self) -> &'static str;
+    /// The procedures that generators call: what a registry needs to read them back from a log.
+    fn procedures(&self) -> Vec<Arc<dyn Procedure>>;
+    /// How many parts the initial records have.
+    fn parts(&self) -> usize {
+        1
+    }
+    /// Gives the records of one part. Parts share no keys, and may be loaded in any order and in parallel.
+    fn load(&self, seed: u64, part: usize, sink: &mut dyn FnMut(Key, Entry));
+    /// The stream of calls of one client.
+    fn generator(&self, seed: u64, client: Client) -> Box<dyn Generator>;
+    /// Whether the final state is one that a serial execution of the tallied calls could have left behind. The error says
+    /// which condition failed, where, and the two values that should agree.
+    fn check(&self, state: &mut dyn State, tally: &Tally) -> Result<(), String>;
+}
+
+/// One of the clients that issue calls at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Client {
+    /// Its number, from 0.
+    pub index: usize,
+    /// How many there are.
+    pub count: usize,
+}
+
+impl Client {
+    /// The only client.
+    pub const ONLY: Client = Client { index: 0, count: 1 };
+}
+
+/// Draws calls.
+pub trait Generator: Send {
+    /// The next call.
+    fn next(&mut self) -> Draw;
+}
+
+/// A call that a generator drew.
+#[derive(Clone)]
+pub struct Draw {
+    /// What to do. Each generator has its own instance, so that clients do not share a reference count.
+    pub procedure: Arc<dyn Procedure>,
+    /// With what.
+    pub args: Args,
+    /// It writes nothing: what its footprint says too, without building one.
+    pub read_only: bool,
+}
+
+impl Draw {
+    /// The request, with the key sets that the arguments tell if `declare_keys`. Engines that find keys while running
+    /// need no sets, and building them costs as much as drawing the call.
+    pub fn into_request(self, id: RequestId, declare_keys: bool) -> Request {
+        if declare_keys {
+            return Request::new(id, self.procedure, self.args);
+        }
+        let footprint = Footprint {
+            read_only: self.read_only,
+            ..Footprint::default()
+        };
+        Request {
+            id,
+            map_version: 0,
+            procedure: self.procedure,
+            args: self.args,
+            footprint,
+        }
+    }
+}
+
+/// The final state, as checks read it.
+pub trait State {
+    /// What a key holds.
+    fn get(&mut self, key: &Key) -> Option<Entry>;
+    /// The number of keys that hold something.
+    fn count(&mut self) -> u64;
+}
+
+/// What came back from all calls of a run. A driver keeps one per thread and merges them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Calls that took effect.
+    pub committed: u64,
+    /// Calls that rolled back by their own logic.
+    pub aborted_by_logic: u64,
+    /// Calls that ended with a reply or a reason that says: the procedure saw what no serial execution shows.
+    pub wrong_replies: u64,
+    /// The sum of all integer replies. Procedures of workloads that count updates reply with their number.
+    pub replies_sum: i64,
+}
+
+impl Tally {
+    /// Adds an outcome.
+    #[inline]
+    pub fn add(&mut self, outcome: &Outcome) {
+        match outcome {
+            Ok(reply) => {
+                self.committed += 1;
+                match reply {
+                    Reply::Integer(value) => self.replies_sum += value,
+                    Reply::Error(_) => self.wrong_replies += 1,
+                    _ => {}
+                }
+            }
+            Err(Stop::Abort(reason)) if reason.starts_with(WRONG) => self.wrong_replies += 1,
+            Err(_) => self.aborted_by_logic += 1,
+        }
+    }
+    /// Adds another thread's tally.
+    pub fn merge(&mut self, other: &Tally) {
+        self.committed += other.committed;
+        self.aborted_by_logic += other.aborted_by_logic;
+        self.wrong_replies += other.wrong_replies;
+        self.replies_sum += other.replies_sum;
+    }
+    fn no_wrong_replies(&self) -> Result<(), String> {
+        if self.wrong_replies == 0 {
+            return Ok(());
+        }
+        Err(format!(
+            "{} calls ({} committed) saw a state that no serial execution shows",
+            self.wrong_replies, self.committed
+        ))
+    }
+}
+
+/// How a reply or a reason begins that only a broken engine (or a foreign caller) can provoke.
+const WRONG: &str = "WRONG ";
+
+/// Arguments that no generator of this crate encodes.
+fn malformed() -> Stop {
+    Stop::abort("WRONG the arguments are not what this procedure's generator encodes")
+}
+
+/// A row that must exist at this point of every serial execution.
+fn missing() -> Stop {
+    Stop::abort(
+        "WRONG a row is absent, or not of the workload's making: load the workload's records first",
+    )
+}
+
+/// The row of a record that must exist.
+fn row(value: Option<Value>) -> Result<Blob, Stop> {
+    match value {
+        Some(Value::String(row)) => Ok(row),
+        _ => Err(missing()),
+    }
+}
+
+/// The `N` bytes of a fixed-size row (or argument) from `offset` on.
+fn bytes_at<const N: usize>(row: &[u8], offset: usize) -> Result<[u8; N], Stop> {
+    row.get(offset..offset + N)
+        .and_then(|bytes| bytes.try_into().ok())
+        .ok_or_else(missing)
+}

@@ -1,0 +1,426 @@
+//! The synthetic benchmark of Sparkle, §5.2: transactions whose keys may be known only while they run.
+//!
+//! The keys of the partition are index keys (50,000 at low contention, 1,000 at medium contention) and normal keys (the
+//! rest of a million). Every transaction reads and updates five random index keys. A *non-dependent* transaction then
+//! reads and updates five random normal keys. A *dependent* one reads five normal keys that the five index values name.
+//!
+//! A value is a counter and a pointer, 16 bytes. An update adds one to the counter; an update of an index key also moves
+//! its pointer to a normal key that the arguments choose, so that what a reconnaissance found goes stale (with pointers
+//! that never move, Calvin would never have to execute again). Calls reply with the number of updates they made, which
+//! the check compares with the sum of all counters: a lost or doubled update shows.
+
+use crate::dice::Dice;
+use crate::{Client, Draw, Generator, State, Tally, Workload, bytes_at, malformed, row};
+use std::sync::Arc;
+use txn::hash::mix;
+use txn::{
+    Args, Blob, Call, Entry, Footprint, Key, Outcome, Procedure, ProcedureFuture, Reply, Stop, Tx,
+    Value,
+};
+
+const KEYS_EACH: usize = 5;
+
+/// The workload's options.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Synthetic {
+    /// How many keys there are, index keys included.
+    pub keys: u32,
+    /// How many of them are index keys: the fewer, the more contention.
+    pub index_keys: u32,
+    /// How many calls in 100 are dependent.
+    pub dependent_percent: u32,
+}
+
+/// The paper's contention levels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contention {
+    /// 50,000 index keys.
+    Low,
+    /// 1,000 index keys.
+    Medium,
+}
+
+impl Synthetic {
+    /// The paper's sizes.
+    pub fn new(contention: Contention, dependent_percent: u32) -> Synthetic {
+        let index_keys = match contention {
+            Contention::Low => 50_000,
+            Contention::Medium => 1_000,
+        };
+        Synthetic {
+            keys: 1_000_000,
+            index_keys,
+            dependent_percent,
+        }
+    }
+    fn normal_keys(&self) -> u32 {
+        self.keys - self.index_keys
+    }
+}
+
+fn key(table: u8, number: u32) -> Key {
+    let [a, b, c, d] = number.to_be_bytes();
+    Key::new(&[table, a, b, c, d])
+}
+fn index_key(number: u32) -> Key {
+    key(b'i', number)
+}
+fn normal_key(number: u32) -> Key {
+    key(b'n', number)
+}
+
+/// What every key holds.
+#[derive(Clone, Copy)]
+struct Cell {
+    counter: u64,
+    pointer: u32,
+}
+
+impl Cell {
+    fn decode(value: Option<Value>) -> Result<Cell, Stop> {
+        let row = row(value)?;
+        Ok(Cell {
+            counter: u64::from_le_bytes(bytes_at(&row, 0)?),
+            pointer: u32::from_le_bytes(bytes_at(&row, 8)?),
+        })
+    }
+    fn encode(self) -> Blob {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.counter.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.pointer.to_le_bytes());
+        Blob::new(&bytes)
+    }
+}
+
+/// Five index keys, and five normal keys: to update, or for the pointers to move to.
+#[derive(Clone, Copy)]
+struct Arguments([u32; 2 * KEYS_EACH]);
+
+impl Arguments {
+    fn encode(self) -> Args {
+        let mut bytes = [0; 8 * KEYS_EACH];
+        for (chunk, number) in bytes.chunks_exact_mut(4).zip(self.0) {
+            chunk.copy_from_slice(&number.to_le_bytes());
+        }
+        Args::one(&bytes)
+    }
+    fn decode(args: &Args) -> Result<Arguments, Stop> {
+        let bytes: &[u8; 8 * KEYS_EACH] = args
+            .first()
+            .and_then(|blob| blob.as_bytes().try_into().ok())
+            .ok_or_else(malformed)?;
+        let mut numbers = [0; 2 * KEYS_EACH];
+        for (position, number) in numbers.iter_mut().enumerate() {
+            *number = u32::from_le_bytes(bytes_at(bytes, 4 * position)?);
+        }
+        Ok(Arguments(numbers))
+    }
+    fn index(&self) -> &[u32] {
+        &self.0[..KEYS_EACH]
+    }
+    fn normal(&self) -> &[u32] {
+        &self.0[KEYS_EACH..]
+    }
+}
+
+async fn non_dependent(mut tx: Tx, call: Call) -> Outcome {
+    let arguments = Arguments::decode(&call)?;
+    for (&number, &pointer) in arguments.index().iter().zip(arguments.normal()) {
+        let key = index_key(number);
+        let cell = Cell::decode(tx.get_for_update(&key).await?)?;
+        tx.put(
+            &key,
+            Cell {
+                counter: cell.counter + 1,
+                pointer,
+            }
+            .encode(),
+        )
+        .await?;
+    }
+    for &number in arguments.normal() {
+        let key = normal_key(number);
+        let cell = Cell::decode(tx.get_for_update(&key).await?)?;
+        tx.put(
+            &key,
+            Cell {
+                counter: cell.counter + 1,
+                ..cell
+            }
+            .encode(),
+        )
+        .await?;
+    }
+    Ok(Reply::Integer(2 * KEYS_EACH as i64))
+}
+
+async fn dependent(mut tx: Tx, call: Call) -> Outcome {
+    let arguments = Arguments::decode(&call)?;
+    let mut found = [0; KEYS_EACH];
+    for (slot, (&number, &pointer)) in found
+        .iter_mut()
+        .zip(arguments.index().iter().zip(arguments.normal()))
+    {
+        let key = index_key(number);
+        let cell = Cell::decode(tx.get_for_update(&key).await?)?;
+        *slot = cell.pointer;
+        tx.put(
+            &key,
+            Cell {
+                counter: cell.counter + 1,
+                pointer,
+            }
+            .encode(),
+        )
+        .await?;
+    }
+    for number in found {
+        Cell::decode(tx.get(&normal_key(number)).await?)?;
+    }
+    Ok(Reply::Integer(KEYS_EACH as i64))
+}
+
+struct NonDependent;
+impl Procedure for NonDependent {
+    fn name(&self) -> &str {
+        "synthetic.non_dependent"
+    }
+    fn footprint(&self, args: &Args) -> Footprint {
+        let Ok(arguments) = Arguments::decode(args) else {
+            return Footprint::unknown();
+        };
+        let index = arguments.index().iter().copied().map(index_key);
+        Footprint::of_keys(
+            vec![],
+            index
+                .chain(arguments.normal().iter().copied().map(normal_key))
+                .collect(),
+        )
+    }
+    fn run(&self, tx: Tx, call: Call) -> ProcedureFuture {
+        Box::pin(non_dependent(tx, call))
+    }
+}
+
+struct Dependent;
+impl Procedure for Dependent {
+    fn name(&self) -> &str {
+        "synthetic.dependent"
+    }
+    fn run(&self, tx: Tx, call: Call) -> ProcedureFuture {
+        Box::pin(dependent(tx, call))
+    }
+}
+
+struct SyntheticGenerator {
+    options: Synthetic,
+    dice: Dice,
+    non_dependent: Arc<dyn Procedure>,
+    dependent: Arc<dyn Procedure>,
+}
+
+impl Generator for SyntheticGenerator {
+    fn next(&mut self) -> Draw {
+        let dependent = self.dice.percent(self.options.dependent_percent);
+        let mut numbers = [0; 2 * KEYS_EACH];
+        self.dice.distinct(
+            u64::from(self.options.index_keys),
+            &mut numbers[..KEYS_EACH],
+        );
+        self.dice.distinct(
+            u64::from(self.options.normal_keys()),
+            &mut numbers[KEYS_EACH..],
+        );
+        let procedure = if dependent {
+            &self.dependent
+        } else {
+            &self.non_dependent
+        };
+        Draw {
+            procedure: procedure.clone(),
+            args: Arguments(numbers).encode(),
+            read_only: false,
+        }
+    }
+}
+
+impl Workload for Synthetic {
+    fn name(&self) -> &'static str {
+        "synthetic"
+    }
+    fn procedures(&self) -> Vec<Arc<dyn Procedure>> {
+        vec![Arc::new(NonDependent), Arc::new(Dependent)]
+    }
+    fn load(&self, seed: u64, _part: usize, sink: &mut dyn FnMut(Key, Entry)) {
+        let normal_keys = u64::from(self.normal_keys());
+        for number in 0..self.index_keys {
+            let pointer = (mix(seed ^ mix(u64::from(number))) % normal_keys) as u32;
+            sink(
+                index_key(number),
+                Entry::new(
+                    Cell {
+                        counter: 0,
+                        pointer,
+                    }
+                    .encode(),
+                ),
+            );
+        }
+        for number in 0..self.normal_keys() {
+            sink(
+                normal_key(number),
+                Entry::new(
+                    Cell {
+                        counter: 0,
+                        pointer: 0,
+                    }
+                    .encode(),
+                ),
+            );
+        }
+    }
+    fn generator(&self, seed: u64, client: Client) -> Box<dyn Generator> {
+        Box::new(SyntheticGenerator {
+            options: *self,
+            dice: Dice::new(seed, client.index as u64),
+            non_dependent: Arc::new(NonDependent),
+            dependent: Arc::new(Dependent),
+        })
+    }
+    fn check(&self, state: &mut dyn State, tally: &Tally) -> Result<(), String> {
+        tally.no_wrong_replies()?;
+        if tally.aborted_by_logic != 0 {
+            return Err(format!(
+                "{} calls rolled back, though none has a reason to",
+                tally.aborted_by_logic
+            ));
+        }
+        let all = (0..self.index_keys)
+            .map(index_key)
+            .chain((0..self.normal_keys()).map(normal_key));
+        let mut updates = 0;
+        for key in all {
+            let value = state.get(&key).map(|entry| entry.value);
+            let cell = Cell::decode(value).map_err(|_| format!("{key:?} is absent"))?;
+            if cell.pointer >= self.normal_keys() {
+                return Err(format!(
+                    "{key:?} points to normal key {}, which does not exist",
+                    cell.pointer
+                ));
+            }
+            updates += cell.counter as i64;
+        }
+        if updates != tally.replies_sum {
+            return Err(format!(
+                "the counters sum to {updates}, but the calls updated {} times",
+                tally.replies_sum
+            ));
+        }
+        let count = state.count();
+        if count != u64::from(self.keys) {
+            return Err(format!("there are {count} records, not {}", self.keys));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Serial, assert_seeded, seed};
+
+    const SMALL: Synthetic = Synthetic {
+        keys: 1_000,
+        index_keys: 100,
+        dependent_percent: 50,
+    };
+
+    #[test]
+    fn every_update_is_counted_once() {
+        let seed = seed(1);
+        let mut state = Serial::loaded(&SMALL, seed);
+        let tally = state.drive(&SMALL, seed, 2, 1_000);
+        SMALL.check(&mut state, &tally).unwrap();
+        assert!(
+            (2_000 * 5 + 1..2_000 * 10).contains(&tally.replies_sum),
+            "both kinds ran"
+        );
+    }
+
+    #[test]
+    fn a_lost_update_fails_the_check() {
+        let mut state = Serial::loaded(&SMALL, 1);
+        let tally = state.drive(&SMALL, 1, 2, 1_000);
+        let (lost, entry) = state
+            .records
+            .iter()
+            .find(|(_, entry)| Cell::decode(Some(entry.value.clone())).unwrap().counter > 0)
+            .unwrap();
+        let (lost, cell) = (
+            lost.clone(),
+            Cell::decode(Some(entry.value.clone())).unwrap(),
+        );
+        state.records.insert(
+            lost,
+            Entry::new(
+                Cell {
+                    counter: cell.counter - 1,
+                    ..cell
+                }
+                .encode(),
+            ),
+        );
+        assert!(
+            SMALL
+                .check(&mut state, &tally)
+                .unwrap_err()
+                .contains("counters")
+        );
+    }
+
+    #[test]
+    fn dependent_calls_read_what_moving_pointers_name() {
+        let all = Synthetic {
+            dependent_percent: 100,
+            ..SMALL
+        };
+        let mut state = Serial::loaded(&all, 3);
+        let mut generator = all.generator(3, Client::ONLY);
+        let mut moved = 0;
+        for _ in 0..100 {
+            let draw = generator.next();
+            let arguments = Arguments::decode(&draw.args).unwrap();
+            let pointers: Vec<Key> = arguments
+                .index()
+                .iter()
+                .map(|&n| {
+                    normal_key(
+                        Cell::decode(state.get(&index_key(n)).map(|e| e.value))
+                            .unwrap()
+                            .pointer,
+                    )
+                })
+                .collect();
+            let request = draw.into_request(Default::default(), true);
+            assert!(
+                request.footprint.keys.is_none(),
+                "the arguments do not tell the keys"
+            );
+            let (_, touched) = state.run(request);
+            assert_eq!(touched.reads[5..], pointers);
+            moved += usize::from(
+                arguments
+                    .normal()
+                    .iter()
+                    .zip(&pointers)
+                    .any(|(&n, old)| normal_key(n) != *old),
+            );
+        }
+        assert!(moved > 90, "reconnaissance goes stale");
+    }
+
+    #[test]
+    fn calls_are_a_function_of_the_seed() {
+        assert_seeded(&SMALL);
+    }
+}
