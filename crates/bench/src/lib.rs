@@ -1,1 +1,21 @@
-//! Benchmark drivers and reports
+//! Benchmarks: programs with fixed seeds whose figures are ratios taken in one run.
+//!
+//! Two drivers and a comparison live here.
+//!
+//! * [`redis`] drives any server that speaks RESP over the network, from one thread that costs less than the server.
+//! * [`compare`] starts Debian's `redis-server` and `ordo serve`, drives them in turn, and prints the ratios.
+//!
+//! A machine's speed drifts by tens of percent within minutes (other tenants, frequency, page cache), so no figure is
+//! compared with a figure of another run. Contenders are *interleaved*: each runs for a short slice (or round), in an
+//! order that alternates, and what is reported is the median over the slices of the ratio between neighbours, with the
+//! smallest and the largest beside it.
+//!
+//! Every driver checks what it measured: error replies, lost money or a violated consistency condition make it fail.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "benchmarks measure real time with real threads: clocks and threads are theirs"
+)]
+
+pub mod progress;
+pub mod redis;
+pub mod report;
