@@ -1,1 +1,24 @@
-//! Virtual time, virtual workers and a virtual disk under real nodes
+//! The simulator: real engines and real nodes in a world where time, workers and disks are virtual.
+//!
+//! Everything here is drawn from one seed, and the same seed gives the same run, byte for byte. A run is judged by an
+//! [`oracle`] that shares nothing with the engines but the vocabulary of `txn`: it runs the final order serially, one
+//! transaction at a time, over a sorted map. That is the specification; every engine must produce the same replies, the
+//! same aborts and the same final state, for any number of workers, any interleaving, any confirmation delay and any
+//! retraction.
+//!
+//! Reading order:
+//! - [`draw`]: seeded choices, and the seeds that a test runs;
+//! - [`program`]: random transactions whose values carry their history, so that any wrong read shows;
+//! - [`oracle`]: the naive serial executor;
+//! - [`scenario`]: an order with its accidents: batches, confirmations, retractions and what is delivered instead;
+//! - [`workers`]: N virtual workers on one thread, with an interleaving point at every single-key operation;
+//! - [`threads`]: the same scenarios on real threads;
+//! - [`disk`]: a disk that loses and tears what was not synced.
+
+pub mod draw;
+pub mod judge;
+pub mod oracle;
+pub mod program;
+pub mod scenario;
+pub mod threads;
+pub mod workers;

@@ -36,7 +36,7 @@ impl Published {
                 time_ms: self.time_ms.load(Ordering::SeqCst),
                 live: self.live.load(Ordering::SeqCst),
             };
-            if before % 2 == 0 && self.sequence.load(Ordering::SeqCst) == before {
+            if before.is_multiple_of(2) && self.sequence.load(Ordering::SeqCst) == before {
                 return found;
             }
             crate::sync::hint_read_again();

@@ -1,0 +1,340 @@
+//! The specification: the final order, run serially, one transaction at a time.
+//!
+//! Deliberately naive. It keeps every version of every key for ever in a sorted map and answers each question by looking
+//! at all that it has; it shares nothing with the engines and the store but the vocabulary of `txn`, so that a mistake
+//! would have to be made twice to go unnoticed.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use txn::tx::{self, Read};
+use txn::{
+    Access, Call, Entry, Intent, Key, Outcome, Position, Request, ScanPage, ScanRange, Space, Stop,
+    Tx, TxContext,
+};
+
+/// A delete is reported as an absent key's version to readers less than this many positions later. Written down a second
+/// time on purpose: the store's constant is part of what clients see (WATCH), so changing it is a change of behaviour.
+pub const TOMBSTONE_HORIZON: u64 = 65_536;
+
+/// What the specification says of a transaction.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Expected {
+    /// It ends like this.
+    Outcome(Outcome),
+    /// Its procedure panics with this text, and nothing of it remains.
+    Panic(String),
+}
+
+impl Expected {
+    /// Whether an engine's outcome is the expected one. How a panic is worded is the engine's choice, but it rolls back
+    /// and names the panic's own text.
+    pub fn admits(&self, actual: &Outcome) -> bool {
+        match (self, actual) {
+            (Expected::Outcome(expected), actual) => expected == actual,
+            (Expected::Panic(text), Err(Stop::Abort(reason))) => reason.contains(text.as_str()),
+            (Expected::Panic(_), _) => false,
+        }
+    }
+}
+
+/// All versions of all keys, and all range tombstones.
+#[derive(Clone, Debug, Default)]
+struct History {
+    versions: BTreeMap<Key, BTreeMap<Position, Option<Entry>>>,
+    clears: Vec<Position>,
+}
+
+impl History {
+    fn last_clear(&self, before: Position) -> Position {
+        self.clears
+            .iter()
+            .copied()
+            .filter(|&clear| clear < before)
+            .max()
+            .unwrap_or_default()
+    }
+    /// What a transaction at `reader` sees of `key`.
+    fn read(&self, key: &Key, reader: Position) -> Read {
+        let newest = self
+            .versions
+            .get(key)
+            .and_then(|versions| versions.range(..reader).next_back());
+        let clear = if key.space() == Space::User {
+            self.last_clear(reader)
+        } else {
+            Position::NONE
+        };
+        match newest {
+            Some((&version, Some(entry))) if version >= clear => Read {
+                entry: Some(entry.clone()),
+                version,
+            },
+            _ => {
+                let removed = newest
+                    .map_or(Position::NONE, |(&version, _)| version)
+                    .max(clear);
+                let remembered =
+                    removed != Position::NONE && reader.0 - removed.0 < TOMBSTONE_HORIZON;
+                Read {
+                    entry: None,
+                    version: if remembered { removed } else { Position::NONE },
+                }
+            }
+        }
+    }
+    /// All that a transaction at `reader` sees in a space, in scan order.
+    fn list(&self, space: Space, reader: Position) -> Vec<(Key, Entry)> {
+        let keys = self.versions.keys().filter(|key| key.space() == space);
+        let mut all: Vec<_> = keys
+            .filter_map(|key| Some((key.clone(), self.read(key, reader).entry?)))
+            .collect();
+        all.sort_by_key(|(key, _)| (key.hash64(), key.clone()));
+        all
+    }
+}
+
+/// The naive executor. See the module's head.
+#[derive(Debug, Default)]
+pub struct Oracle {
+    history: Arc<History>,
+    /// The expected outcome of each position that was run.
+    outcomes: BTreeMap<Position, Expected>,
+    /// The epoch time of each position.
+    times: BTreeMap<Position, u64>,
+    last: Position,
+    last_time_ms: u64,
+}
+
+impl Oracle {
+    /// An empty store before its first transaction.
+    pub fn new() -> Oracle {
+        Oracle::default()
+    }
+    /// Puts a version in place before anything runs.
+    pub fn load(&mut self, key: Key, version: Position, entry: Option<Entry>) {
+        Arc::make_mut(&mut self.history)
+            .versions
+            .entry(key)
+            .or_default()
+            .insert(version, entry);
+    }
+    /// Ends loading: the next transaction is the one after `position`.
+    pub fn loaded(&mut self, position: Position, time_ms: u64, clears: &[Position]) {
+        Arc::make_mut(&mut self.history).clears.extend(clears);
+        (self.last, self.last_time_ms) = (position, time_ms);
+        self.times.insert(position, time_ms);
+    }
+    /// The last position that was run.
+    pub fn last(&self) -> Position {
+        self.last
+    }
+    /// Runs the next transaction of the final order.
+    pub fn run(&mut self, request: &Arc<Request>, time_ms: u64) {
+        let position = self.last.next();
+        assert!(
+            time_ms >= self.last_time_ms,
+            "an order's time never goes back"
+        );
+        let (outcome, writes) = self.execute(request, position, time_ms, false);
+        if matches!(outcome, Expected::Outcome(Ok(_))) {
+            let history = Arc::make_mut(&mut self.history);
+            if writes.cleared {
+                history.clears.push(position);
+            }
+            for (key, entry) in writes.entries {
+                history
+                    .versions
+                    .entry(key)
+                    .or_default()
+                    .insert(position, entry);
+            }
+        }
+        self.outcomes.insert(position, outcome);
+        self.times.insert(position, time_ms);
+        (self.last, self.last_time_ms) = (position, time_ms);
+    }
+    /// What the transaction at `position` must have ended with.
+    pub fn expected(&self, position: Position) -> Option<&Expected> {
+        self.outcomes.get(&position)
+    }
+    /// The epoch time of a position.
+    pub fn time_ms(&self, position: Position) -> Option<u64> {
+        self.times.get(&position).copied()
+    }
+    /// What a read-only request answers at a snapshot of `position`.
+    pub fn read_only(&self, request: &Arc<Request>, position: Position, now_ms: u64) -> Expected {
+        // A snapshot's reader sees what the next transaction would see.
+        self.execute(request, position, now_ms, true).0
+    }
+    /// What a reader at a snapshot of `position` sees of a key, expired entries included.
+    pub fn read_at(&self, key: &Key, position: Position) -> Read {
+        self.history.read(key, position.next())
+    }
+    /// All that is visible at a snapshot of `position` in a space, in scan order, expired entries included.
+    pub fn list_at(&self, space: Space, position: Position) -> Vec<(Key, Entry)> {
+        self.history.list(space, position.next())
+    }
+    /// Every key that was ever written.
+    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.history.versions.keys()
+    }
+    /// Whether a store must still have a record of a key at a snapshot of `position`: it holds an entry, or it was deleted
+    /// within the horizon and not cleared since.
+    pub fn is_remembered(&self, key: &Key, position: Position) -> bool {
+        let read = self.history.read(key, position.next());
+        let newest = self
+            .history
+            .versions
+            .get(key)
+            .and_then(|versions| versions.range(..=position).next_back());
+        read.entry.is_some() || newest.is_some_and(|(&version, _)| version == read.version)
+    }
+    /// How many transactions that were run ended in a reply, and how many rolled back.
+    pub fn tally(&self) -> (usize, usize) {
+        let replied = self
+            .outcomes
+            .values()
+            .filter(|outcome| matches!(outcome, Expected::Outcome(Ok(_))))
+            .count();
+        (replied, self.outcomes.len() - replied)
+    }
+
+    fn execute(
+        &self,
+        request: &Arc<Request>,
+        position: Position,
+        now_ms: u64,
+        at_snapshot: bool,
+    ) -> (Expected, Writes) {
+        let reader = if at_snapshot {
+            position.next()
+        } else {
+            position
+        };
+        let turn = Turn {
+            history: self.history.clone(),
+            reader,
+            writes: Writes::default(),
+        };
+        let (turn, polled) = tx::lend(Box::new(turn), || {
+            catch_unwind(AssertUnwindSafe(|| {
+                let tx = Tx::new(TxContext { position, now_ms });
+                let mut future = request.procedure.run(tx, Call::new(request.clone()));
+                future
+                    .as_mut()
+                    .poll(&mut Context::from_waker(Waker::noop()))
+            }))
+        });
+        let turn = turn
+            .into_any()
+            .downcast::<Turn>()
+            .expect("the oracle gets back what it lent");
+        let outcome = match polled {
+            Ok(Poll::Ready(outcome)) => Expected::Outcome(outcome),
+            Ok(Poll::Pending) => {
+                panic!("{request:?} waits for something that is not its transaction")
+            }
+            Err(panic) => Expected::Panic(execute::snapshot::panic_text(&*panic).to_owned()),
+        };
+        (outcome, turn.writes)
+    }
+}
+
+/// What a transaction wrote so far.
+#[derive(Clone, Debug, Default)]
+struct Writes {
+    cleared: bool,
+    entries: BTreeMap<Key, Option<Entry>>,
+}
+
+/// A transaction's turn: nothing else happens meanwhile, so nothing ever waits.
+struct Turn {
+    history: Arc<History>,
+    reader: Position,
+    writes: Writes,
+}
+
+impl Turn {
+    fn list(&self, space: Space) -> Vec<(Key, Entry)> {
+        let mut all: BTreeMap<(u64, Key), Entry> = BTreeMap::new();
+        if !(self.writes.cleared && space == Space::User) {
+            all.extend(
+                self.history
+                    .list(space, self.reader)
+                    .into_iter()
+                    .map(|(key, entry)| ((key.hash64(), key), entry)),
+            );
+        }
+        for (key, entry) in self
+            .writes
+            .entries
+            .iter()
+            .filter(|(key, _)| key.space() == space)
+        {
+            let place = (key.hash64(), key.clone());
+            match entry {
+                Some(entry) => all.insert(place, entry.clone()),
+                None => all.remove(&place),
+            };
+        }
+        all.into_iter()
+            .map(|((_, key), entry)| (key, entry))
+            .collect()
+    }
+}
+
+impl Access for Turn {
+    fn read(&mut self, key: &Key, _: Intent) -> Poll<Result<Read, Stop>> {
+        let own = self.writes.entries.get(key);
+        Poll::Ready(Ok(match own {
+            Some(entry) => Read {
+                entry: entry.clone(),
+                version: Position::NONE,
+            },
+            None if self.writes.cleared && key.space() == Space::User => Read::default(),
+            None => self.history.read(key, self.reader),
+        }))
+    }
+    fn admit_write(&mut self, _: &Key) -> Poll<Result<(), Stop>> {
+        Poll::Ready(Ok(()))
+    }
+    fn write(&mut self, key: &Key, entry: Option<Entry>) -> Result<(), Stop> {
+        self.writes.entries.insert(key.clone(), entry);
+        Ok(())
+    }
+    fn scan(&mut self, range: ScanRange) -> Poll<Result<ScanPage, Stop>> {
+        let mut page = ScanPage::default();
+        for (key, entry) in self.list(range.space) {
+            let hash = key.hash64();
+            if hash < range.from_hash {
+                continue;
+            }
+            let last = page.entries.last().map(|(key, _)| key.hash64());
+            if page.entries.len() >= range.limit && last != Some(hash) {
+                page.next_hash = Some(hash);
+                break;
+            }
+            page.entries.push((key, entry));
+        }
+        Poll::Ready(Ok(page))
+    }
+    fn count(&mut self) -> Poll<Result<u64, Stop>> {
+        Poll::Ready(Ok(self.list(Space::User).len() as u64))
+    }
+    fn clear(&mut self) -> Poll<Result<(), Stop>> {
+        self.writes.cleared = true;
+        self.writes
+            .entries
+            .retain(|key, _| key.space() != Space::User);
+        Poll::Ready(Ok(()))
+    }
+    fn doomed(&self) -> bool {
+        false
+    }
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
