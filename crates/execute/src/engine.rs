@@ -40,9 +40,15 @@ pub struct Budget {
 
 impl Budget {
     /// No bound, all weights.
-    pub const UNBOUNDED: Budget = Budget { operations: u32::MAX, heavy: true };
+    pub const UNBOUNDED: Budget = Budget {
+        operations: u32::MAX,
+        heavy: true,
+    };
     /// One operation.
-    pub const ONE: Budget = Budget { operations: 1, heavy: true };
+    pub const ONE: Budget = Budget {
+        operations: 1,
+        heavy: true,
+    };
 }
 
 /// What a step achieved.

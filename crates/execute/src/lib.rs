@@ -1,5 +1,27 @@
-//! Order-then-execute engines (to be told here).
+//! Order-then-execute engines.
+//!
+//! An engine takes requests in their final order and produces what running them one at a time in that order would:
+//! the same replies, the same aborts, the same state. [`engine::Engine`] is the contract that they share; a node drives
+//! whichever it was given, with real threads or with virtual ones.
+//!
+//! | engine | how it runs the order |
+//! |---|---|
+//! | [`serial`] | one confirmed transaction at a time: the specification |
+//! | [`nocc`] | in parallel without any concurrency control: the bound that the others are measured against, wrong under conflicts |
+//! | [`sparkle`] | in parallel and speculatively; timestamped locks and read dependencies detect what ran out of order (Sparkle, section 4.1) |
+//!
+//! All share the store ([`store::Partition`]) and the way a procedure is polled; each keeps its own per-record state.
+
 pub mod engine;
-pub use engine::{Batch, Budget, Committed, Effects, Engine, Progress, Status, Waiting, WorkerId};
+pub mod nocc;
+mod running;
+mod scan;
+pub mod serial;
 pub mod snapshot;
+//SPARKLE pub mod sparkle;
+
+pub use engine::{Batch, Budget, Committed, Effects, Engine, Progress, Status, Waiting, WorkerId};
+pub use nocc::NoCc;
+pub use serial::Serial;
 pub use snapshot::{ReadOutcome, SnapshotReader, run_read_only};
+//SPARKLE pub use sparkle::Sparkle;

@@ -15,7 +15,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use store::{Snapshot, View};
 use txn::tx::{self, Read};
-use txn::{Access, Call, Entry, Intent, Key, Outcome, Request, ScanPage, ScanRange, Stop, Tx, TxContext};
+use txn::{
+    Access, Call, Entry, Intent, Key, Outcome, Request, ScanPage, ScanRange, Stop, Tx, TxContext,
+};
 
 /// How a read at a snapshot ended.
 #[derive(Debug)]
@@ -42,7 +44,10 @@ pub struct SnapshotReader {
 impl SnapshotReader {
     /// A reader of an engine's records.
     pub fn new(engine: Arc<dyn Engine>) -> SnapshotReader {
-        SnapshotReader { engine, access: None }
+        SnapshotReader {
+            engine,
+            access: None,
+        }
     }
 
     /// Runs a request at the newest final snapshot. `now_ms` is the caller's clock, in milliseconds since 1970.
@@ -63,8 +68,12 @@ impl SnapshotReader {
             // A panic must not escape: the snapshot would stay open, and the thread serves other clients.
             catch_unwind(AssertUnwindSafe(|| {
                 let call = Call::new(request.clone());
-                let mut future = request.procedure.run(Tx::new(TxContext { position, now_ms }), call);
-                future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+                let mut future = request
+                    .procedure
+                    .run(Tx::new(TxContext { position, now_ms }), call);
+                future
+                    .as_mut()
+                    .poll(&mut Context::from_waker(Waker::noop()))
             }))
         });
         let mut must_order = false;
@@ -119,7 +128,12 @@ struct SnapshotAccess {
 
 impl SnapshotAccess {
     fn new(engine: Arc<dyn Engine>) -> SnapshotAccess {
-        SnapshotAccess { engine, snapshot: None, now_ms: 0, must_order: false }
+        SnapshotAccess {
+            engine,
+            snapshot: None,
+            now_ms: 0,
+            must_order: false,
+        }
     }
 
     fn at<R>(&self, look: impl FnOnce(&dyn View, &Snapshot) -> R) -> Result<R, Stop> {
@@ -131,7 +145,10 @@ impl SnapshotAccess {
 
     /// Whether the entry's expiry lies after the snapshot and not after now: the order must say on which side it falls.
     fn expiry_undecided(&self, entry: &Entry) -> bool {
-        let snapshot_ms = self.snapshot.as_ref().map_or(0, |snapshot| snapshot.time_ms);
+        let snapshot_ms = self
+            .snapshot
+            .as_ref()
+            .map_or(0, |snapshot| snapshot.time_ms);
         entry.expired(self.now_ms) && !entry.expired(snapshot_ms)
     }
 }
@@ -139,7 +156,11 @@ impl SnapshotAccess {
 impl Access for SnapshotAccess {
     fn read(&mut self, key: &Key, _: Intent) -> Poll<Result<Read, Stop>> {
         let read = self.at(|view, snapshot| view.read_at(snapshot, key))?;
-        if read.entry.as_ref().is_some_and(|entry| self.expiry_undecided(entry)) {
+        if read
+            .entry
+            .as_ref()
+            .is_some_and(|entry| self.expiry_undecided(entry))
+        {
             self.must_order = true;
             return Poll::Ready(Err(Stop::Restart));
         }
@@ -153,7 +174,11 @@ impl Access for SnapshotAccess {
     }
     fn scan(&mut self, range: ScanRange) -> Poll<Result<ScanPage, Stop>> {
         let page = self.at(|view, snapshot| view.scan_at(snapshot, range))?;
-        if page.entries.iter().any(|(_, entry)| self.expiry_undecided(entry)) {
+        if page
+            .entries
+            .iter()
+            .any(|(_, entry)| self.expiry_undecided(entry))
+        {
             self.must_order = true;
             return Poll::Ready(Err(Stop::Restart));
         }

@@ -40,6 +40,7 @@ pub mod view;
 
 pub use clears::Clears;
 pub use partition::Partition;
+pub use publish::Final;
 pub use record::{Meta, Record, RecordCell, RecordRef, Version, Versions};
 pub use view::{Census, Image, Snapshot, View};
 

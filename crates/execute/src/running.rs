@@ -1,0 +1,56 @@
+//! Polling procedures.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use txn::{Access, Call, Outcome, ProcedureFuture, Request, Stop, Tx, TxContext};
+
+/// Starts an incarnation of a request.
+///
+/// A panic before the first await counts like one after it: as an outcome.
+pub(crate) fn start(request: &Arc<Request>, context: TxContext) -> Result<ProcedureFuture, Stop> {
+    let call = Call::new(request.clone());
+    catch_unwind(AssertUnwindSafe(|| {
+        request.procedure.run(Tx::new(context), call)
+    }))
+    .map_err(|panic| panicked(request, panic))
+}
+
+/// Polls an incarnation once with `access` behind its `Tx`.
+///
+/// A panic becomes an outcome like any other: it counts only if what the incarnation had read was valid, because a doomed
+/// one sees states that never were.
+pub(crate) fn poll<A: Access + Any>(
+    access: Box<A>,
+    request: &Request,
+    future: &mut ProcedureFuture,
+) -> (Box<A>, Poll<Outcome>) {
+    let (access, polled) = txn::tx::lend(access, || {
+        catch_unwind(AssertUnwindSafe(|| {
+            future
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()))
+        }))
+    });
+    let access = access
+        .into_any()
+        .downcast()
+        .expect("an engine gets back the access that it lent");
+    (
+        access,
+        polled.unwrap_or_else(|panic| Poll::Ready(Err(panicked(request, panic)))),
+    )
+}
+
+fn panicked(request: &Request, panic: Box<dyn Any + Send>) -> Stop {
+    let message = panic
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".to_owned());
+    Stop::abort(format!(
+        "ERR procedure '{}' panicked, nothing was written: {message}",
+        request.procedure.name()
+    ))
+}

@@ -1,0 +1,44 @@
+//! Scans of a transaction that sees its own writes.
+
+use store::{Meta, Partition};
+use txn::{Entry, Key, Position, ScanPage, ScanRange};
+
+/// Merges a page of the partition at `upto` with a transaction's own writes (in any order; `None` entries are deletes).
+/// `cleared`: the transaction removed everything before, so only its own writes are left.
+pub(crate) fn merge<M: Meta>(
+    partition: &Partition<M>,
+    upto: Position,
+    range: ScanRange,
+    cleared: bool,
+    own: impl FnOnce(&mut dyn FnMut(&Key, Option<&Entry>)),
+) -> ScanPage {
+    let mut page = if cleared {
+        ScanPage::default()
+    } else {
+        partition.scan(upto, range)
+    };
+    let mut writes: Vec<(Key, Option<Entry>)> = Vec::new();
+    let end = page.next_hash.unwrap_or(u64::MAX);
+    own(&mut |key, entry| {
+        let hash = key.hash64();
+        if key.space() == range.space
+            && hash >= range.from_hash
+            && (hash < end || page.next_hash.is_none())
+        {
+            writes.push((key.clone(), entry.cloned()));
+        }
+    });
+    if writes.is_empty() {
+        return page;
+    }
+    page.entries
+        .retain(|(key, _)| !writes.iter().any(|(written, _)| written == key));
+    page.entries.extend(
+        writes
+            .into_iter()
+            .filter_map(|(key, entry)| Some((key, entry?))),
+    );
+    page.entries
+        .sort_by_cached_key(|(key, _)| (key.hash64(), key.clone()));
+    page
+}

@@ -1,0 +1,271 @@
+//! The specification: one confirmed transaction at a time, in the order of their positions.
+//!
+//! Whatever another engine does in parallel, its replies, aborts and final state must be the ones that this engine
+//! produces on the same order. So it is kept as small and plain as can be: it speculates on nothing (an unconfirmed
+//! transaction has simply not run, which makes a retraction the removal of queue entries), suspends nothing, and keeps the
+//! writes of the running transaction in a map until they are applied.
+
+use crate::engine::{
+    Batch, Budget, Committed, Effects, Engine, Progress, Status, Waiting, WorkerId,
+};
+use crate::running;
+use std::any::Any;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::task::Poll;
+use store::sync::Mutex;
+use store::{Partition, Version, View};
+use txn::tx::Read;
+use txn::{
+    Access, Entry, Intent, Key, Outcome, Position, Request, ScanPage, ScanRange, Space, Stop,
+    TxContext,
+};
+
+/// The serial engine.
+pub struct Serial {
+    partition: Arc<Partition<()>>,
+    queue: Mutex<Queue>,
+}
+
+struct Queue {
+    waiting: VecDeque<(TxContext, Arc<Request>)>,
+    delivered: Position,
+    confirmed: Position,
+    live: i64,
+}
+
+impl Default for Serial {
+    fn default() -> Serial {
+        Serial::new()
+    }
+}
+
+impl Serial {
+    /// An engine over an empty store.
+    pub fn new() -> Serial {
+        let queue = Queue {
+            waiting: VecDeque::new(),
+            delivered: Position::NONE,
+            confirmed: Position::NONE,
+            live: 0,
+        };
+        Serial {
+            partition: Arc::new(Partition::new()),
+            queue: Mutex::new(queue),
+        }
+    }
+
+    fn execute(&self, context: TxContext, request: &Arc<Request>, live: &mut i64) -> Outcome {
+        let access = Box::new(SerialAccess {
+            partition: self.partition.clone(),
+            upto: context.position.prev(),
+            writes: BTreeMap::new(),
+            cleared: false,
+        });
+        let mut future = running::start(request, context)?;
+        let (access, polled) = running::poll(access, request, &mut future);
+        let Poll::Ready(outcome) = polled else {
+            return Err(Stop::abort(
+                "ERR the procedure waited for something other than its transaction",
+            ));
+        };
+        let outcome = outcome.map_err(|stop| match stop {
+            Stop::Restart => {
+                Stop::abort("ERR the procedure asked for a restart that nobody wanted")
+            }
+            other => other,
+        });
+        if outcome.is_ok() {
+            self.apply(context.position, *access, live);
+        }
+        outcome
+    }
+
+    fn apply(&self, position: Position, access: SerialAccess, live: &mut i64) {
+        if access.cleared {
+            self.partition.clears().insert(position);
+            *live = 0;
+        }
+        let watermark = self.partition.snapshots().watermark();
+        for (key, entry) in access.writes {
+            let mut record = self.partition.get_or_insert(&key);
+            self.partition.with(&mut record, |cell| {
+                if key.space() == Space::User {
+                    let before = !access.cleared
+                        && cell.versions.live(position.prev(), self.partition.clears());
+                    *live += i64::from(entry.is_some()) - i64::from(before);
+                }
+                cell.versions.prune(watermark);
+                cell.versions.insert(Version { position, entry });
+            });
+        }
+    }
+}
+
+impl Engine for Serial {
+    fn name(&self) -> &'static str {
+        "serial"
+    }
+
+    fn deliver(&self, batch: Batch) {
+        let mut queue = self.queue.lock();
+        if queue.waiting.is_empty() {
+            queue.live = self.partition.published().live;
+        }
+        queue.delivered = batch.end().prev();
+        for (offset, request) in batch.requests.into_iter().enumerate() {
+            let context = TxContext {
+                position: batch.first.advanced(offset as u64),
+                now_ms: batch.time_ms,
+            };
+            queue.waiting.push_back((context, request));
+        }
+    }
+
+    fn confirm(&self, upto: Position) {
+        let mut queue = self.queue.lock();
+        queue.confirmed = queue.confirmed.max(upto);
+    }
+
+    fn retract(&self, from: Position) {
+        let mut queue = self.queue.lock();
+        queue.waiting.retain(|(context, _)| context.position < from);
+        queue.delivered = queue.delivered.min(from.prev());
+    }
+
+    fn step(&self, _worker: WorkerId, budget: Budget, effects: &mut dyn Effects) -> Progress {
+        // One transaction at a time, whoever steps.
+        let Some(mut queue) = self.queue.try_lock() else {
+            return Progress::Idle;
+        };
+        let mut done = Vec::new();
+        while done.len() < budget.operations.min(64) as usize
+            && queue
+                .waiting
+                .front()
+                .is_some_and(|(context, _)| context.position <= queue.confirmed)
+            && let Some((context, request)) = queue.waiting.pop_front()
+        {
+            let mut live = queue.live;
+            let outcome = self.execute(context, &request, &mut live);
+            queue.live = live;
+            self.partition.publish(store::Final {
+                position: context.position,
+                time_ms: context.now_ms,
+                live,
+            });
+            done.push(Committed {
+                position: context.position,
+                request,
+                outcome,
+            });
+        }
+        if let Some(last) = done.last() {
+            self.partition.snapshots().raise(last.position);
+        }
+        drop(queue);
+        let progress = if done.is_empty() {
+            Progress::Idle
+        } else {
+            Progress::Worked
+        };
+        for committed in done {
+            effects.committed(committed);
+        }
+        progress
+    }
+
+    fn waiting(&self) -> Waiting {
+        let queue = self.queue.lock();
+        let ready = queue
+            .waiting
+            .iter()
+            .take_while(|(context, _)| context.position <= queue.confirmed);
+        let light = ready.take(64).count() as u64;
+        Waiting { light, heavy: 0 }
+    }
+
+    fn status(&self) -> Status {
+        let queue = self.queue.lock();
+        Status {
+            delivered: queue.delivered,
+            confirmed: queue.confirmed.min(queue.delivered),
+            final_committed: self.partition.final_position(),
+            ..Status::default()
+        }
+    }
+
+    fn view(&self) -> &dyn View {
+        &*self.partition
+    }
+}
+
+struct SerialAccess {
+    partition: Arc<Partition<()>>,
+    upto: Position,
+    writes: BTreeMap<Key, Option<Entry>>,
+    cleared: bool,
+}
+
+impl Access for SerialAccess {
+    fn read(&mut self, key: &Key, _intent: Intent) -> Poll<Result<Read, Stop>> {
+        let read = match self.writes.get(key) {
+            Some(entry) => Read {
+                entry: entry.clone(),
+                version: Position::NONE,
+            },
+            None if self.cleared && key.space() == Space::User => Read::default(),
+            None => self.partition.read(self.upto, key),
+        };
+        Poll::Ready(Ok(read))
+    }
+    fn admit_write(&mut self, _key: &Key) -> Poll<Result<(), Stop>> {
+        Poll::Ready(Ok(()))
+    }
+    fn write(&mut self, key: &Key, entry: Option<Entry>) -> Result<(), Stop> {
+        self.writes.insert(key.clone(), entry);
+        Ok(())
+    }
+    fn scan(&mut self, range: ScanRange) -> Poll<Result<ScanPage, Stop>> {
+        let cleared = self.cleared && range.space == Space::User;
+        Poll::Ready(Ok(crate::scan::merge(
+            &*self.partition,
+            self.upto,
+            range,
+            cleared,
+            |visit| {
+                self.writes
+                    .iter()
+                    .for_each(|(key, entry)| visit(key, entry.as_ref()));
+            },
+        )))
+    }
+    fn count(&mut self) -> Poll<Result<u64, Stop>> {
+        let before = if self.cleared {
+            0
+        } else {
+            self.partition.published().live
+        };
+        let change: i64 = self
+            .writes
+            .iter()
+            .filter(|(key, _)| key.space() == Space::User)
+            .map(|(key, entry)| {
+                let was = !self.cleared && self.partition.read(self.upto, key).entry.is_some();
+                i64::from(entry.is_some()) - i64::from(was)
+            })
+            .sum();
+        Poll::Ready(Ok((before + change).max(0) as u64))
+    }
+    fn clear(&mut self) -> Poll<Result<(), Stop>> {
+        self.writes.retain(|key, _| key.space() != Space::User);
+        self.cleared = true;
+        Poll::Ready(Ok(()))
+    }
+    fn doomed(&self) -> bool {
+        false
+    }
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
