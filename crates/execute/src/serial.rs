@@ -187,10 +187,13 @@ impl Engine for Serial {
 
     fn status(&self) -> Status {
         let queue = self.queue.lock();
+        let final_committed = self.partition.final_position();
+        // A loaded store starts with everything delivered, confirmed and committed.
+        let delivered = queue.delivered.max(final_committed);
         Status {
-            delivered: queue.delivered,
-            confirmed: queue.confirmed.min(queue.delivered),
-            final_committed: self.partition.final_position(),
+            delivered,
+            confirmed: queue.confirmed.min(delivered).max(final_committed),
+            final_committed,
             ..Status::default()
         }
     }

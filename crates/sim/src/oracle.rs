@@ -258,31 +258,23 @@ struct Turn {
 }
 
 impl Turn {
-    fn list(&self, space: Space) -> Vec<(Key, Entry)> {
-        let mut all: BTreeMap<(u64, Key), Entry> = BTreeMap::new();
-        if !(self.writes.cleared && space == Space::User) {
-            all.extend(
-                self.history
-                    .list(space, self.reader)
-                    .into_iter()
-                    .map(|(key, entry)| ((key.hash64(), key), entry)),
-            );
-        }
-        for (key, entry) in self
-            .writes
-            .entries
-            .iter()
-            .filter(|(key, _)| key.space() == space)
-        {
-            let place = (key.hash64(), key.clone());
+    fn cleared(&self, space: Space) -> bool {
+        self.writes.cleared && space == Space::User
+    }
+    /// Own writes over what was there before.
+    fn merge(&self, space: Space, before: Vec<(Key, Entry)>) -> Vec<(Key, Entry)> {
+        let place = |key: &Key| (key.hash64(), key.clone());
+        let mut all: BTreeMap<(u64, Key), Entry> = before.into_iter().map(|(key, entry)| (place(&key), entry)).collect();
+        for (key, entry) in self.writes.entries.iter().filter(|(key, _)| key.space() == space) {
             match entry {
-                Some(entry) => all.insert(place, entry.clone()),
-                None => all.remove(&place),
+                Some(entry) => all.insert(place(key), entry.clone()),
+                None => all.remove(&place(key)),
             };
         }
-        all.into_iter()
-            .map(|((_, key), entry)| (key, entry))
-            .collect()
+        all.into_iter().map(|((_, key), entry)| (key, entry)).collect()
+    }
+    fn list_before(&self, space: Space) -> Vec<(Key, Entry)> {
+        if self.cleared(space) { Vec::new() } else { self.history.list(space, self.reader) }
     }
 }
 
@@ -306,23 +298,27 @@ impl Access for Turn {
         Ok(())
     }
     fn scan(&mut self, range: ScanRange) -> Poll<Result<ScanPage, Stop>> {
-        let mut page = ScanPage::default();
-        for (key, entry) in self.list(range.space) {
+        // Where a page ends is decided by what was there before the transaction; its own writes join the page then.
+        let mut before: Vec<(Key, Entry)> = Vec::new();
+        let mut next_hash = None;
+        for (key, entry) in self.list_before(range.space) {
             let hash = key.hash64();
             if hash < range.from_hash {
                 continue;
             }
-            let last = page.entries.last().map(|(key, _)| key.hash64());
-            if page.entries.len() >= range.limit && last != Some(hash) {
-                page.next_hash = Some(hash);
+            let last = before.last().map(|(key, _)| key.hash64());
+            if before.len() >= range.limit && last != Some(hash) {
+                next_hash = Some(hash);
                 break;
             }
-            page.entries.push((key, entry));
+            before.push((key, entry));
         }
-        Poll::Ready(Ok(page))
+        let mut entries = self.merge(range.space, before);
+        entries.retain(|(key, _)| key.hash64() >= range.from_hash && next_hash.is_none_or(|next| key.hash64() < next));
+        Poll::Ready(Ok(ScanPage { entries, next_hash }))
     }
     fn count(&mut self) -> Poll<Result<u64, Stop>> {
-        Poll::Ready(Ok(self.list(Space::User).len() as u64))
+        Poll::Ready(Ok(self.merge(Space::User, self.list_before(Space::User)).len() as u64))
     }
     fn clear(&mut self) -> Poll<Result<(), Stop>> {
         self.writes.cleared = true;

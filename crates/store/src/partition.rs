@@ -15,6 +15,8 @@ use txn::{Key, Position, ScanPage, ScanRange, Space};
 pub struct Partition<M> {
     index: Index<M>,
     clears: Clears,
+    /// Stays empty: the system space is never cleared.
+    no_clears: Clears,
     snapshots: Snapshots,
     published: Published,
     /// The shard that [`View::collect`] looks at next.
@@ -33,6 +35,7 @@ impl<M: Meta> Partition<M> {
         Partition {
             index: Index::new(),
             clears: Clears::default(),
+            no_clears: Clears::default(),
             snapshots: Snapshots::default(),
             published: Published::default(),
             sweep: AtomicUsize::new(0),
@@ -72,6 +75,11 @@ impl<M: Meta> Partition<M> {
     pub fn clears(&self) -> &Clears {
         &self.clears
     }
+    /// The range tombstones that concern a key: none outside the user space.
+    #[inline]
+    pub fn clears_of(&self, key: &Key) -> &Clears {
+        if key.space() == Space::User { &self.clears } else { &self.no_clears }
+    }
     /// The registered readers and the watermark.
     pub fn snapshots(&self) -> &Snapshots {
         &self.snapshots
@@ -100,14 +108,15 @@ impl<M: Meta> Partition<M> {
             found.sort_unstable_by(|a, b| (a.0, a.1.key()).cmp(&(b.0, b.1.key())));
             let mut last = None;
             for (hash, record) in found {
+                // Records without a visible entry leave no trace: whether there are any is a matter of collection.
+                let read = record.latch_any().versions.read(upto, self.clears_of(record.key()));
+                let Some(entry) = read.entry else { continue };
                 if page.entries.len() >= range.limit && last != Some(hash) {
                     page.next_hash = Some(hash);
                     return page;
                 }
-                if let Some(entry) = record.latch_any().versions.read(upto, &self.clears).entry {
-                    page.entries.push((record.key().clone(), entry));
-                    last = Some(hash);
-                }
+                page.entries.push((record.key().clone(), entry));
+                last = Some(hash);
             }
         }
         page
@@ -133,10 +142,10 @@ impl<M: Meta> Partition<M> {
     pub fn read(&self, upto: Position, key: &Key) -> Read {
         match self.get(key) {
             // A dead record was forgettable: its versions still give the right answer.
-            Some(record) => record.latch_any().versions.read(upto, &self.clears),
+            Some(record) => record.latch_any().versions.read(upto, self.clears_of(key)),
             None => Read {
                 entry: None,
-                version: self.clears.tombstone(Position::NONE, upto),
+                version: self.clears_of(key).tombstone(Position::NONE, upto),
             },
         }
     }
@@ -190,7 +199,6 @@ impl<M: Meta> View for Partition<M> {
         out: &mut Vec<Image>,
     ) -> Option<usize> {
         let upto = snapshot.position;
-        let cleared = self.clears.newest_upto(upto);
         for shard in shard..SHARDS {
             if out.len() >= limit {
                 return Some(shard);
@@ -198,10 +206,11 @@ impl<M: Meta> View for Partition<M> {
             let mut records = self.index.shard(shard);
             records.sort_unstable_by(|a, b| a.key().cmp(b.key()));
             for record in records {
-                let read = record.latch_any().versions.read(upto, &self.clears);
+                let clears = self.clears_of(record.key());
+                let read = record.latch_any().versions.read(upto, clears);
                 // What a clear removed is told by the clear.
                 if read.version != Position::NONE
-                    && (read.entry.is_some() || read.version > cleared)
+                    && (read.entry.is_some() || read.version > clears.newest_upto(upto))
                 {
                     out.push(Image {
                         key: record.key().clone(),
@@ -254,8 +263,8 @@ impl<M: Meta> View for Partition<M> {
                 let mut cell = record.latch_any();
                 cell.versions.prune(watermark);
                 let idle = cell.meta.collect(final_position);
-                let forget =
-                    idle && !cell.dead && cell.versions.is_forgettable(watermark, &self.clears);
+                let clears = self.clears_of(record.key());
+                let forget = idle && !cell.dead && cell.versions.is_forgettable(watermark, clears);
                 cell.dead |= forget;
                 forget
             });
