@@ -1,0 +1,110 @@
+//! What can be wrong with a log.
+
+use crate::record::Address;
+use crate::segment::segment_name;
+use std::io;
+use txn::Position;
+use txn::codec::RequestError;
+
+/// What is wrong at a place of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    /// A segment's header.
+    #[error("the segment's header does not match its checksum")]
+    Header,
+    /// A segment's first record.
+    #[error("the segment's opening record is missing or does not belong here")]
+    Opening,
+    /// A record's head.
+    #[error("the record's head does not match its checksum")]
+    Head,
+    /// A record's payload.
+    #[error("the record's payload does not match its checksum")]
+    Payload,
+    /// A record that ends behind the end of its file.
+    #[error("the record is longer than the rest of the file")]
+    Short,
+    /// A record should be here.
+    #[error("there is no record, though there are later ones")]
+    Missing,
+    /// The record checks, but belongs elsewhere.
+    #[error("the record's epoch, position or time does not follow the previous record's")]
+    Gap,
+    /// The record checks, but follows other records than those in the log.
+    #[error("the record's digest does not follow the previous record's")]
+    Digest,
+    /// The payload is not what a sequencer writes.
+    #[error("the payload does not hold the requests that the head tells of")]
+    Requests,
+}
+
+/// Why a log could not be opened. Nothing was changed then.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The disk refused.
+    #[error("the log could not be opened: {action}: {source}")]
+    Io {
+        /// What was tried.
+        action: String,
+        /// What the disk said.
+        source: io::Error,
+    },
+    /// Something that had been made durable is damaged or gone.
+    #[error(
+        "log file {} is damaged at byte {} (position {position}): {problem}. The log had been durable beyond that place, \
+         so this is not the trace of a crash, and nothing was changed. Restore the file from a backup or a replica, and \
+         start again; or, to give up every write from position {} on, move this file and the later log-*.ordo files \
+         out of the directory",
+        segment_name(address.segment), address.offset, address.segment
+    )]
+    Corrupt {
+        /// Where.
+        address: Address,
+        /// The position of the first batch that cannot be read.
+        position: Position,
+        /// What is wrong.
+        problem: Problem,
+    },
+    /// The log begins too late.
+    #[error(
+        "the log begins with position {found}, but the newest usable checkpoint ends before position {wanted}: the \
+         records between are gone. Restore the older log-*.ordo files, or the checkpoint that covers them, from a \
+         backup or a replica, and start again"
+    )]
+    BeginsTooLate {
+        /// The position that must be replayed first.
+        wanted: Position,
+        /// The first position of the oldest segment.
+        found: Position,
+    },
+    /// The segment was written by a program that knows a later format.
+    #[error(
+        "log file {name} has format version {version}, and this program reads version {known}: start the version of \
+             Ordo that wrote it"
+    )]
+    Version {
+        /// The file.
+        name: String,
+        /// Its version.
+        version: u32,
+        /// The version that this program reads.
+        known: u32,
+    },
+    /// A logged request cannot be run by this program.
+    #[error("log file {}, byte {}, position {position}: {source}", segment_name(address.segment), address.offset)]
+    Request {
+        /// The batch's record.
+        address: Address,
+        /// The request's position.
+        position: Position,
+        /// Why not.
+        source: RequestError,
+    },
+}
+
+impl OpenError {
+    pub(crate) fn io(action: impl Into<String>) -> impl FnOnce(io::Error) -> OpenError {
+        let action = action.into();
+        move |source| OpenError::Io { action, source }
+    }
+}

@@ -1,0 +1,532 @@
+//! Appending to the log, and making it durable.
+
+use crate::batch::Tail;
+use crate::disk::{Disk, DiskFile};
+use crate::record::{self, Address, HEAD_BYTES, Head, Place};
+use crate::segment::{HEADER_BYTES, Header, prepared_name, segment_name};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use txn::Position;
+
+/// The size of a segment, unless told otherwise.
+pub const SEGMENT_BYTES_DEFAULT: u64 = 64 << 20;
+
+/// How a log is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct LogOptions {
+    /// The size of a segment's file. A group of records that does not fit extends its file.
+    pub segment_bytes: u64,
+    /// A number that clients cannot guess and that differs at every start: it seeds the checksums.
+    pub boot_id: u64,
+    /// Where the checkpoint ends that was loaded before; [`Tail::ORIGIN`] without one. Only what follows is replayed.
+    pub checkpoint: Tail,
+}
+
+/// A log that is open for appending. One owner; [`SyncTicket`]s and [`Preparer`]s work on other threads.
+///
+/// Invariants: `claimed <= durable <= end`; every file that holds anything between `durable` and the end is the current
+/// one or in `unsynced`.
+pub struct Log<D: Disk> {
+    pub(crate) shared: Arc<Shared<D>>,
+    /// Where the next batch continues.
+    pub(crate) tail: Tail,
+    pub(crate) current: Segment<D::File>,
+    /// The first positions of the segments before the current one, oldest first.
+    pub(crate) older: Vec<Position>,
+    /// Segments before the current one that may not be durable yet.
+    pub(crate) unsynced: Vec<(Position, Arc<D::File>)>,
+    /// Everything before is on the disk, and so is the log up to `durable_last`.
+    pub(crate) durable: Address,
+    pub(crate) durable_last: Position,
+    /// The newest segment whose name is on the disk.
+    pub(crate) durable_name: Position,
+    /// The largest durability claim that a record of the log makes.
+    pub(crate) claimed: Address,
+    /// The end of the last batch's record: what a claim is worth writing for.
+    pub(crate) last_batch_end: Address,
+}
+
+/// The segment that is written.
+pub(crate) struct Segment<F> {
+    pub first: Position,
+    pub file: Arc<F>,
+    pub boot_id: u64,
+    /// Where the next record goes.
+    pub offset: u64,
+    /// A failed write may have left bytes up to here: at most `offset` if not.
+    pub dirty_until: u64,
+    /// The length that was filled with zeros ahead of use.
+    pub len_bytes: u64,
+}
+
+/// What the log, its tickets and its preparers share.
+pub(crate) struct Shared<D: Disk> {
+    pub disk: Arc<D>,
+    pub boot_id: u64,
+    pub segment_bytes: u64,
+    /// Set once, by the first sync that failed.
+    poison: OnceLock<String>,
+    /// Held during a sync. The kernel reports a failure to one of the threads that sync a file at the same time, so the
+    /// others must not start before it is known.
+    syncing: Mutex<()>,
+    prepared: Mutex<Prepared<D::File>>,
+}
+
+struct Prepared<F> {
+    slot: Slot<F>,
+    /// How many segments this process began to prepare: their names differ.
+    begun: u64,
+}
+
+/// ```text
+///          prepare_next             prepare_next
+///   Empty ──────────────► Preparing ─────────────► Ready      a failure leads from Preparing back to Empty
+///     ▲                                              │
+///     └────────────── rotation takes it ◄────────────┘
+/// ```
+enum Slot<F> {
+    Empty,
+    Preparing,
+    Ready(Fresh<F>),
+}
+
+/// A file with a header and nothing behind it, under a prepared segment's name.
+pub(crate) struct Fresh<F> {
+    pub name: String,
+    pub file: F,
+}
+
+/// What an append achieved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Appended {
+    /// The last position in the log. Not durable yet.
+    pub position: Position,
+    /// Whether a new segment was begun: time to call [`Preparer::prepare_next`].
+    pub rotated: bool,
+}
+
+/// What a sync achieved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Synced {
+    /// Everything up to this position is on the disk.
+    pub position: Position,
+    end: Address,
+}
+
+/// Sizes and places of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogStatus {
+    /// Segments on the disk, prepared ones left out.
+    pub segments: u64,
+    /// The first position of the oldest segment.
+    pub first: Position,
+    /// The last position in the log.
+    pub last: Position,
+    /// The last position that is known to be on the disk.
+    pub durable: Position,
+    /// The write offset in the current segment.
+    pub current_bytes: u64,
+}
+
+impl<D: Disk> Shared<D> {
+    pub fn new(disk: Arc<D>, options: &LogOptions) -> Shared<D> {
+        let prepared = Mutex::new(Prepared {
+            slot: Slot::Empty,
+            begun: 0,
+        });
+        let segment_bytes = options
+            .segment_bytes
+            .max((HEADER_BYTES + HEAD_BYTES) as u64);
+        Shared {
+            disk,
+            boot_id: options.boot_id,
+            segment_bytes,
+            poison: OnceLock::new(),
+            syncing: Mutex::new(()),
+            prepared,
+        }
+    }
+
+    fn prepared(&self) -> MutexGuard<'_, Prepared<D::File>> {
+        self.prepared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check(&self) -> io::Result<()> {
+        match self.poison.get() {
+            None => Ok(()),
+            Some(reason) => Err(io::Error::other(format!(
+                "the log is closed for writing, because a sync failed earlier ({reason}) and nobody can know what the \
+                 disk still has: repair or replace the disk, then restart; what was acknowledged before is recovered"
+            ))),
+        }
+    }
+
+    /// Runs a sync. The first failure ends the log for good: the kernel may have dropped what it could not write, and a
+    /// later sync would succeed without it.
+    fn sync(&self, what: &str, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        let _syncing = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.check()?;
+        sync().or_else(|error| {
+            self.poison.get_or_init(|| format!("{what}: {error}"));
+            self.check()
+        })
+    }
+
+    /// Makes the file of a future segment. The header is durable when this returns.
+    pub fn create_fresh(&self) -> io::Result<Fresh<D::File>> {
+        let number = {
+            let mut prepared = self.prepared();
+            prepared.begun += 1;
+            prepared.begun
+        };
+        let name = prepared_name(number);
+        let context = |error: io::Error| {
+            let text = format!(
+                "the next log segment ({} bytes) could not be prepared: {error}",
+                self.segment_bytes
+            );
+            io::Error::new(error.kind(), text)
+        };
+        let file = self
+            .disk
+            .create(&name, self.segment_bytes)
+            .map_err(context)?;
+        let header = Header {
+            boot_id: self.boot_id,
+        }
+        .encode();
+        match file.write_at(0, &header).and_then(|()| file.sync()) {
+            Ok(()) => Ok(Fresh { name, file }),
+            Err(error) => {
+                // Nobody needs the file: where even its removal fails, the next start removes it.
+                let _ = self.disk.remove(&name);
+                Err(context(error))
+            }
+        }
+    }
+}
+
+/// Prepares segments ahead of need, on any thread and without blocking appends.
+pub struct Preparer<D: Disk>(Arc<Shared<D>>);
+
+impl<D: Disk> Clone for Preparer<D> {
+    fn clone(&self) -> Preparer<D> {
+        Preparer(self.0.clone())
+    }
+}
+
+impl<D: Disk> Preparer<D> {
+    /// Makes the next segment's file, filled with zeros and durable, unless there is one or another thread is at it.
+    /// Returns whether it made one. After an error (a full disk) call it again later; until then the log goes on in the
+    /// current segment, and tries for itself when that is full.
+    pub fn prepare_next(&self) -> io::Result<bool> {
+        self.0.check()?;
+        {
+            let mut prepared = self.0.prepared();
+            if !matches!(prepared.slot, Slot::Empty) {
+                return Ok(false);
+            }
+            prepared.slot = Slot::Preparing;
+        }
+        let fresh = self.0.create_fresh();
+        let (slot, result) = match fresh {
+            Ok(fresh) => (Slot::Ready(fresh), Ok(true)),
+            Err(error) => (Slot::Empty, Err(error)),
+        };
+        self.0.prepared().slot = slot;
+        result
+    }
+}
+
+impl<D: Disk> Log<D> {
+    /// Where the next batch continues: what a [`crate::Sequencer`] starts with.
+    pub fn tail(&self) -> Tail {
+        self.tail
+    }
+
+    /// Sizes and places.
+    pub fn status(&self) -> LogStatus {
+        LogStatus {
+            segments: self.older.len() as u64 + 1,
+            first: self.older.first().copied().unwrap_or(self.current.first),
+            last: self.tail.last(),
+            durable: self.durable_last,
+            current_bytes: self.current.offset,
+        }
+    }
+
+    /// A handle that prepares segments on another thread.
+    pub fn preparer(&self) -> Preparer<D> {
+        Preparer(self.shared.clone())
+    }
+
+    /// Writes records that a [`crate::Sequencer`] made, one or several, with one write. They must continue the log.
+    /// After an error none of them is in the log; the log is usable, and the same records can be appended again (the
+    /// sequencer can also be set back to [`Log::tail`]). A crash after the error may bring some of them back.
+    pub fn append(&mut self, records: &mut [u8]) -> io::Result<Appended> {
+        self.shared.check()?;
+        let Some(tail) = record::follow(self.tail, records) else {
+            let text = format!(
+                "the records do not continue the log at position {}: a bug, please report it",
+                self.tail.next
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        };
+        self.clear_remains()?;
+        // A segment whose name would be taken by the next one is extended instead.
+        let full = self.current.offset + records.len() as u64 > self.current.len_bytes;
+        let rotated = full && self.current.first != self.tail.next;
+        if rotated {
+            self.rotate()?;
+        }
+        record::seal(records, self.current.place(), self.durable);
+        self.write(records)?;
+        self.claimed = self.durable;
+        self.last_batch_end = self.current.end();
+        self.tail = tail;
+        Ok(Appended {
+            position: tail.last(),
+            rotated,
+        })
+    }
+
+    /// Writes a marker if the disk has batches that no record claims to be durable: then a later damage to them is known
+    /// for what it is, even if nothing else is ever appended. For idle times and shutdown; returns whether it wrote one
+    /// (which takes effect with the next sync).
+    pub fn write_marker(&mut self) -> io::Result<bool> {
+        self.shared.check()?;
+        if self.claimed >= self.durable || self.claimed >= self.last_batch_end {
+            return Ok(false);
+        }
+        self.clear_remains()?;
+        let marker = Head::marker(self.tail, self.durable).sealed(self.current.place());
+        self.write(&marker)?;
+        self.claimed = self.durable;
+        Ok(true)
+    }
+
+    /// What must be synced so that everything appended so far is durable; `None` if it is.
+    pub fn sync_ticket(&self) -> Option<SyncTicket<D>> {
+        let synced = Synced {
+            position: self.tail.last(),
+            end: self.current.end(),
+        };
+        (self.durable < synced.end).then(|| SyncTicket {
+            shared: self.shared.clone(),
+            older: self.unsynced.iter().map(|(_, file)| file.clone()).collect(),
+            current: self.current.file.clone(),
+            names: self.durable_name < self.current.first,
+            synced,
+        })
+    }
+
+    /// Notes what a ticket made durable. Tickets may come back in any order.
+    pub fn synced(&mut self, synced: Synced) {
+        if synced.end > self.durable {
+            self.durable = synced.end;
+            self.durable_last = synced.position;
+            self.durable_name = synced.end.segment;
+            self.unsynced
+                .retain(|(first, _)| *first > synced.end.segment);
+        }
+    }
+
+    /// Syncs on this thread.
+    pub fn sync(&mut self) -> io::Result<Position> {
+        self.shared.check()?;
+        if let Some(ticket) = self.sync_ticket() {
+            let synced = ticket.sync()?;
+            self.synced(synced);
+        }
+        Ok(self.durable_last)
+    }
+
+    /// Removes the segments that hold nothing from `position` on: a durable checkpoint covers what is before. Segments
+    /// stay until a later one is durable. Returns how many were removed.
+    pub fn truncate_before(&mut self, position: Position) -> io::Result<usize> {
+        let mut removed = 0;
+        while let Some(&oldest) = self.older.first() {
+            let next = self.older.get(1).copied().unwrap_or(self.current.first);
+            if next > position || next > self.durable.segment {
+                break;
+            }
+            let name = segment_name(oldest);
+            self.shared.disk.remove(&name).map_err(|error| {
+                io::Error::new(
+                    error.kind(),
+                    format!("{name}, which a checkpoint covers, could not be removed: {error}"),
+                )
+            })?;
+            self.older.remove(0);
+            removed += 1;
+        }
+        if removed > 0 {
+            self.shared.disk.sync_dir()?;
+        }
+        Ok(removed)
+    }
+
+    /// Goes on in a new segment. A failure leaves the log in the old one.
+    fn rotate(&mut self) -> io::Result<()> {
+        let taken = {
+            let mut prepared = self.shared.prepared();
+            match std::mem::replace(&mut prepared.slot, Slot::Empty) {
+                Slot::Ready(fresh) => Some(fresh),
+                other => {
+                    prepared.slot = other;
+                    None
+                }
+            }
+        };
+        let fresh = match taken {
+            Some(fresh) => fresh,
+            None => self.shared.create_fresh()?,
+        };
+        let first = self.tail.next;
+        let place = Place {
+            boot_id: self.shared.boot_id,
+            address: Address {
+                segment: first,
+                offset: HEADER_BYTES as u64,
+            },
+        };
+        let opening = Head::marker(self.tail, self.durable).sealed(place);
+        let name = segment_name(first);
+        let begun = fresh
+            .file
+            .write_at(place.address.offset, &opening)
+            .and_then(|()| {
+                // The name becomes durable with the first sync: nothing in the segment is acknowledged before.
+                self.shared.disk.rename(&fresh.name, &name)
+            });
+        if let Err(error) = begun {
+            self.put_back(fresh);
+            return Err(io::Error::new(
+                error.kind(),
+                format!("log segment {name} could not be begun: {error}"),
+            ));
+        }
+        let next = Segment::after_opening(
+            first,
+            fresh.file,
+            self.shared.boot_id,
+            self.shared.segment_bytes,
+        );
+        let old = std::mem::replace(&mut self.current, next);
+        self.older.push(old.first);
+        self.unsynced.push((old.first, old.file));
+        Ok(())
+    }
+
+    fn put_back(&self, fresh: Fresh<D::File>) {
+        let mut prepared = self.shared.prepared();
+        if matches!(prepared.slot, Slot::Empty) {
+            prepared.slot = Slot::Ready(fresh);
+        } else {
+            // Nobody needs a second one: where its removal fails, the next start removes it.
+            let _ = self.shared.disk.remove(&fresh.name);
+        }
+    }
+
+    /// Overwrites what a failed write may have left behind the end. It is synced at once: otherwise a crash could bring
+    /// remains back behind a record that is written now, and they would look like records that do not follow it.
+    fn clear_remains(&mut self) -> io::Result<()> {
+        let (offset, until) = (self.current.offset, self.current.dirty_until);
+        if until > offset {
+            let file = self.current.file.clone();
+            write_zeros(&*file, offset, until).map_err(|error| self.write_error(error))?;
+            self.shared
+                .sync("fdatasync of a log segment", || file.sync())?;
+            self.current.dirty_until = offset;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let end = self.current.offset + bytes.len() as u64;
+        if let Err(error) = self.current.file.write_at(self.current.offset, bytes) {
+            self.current.dirty_until = end;
+            return Err(self.write_error(error));
+        }
+        self.current.offset = end;
+        self.current.len_bytes = self.current.len_bytes.max(end);
+        Ok(())
+    }
+
+    fn write_error(&self, error: io::Error) -> io::Error {
+        let Segment { first, offset, .. } = &self.current;
+        let text = format!(
+            "{} could not be written at byte {offset}: {error}",
+            segment_name(*first)
+        );
+        io::Error::new(error.kind(), text)
+    }
+}
+
+impl<F> Segment<F> {
+    /// A segment that holds its header and its opening record.
+    pub fn after_opening(first: Position, file: F, boot_id: u64, len_bytes: u64) -> Segment<F> {
+        let offset = (HEADER_BYTES + HEAD_BYTES) as u64;
+        Segment {
+            first,
+            file: Arc::new(file),
+            boot_id,
+            offset,
+            dirty_until: offset,
+            len_bytes,
+        }
+    }
+
+    /// Where the next record goes.
+    pub fn end(&self) -> Address {
+        Address {
+            segment: self.first,
+            offset: self.offset,
+        }
+    }
+
+    fn place(&self) -> Place {
+        Place {
+            boot_id: self.boot_id,
+            address: self.end(),
+        }
+    }
+}
+
+/// Fills a range of a file with zeros.
+pub(crate) fn write_zeros(file: &impl DiskFile, mut offset: u64, until: u64) -> io::Result<()> {
+    const ZEROS: [u8; 16 << 10] = [0; 16 << 10];
+    while offset < until {
+        let count = (until - offset).min(ZEROS.len() as u64);
+        file.write_at(offset, &ZEROS[..count as usize])?;
+        offset += count;
+    }
+    Ok(())
+}
+
+/// What must be synced: made under the log's lock, used without it.
+pub struct SyncTicket<D: Disk> {
+    shared: Arc<Shared<D>>,
+    older: Vec<Arc<D::File>>,
+    current: Arc<D::File>,
+    /// Whether the current segment's name may not be durable yet.
+    names: bool,
+    synced: Synced,
+}
+
+impl<D: Disk> SyncTicket<D> {
+    /// Makes everything durable that had been appended when the ticket was made. Blocks as long as the disk takes. Hand
+    /// the result to [`Log::synced`]. An error is final for the log: every later append and sync fails.
+    pub fn sync(self) -> io::Result<Synced> {
+        for file in self.older.iter().chain([&self.current]) {
+            self.shared
+                .sync("fdatasync of a log segment", || file.sync())?;
+        }
+        if self.names {
+            self.shared.sync("fsync of the log's directory", || {
+                self.shared.disk.sync_dir()
+            })?;
+        }
+        Ok(self.synced)
+    }
+}

@@ -1,0 +1,553 @@
+//! Opening a log: reading it back, judging where it ends, and cutting a torn tail.
+//!
+//! The walk starts at the last segment that begins at or before the checkpoint's end, reads record after record, and
+//! stops at the first place that does not hold the next one. If there is nothing behind that place, the log simply ends
+//! there. Otherwise everything behind is searched for a durability claim beyond the place: one claim makes it corruption;
+//! without one it is a torn tail. Cutting removes later segments first and then overwrites the rest of the file with
+//! zeros; a crash in between only removes more of what had no claims, so the next start judges the same.
+//!
+//! What was read may have been in the kernel's memory only (after a killed process), so everything is synced before
+//! the log counts as durable.
+
+use crate::batch::{Batch, Tail};
+use crate::disk::{Disk, DiskFile};
+use crate::error::{OpenError, Problem};
+use crate::log::{Log, LogOptions, Segment, Shared, write_zeros};
+use crate::record::{Address, Found, HEAD_BYTES, Head, Kind, Place};
+use crate::segment::{
+    FORMAT_VERSION, HEADER_BYTES, OpeningError, PayloadError, SegmentReader, decode_batch,
+    first_of_name, is_prepared, segment_name,
+};
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use txn::{Position, Registry};
+
+/// What opening a log found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Segments that were read. Older ones are behind the checkpoint.
+    pub segments: u64,
+    /// Batches that were replayed.
+    pub batches: u64,
+    /// Requests in these batches.
+    pub requests: u64,
+    /// Where the log goes on.
+    pub tail: Tail,
+    /// The torn tail, if there was one.
+    pub cut: Option<Cut>,
+    /// There was no log at all: a first start, or somebody removed it.
+    pub created: bool,
+    /// The log ended at this position, before the checkpoint's end (its last part had never been synced), and was begun
+    /// anew behind the checkpoint.
+    pub ended_before_checkpoint: Option<Position>,
+}
+
+/// A torn tail that was cut off: written, and not synced, when the machine stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Where it began.
+    pub address: Address,
+    /// The first position that could not be read. None of the positions from here on was durable.
+    pub position: Position,
+    /// How many bytes were cut, in this and later segments.
+    pub bytes: u64,
+    /// What was wrong with the first of them.
+    pub problem: Problem,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.created {
+            write!(f, "began a new log at position {}", self.tail.next)?;
+        } else {
+            let Report {
+                segments,
+                batches,
+                requests,
+                ..
+            } = self;
+            write!(
+                f,
+                "replayed {requests} requests in {batches} batches from {segments} log segments; the log ends at "
+            )?;
+            write!(f, "position {}", self.tail.last())?;
+        }
+        if let Some(cut) = &self.cut {
+            let name = segment_name(cut.address.segment);
+            write!(
+                f,
+                "; cut a torn tail of {} bytes at byte {} of {name}: ",
+                cut.bytes, cut.address.offset
+            )?;
+            write!(
+                f,
+                "from position {} on nothing had been synced when the machine stopped",
+                cut.position
+            )?;
+        }
+        if let Some(last) = self.ended_before_checkpoint {
+            write!(
+                f,
+                "; the log ended at position {last}, before the checkpoint, and was begun anew behind it"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl<D: Disk> Log<D> {
+    /// Opens the log on a disk, or makes one. Every batch with something behind the checkpoint is handed to `replay`, in
+    /// order (the first one may begin before the checkpoint's end). After an error forget what was replayed.
+    pub fn open(
+        disk: Arc<D>,
+        options: LogOptions,
+        registry: &Registry,
+        replay: &mut dyn FnMut(Batch),
+    ) -> Result<(Log<D>, Report), OpenError> {
+        let shared = Arc::new(Shared::new(disk, &options));
+        let segments = list_segments(&*shared.disk)?;
+        let checkpoint = options.checkpoint;
+        let Some(&oldest) = segments.first() else {
+            let log = begin(shared, checkpoint, Vec::new())?;
+            return Ok((log, Report::new(checkpoint, true)));
+        };
+        if oldest > checkpoint.next {
+            return Err(OpenError::BeginsTooLate {
+                wanted: checkpoint.next,
+                found: oldest,
+            });
+        }
+        let recovery = Recovery {
+            disk: &*shared.disk,
+            segments: &segments,
+            checkpoint,
+            registry,
+        };
+        let mut start = segments.partition_point(|&first| first <= checkpoint.next) - 1;
+        let walk = loop {
+            match recovery.walk(start, replay)? {
+                Some(walk) => break walk,
+                // The segment lost its opening record to a crash: its predecessor tells where the log ends.
+                None => start -= 1,
+            }
+        };
+        let mut report = Report::new(walk.tail, false);
+        report.segments = (walk.last - start + 1) as u64;
+        report.batches = walk.batches;
+        report.requests = walk.requests;
+        report.cut = recovery.cut(&walk)?;
+        recovery.sync(walk.claimed, walk.last)?;
+
+        let mut older = segments[..=walk.last].to_vec();
+        if walk.tail.next < checkpoint.next {
+            report.ended_before_checkpoint = Some(walk.tail.last());
+            report.tail = Tail {
+                epoch: walk.tail.epoch.max(checkpoint.epoch),
+                time_ms: walk.tail.time_ms.max(checkpoint.time_ms),
+                ..checkpoint
+            };
+            let mut log = begin(shared, report.tail, older)?;
+            log.truncate_before(checkpoint.next)
+                .map_err(OpenError::io("removing segments behind the checkpoint"))?;
+            return Ok((log, report));
+        }
+        older.pop();
+        let first = segments[walk.last];
+        let (file, len_bytes) = open_file(&*shared.disk, first)?;
+        let offset = walk.end.offset;
+        let mut log = Log {
+            shared,
+            tail: walk.tail,
+            current: Segment {
+                first,
+                file: Arc::new(file),
+                boot_id: walk.boot_id,
+                offset,
+                dirty_until: offset,
+                len_bytes,
+            },
+            older,
+            unsynced: Vec::new(),
+            durable: walk.end,
+            durable_last: walk.tail.last(),
+            durable_name: first,
+            claimed: walk.claimed,
+            last_batch_end: walk.last_batch_end,
+        };
+        // A claim for what was found unclaimed. On a full disk it has to wait.
+        if let Ok(true) = log.write_marker() {
+            log.sync().map_err(OpenError::io("syncing the log"))?;
+        }
+        Ok((log, report))
+    }
+}
+
+impl Report {
+    fn new(tail: Tail, created: bool) -> Report {
+        Report {
+            segments: 0,
+            batches: 0,
+            requests: 0,
+            tail,
+            cut: None,
+            created,
+            ended_before_checkpoint: None,
+        }
+    }
+}
+
+/// Makes a segment at `tail`, durable at once, and a log that goes on in it.
+fn begin<D: Disk>(
+    shared: Arc<Shared<D>>,
+    tail: Tail,
+    older: Vec<Position>,
+) -> Result<Log<D>, OpenError> {
+    let name = segment_name(tail.next);
+    let action = || format!("creating {name}");
+    let fresh = shared.create_fresh().map_err(OpenError::io(action()))?;
+    let start = Address {
+        segment: tail.next,
+        offset: HEADER_BYTES as u64,
+    };
+    let opening = Head::marker(tail, start).sealed(Place {
+        boot_id: shared.boot_id,
+        address: start,
+    });
+    let written = fresh
+        .file
+        .write_at(start.offset, &opening)
+        .and_then(|()| fresh.file.sync());
+    let named = written
+        .and_then(|()| shared.disk.rename(&fresh.name, &name))
+        .and_then(|()| shared.disk.sync_dir());
+    named.map_err(OpenError::io(action()))?;
+    let current =
+        Segment::after_opening(tail.next, fresh.file, shared.boot_id, shared.segment_bytes);
+    let durable = current.end();
+    Ok(Log {
+        shared,
+        tail,
+        current,
+        older,
+        unsynced: Vec::new(),
+        durable,
+        durable_last: tail.last(),
+        durable_name: tail.next,
+        claimed: start,
+        last_batch_end: start,
+    })
+}
+
+/// The first positions of all segments, in order. Prepared segments, which hold nothing, are removed.
+fn list_segments<D: Disk>(disk: &D) -> Result<Vec<Position>, OpenError> {
+    let names = disk
+        .list()
+        .map_err(OpenError::io("listing the directory"))?;
+    for name in names.iter().filter(|name| is_prepared(name)) {
+        disk.remove(name)
+            .map_err(OpenError::io(format!("removing {name}")))?;
+    }
+    let mut segments: Vec<Position> = names
+        .iter()
+        .filter_map(|name| first_of_name(name))
+        .collect();
+    segments.sort_unstable();
+    Ok(segments)
+}
+
+fn open_file<D: Disk>(disk: &D, first: Position) -> Result<(D::File, u64), OpenError> {
+    let opened = disk
+        .open(&segment_name(first))
+        .and_then(|file| file.len_bytes().map(|len_bytes| (file, len_bytes)));
+    opened.map_err(OpenError::io(format!("opening {}", segment_name(first))))
+}
+
+/// What a recovery works on.
+struct Recovery<'a, D> {
+    disk: &'a D,
+    segments: &'a [Position],
+    checkpoint: Tail,
+    registry: &'a Registry,
+}
+
+/// What a walk over the log found.
+struct Walk {
+    /// The index of the segment in which the log ends, and that segment's boot.
+    last: usize,
+    boot_id: u64,
+    end: Address,
+    tail: Tail,
+    claimed: Address,
+    last_batch_end: Address,
+    batches: u64,
+    requests: u64,
+    torn: Option<Torn>,
+}
+
+/// A torn tail, found to be one.
+struct Torn {
+    /// The index of the segment in which it begins.
+    index: usize,
+    address: Address,
+    problem: Problem,
+    /// Where it ends in that segment.
+    used_bytes: u64,
+    bytes: u64,
+}
+
+impl<D: Disk> Recovery<'_, D> {
+    /// Reads the log from a segment on. `None` if that segment has no opening record and an earlier one may tell more.
+    fn walk(&self, start: usize, replay: &mut dyn FnMut(Batch)) -> Result<Option<Walk>, OpenError> {
+        let mut bytes = Vec::new();
+        let mut walk: Option<Walk> = None;
+        for index in start..self.segments.len() {
+            self.load(index, &mut bytes)?;
+            let mut reader = match SegmentReader::open(&bytes, self.segments[index]) {
+                Ok(reader) => reader,
+                Err(OpeningError::Header(version)) => return Err(self.header_error(index, version)),
+                Err(OpeningError::Opening(reader)) => {
+                    let torn =
+                        self.judge(index, reader.address(), Problem::Opening, walk.as_ref())?;
+                    return match walk {
+                        Some(walk) => Ok(Some(Walk {
+                            torn: Some(torn),
+                            ..walk
+                        })),
+                        None if start > 0 => Ok(None),
+                        None => Err(self.corrupt(reader.address(), Problem::Opening, None)),
+                    };
+                }
+            };
+            if let Some(previous) = walk.take_if(|walk| walk.tail != reader.tail) {
+                let torn =
+                    self.judge(index - 1, previous.end, Problem::Missing, Some(&previous))?;
+                return Ok(Some(Walk {
+                    torn: Some(torn),
+                    ..previous
+                }));
+            }
+            let found = walk.get_or_insert_with(|| Walk {
+                last: index,
+                boot_id: reader.boot_id(),
+                end: reader.address(),
+                tail: reader.tail,
+                claimed: reader.address(),
+                last_batch_end: reader.address(),
+                batches: 0,
+                requests: 0,
+                torn: None,
+            });
+            found.last = index;
+            found.boot_id = reader.boot_id();
+            let bad = self.read_segment(&mut reader, found, replay)?;
+            let bad = bad.or_else(|| {
+                let last = index + 1 == self.segments.len();
+                (last && reader.used_bytes() > reader.offset).then_some(Problem::Missing)
+            });
+            if let Some(problem) = bad {
+                let end = found.end;
+                let torn = self.judge(index, end, problem, walk.as_ref())?;
+                return Ok(walk.map(|walk| Walk {
+                    torn: Some(torn),
+                    ..walk
+                }));
+            }
+        }
+        Ok(walk)
+    }
+
+    /// Reads a segment's records. Returns what is wrong where it stops, if anything obviously is.
+    fn read_segment(
+        &self,
+        reader: &mut SegmentReader<'_>,
+        walk: &mut Walk,
+        replay: &mut dyn FnMut(Batch),
+    ) -> Result<Option<Problem>, OpenError> {
+        loop {
+            let address = reader.address();
+            walk.end = address;
+            let (head, payload) = match reader.next() {
+                Found::Record(head, payload) => (head, payload),
+                Found::Nothing => return Ok(None),
+                Found::Bad(problem) => return Ok(Some(problem)),
+                Found::Foreign(problem) => return Err(self.corrupt(address, problem, Some(walk))),
+            };
+            if head.kind == Kind::Batch {
+                // An empty batch at the checkpoint's end moves the time on, so it is behind the checkpoint as well.
+                if head.tail().next > self.checkpoint.next || head.first >= self.checkpoint.next {
+                    let batch =
+                        decode_batch(&head, payload, self.registry).map_err(
+                            |error| match error {
+                                PayloadError::Problem(problem) => {
+                                    self.corrupt(address, problem, Some(walk))
+                                }
+                                PayloadError::Request(position, source) => OpenError::Request {
+                                    address,
+                                    position,
+                                    source,
+                                },
+                            },
+                        )?;
+                    walk.batches += 1;
+                    walk.requests += batch.requests.len() as u64;
+                    replay(batch);
+                }
+                walk.last_batch_end = reader.address();
+            }
+            walk.claimed = walk.claimed.max(head.durable);
+            walk.tail = reader.tail;
+        }
+    }
+
+    /// Judges a place that does not hold the next record: an error if it had been durable, else what to cut.
+    fn judge(
+        &self,
+        index: usize,
+        bad: Address,
+        problem: Problem,
+        walk: Option<&Walk>,
+    ) -> Result<Torn, OpenError> {
+        let mut bytes = Vec::new();
+        let mut torn = Torn {
+            index,
+            address: bad,
+            problem,
+            used_bytes: 0,
+            bytes: 0,
+        };
+        for later in index..self.segments.len() {
+            self.load(later, &mut bytes)?;
+            let mut reader = match SegmentReader::open(&bytes, self.segments[later]) {
+                Ok(reader) | Err(OpeningError::Opening(reader)) => reader,
+                Err(OpeningError::Header(version)) => return Err(self.header_error(later, version)),
+            };
+            let start = if later == index {
+                bad.offset
+            } else {
+                HEADER_BYTES as u64
+            };
+            reader.offset = start as usize;
+            if reader.proves_durable(bad) {
+                return Err(self.corrupt(bad, problem, walk));
+            }
+            let used_bytes = reader.used_bytes() as u64;
+            if later == index {
+                torn.used_bytes = used_bytes;
+            }
+            torn.bytes += used_bytes.saturating_sub(start);
+        }
+        Ok(torn)
+    }
+
+    /// Cuts the torn tail of a walk.
+    fn cut(&self, walk: &Walk) -> Result<Option<Cut>, OpenError> {
+        let Some(torn) = &walk.torn else {
+            return Ok(None);
+        };
+        // A segment without an opening record goes as a whole, so that the next one can take its name.
+        let keep = if torn.index > walk.last {
+            torn.index
+        } else {
+            torn.index + 1
+        };
+        for &first in self.segments[keep..].iter().rev() {
+            let name = segment_name(first);
+            self.disk.remove(&name).map_err(OpenError::io(format!(
+                "removing {name}, which was never synced"
+            )))?;
+        }
+        if keep < self.segments.len() {
+            self.disk
+                .sync_dir()
+                .map_err(OpenError::io("syncing the directory"))?;
+        }
+        if torn.index == walk.last {
+            let (file, _) = open_file(self.disk, self.segments[torn.index])?;
+            let cleared =
+                write_zeros(&file, torn.address.offset, torn.used_bytes).and_then(|()| file.sync());
+            cleared.map_err(OpenError::io(format!(
+                "cutting the torn tail of {}",
+                segment_name(torn.address.segment)
+            )))?;
+        }
+        Ok(Some(Cut {
+            address: torn.address,
+            position: walk.tail.next,
+            bytes: torn.bytes,
+            problem: torn.problem,
+        }))
+    }
+
+    /// Makes everything durable that was read and is not claimed to be.
+    fn sync(&self, claimed: Address, last: usize) -> Result<(), OpenError> {
+        for &first in self.segments[..=last]
+            .iter()
+            .filter(|&&first| first >= claimed.segment)
+        {
+            let (file, _) = open_file(self.disk, first)?;
+            file.sync()
+                .map_err(OpenError::io(format!("syncing {}", segment_name(first))))?;
+        }
+        self.disk
+            .sync_dir()
+            .map_err(OpenError::io("syncing the directory"))
+    }
+
+    fn load(&self, index: usize, bytes: &mut Vec<u8>) -> Result<(), OpenError> {
+        let (file, len_bytes) = open_file(self.disk, self.segments[index])?;
+        read_whole(&file, len_bytes, bytes).map_err(OpenError::io(format!(
+            "reading {}",
+            segment_name(self.segments[index])
+        )))
+    }
+
+    fn corrupt(&self, address: Address, problem: Problem, walk: Option<&Walk>) -> OpenError {
+        let position = walk.map_or(address.segment, |walk| walk.tail.next);
+        OpenError::Corrupt {
+            address,
+            position,
+            problem,
+        }
+    }
+
+    fn header_error(&self, index: usize, version: Option<u32>) -> OpenError {
+        let first = self.segments[index];
+        match version {
+            Some(version) => OpenError::Version {
+                name: segment_name(first),
+                version,
+                known: FORMAT_VERSION,
+            },
+            None => self.corrupt(
+                Address {
+                    segment: first,
+                    offset: 0,
+                },
+                Problem::Header,
+                None,
+            ),
+        }
+    }
+}
+
+fn read_whole(file: &impl DiskFile, len_bytes: u64, bytes: &mut Vec<u8>) -> io::Result<()> {
+    let len =
+        usize::try_from(len_bytes).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
+    bytes.clear();
+    bytes.resize(len, 0);
+    let mut done = 0;
+    while done < len {
+        match file.read_at(done as u64, &mut bytes[done..])? {
+            0 => break,
+            count => done += count,
+        }
+    }
+    bytes.truncate(done);
+    Ok(())
+}
+
+const _: () = assert!(
+    HEADER_BYTES + HEAD_BYTES <= 1 << 20,
+    "the smallest sensible segment holds its opening record"
+);

@@ -1,0 +1,237 @@
+//! Segments: their names, their header, and a reader over their bytes.
+
+use crate::batch::{Batch, Tail};
+use crate::error::Problem;
+use crate::record::{
+    self, Address, Found, HEAD_BYTES, Head, Place, get_u32, get_u64, put_u32, put_u64,
+};
+use std::sync::Arc;
+use txn::codec::{Reader, RequestError, take_request};
+use txn::{Position, Registry};
+
+/// The header fills the first 4 KiB, so that no write of a record touches its block.
+pub(crate) const HEADER_BYTES: usize = 4096;
+/// The format that this program writes and reads.
+pub(crate) const FORMAT_VERSION: u32 = 1;
+
+const MAGIC: [u8; 8] = *b"ORDOLOG\0";
+const PREPARED: &str = "prepared-";
+const SUFFIX: &str = ".ordo";
+
+/// The file name of the segment whose first position is `first`.
+pub(crate) fn segment_name(first: Position) -> String {
+    format!("log-{:020}{SUFFIX}", first.0)
+}
+
+/// The file name of the `number`th segment that a process prepared.
+pub(crate) fn prepared_name(number: u64) -> String {
+    format!("{PREPARED}{number:020}{SUFFIX}")
+}
+
+/// The first position of a segment with this name, if it is a segment's.
+pub(crate) fn first_of_name(name: &str) -> Option<Position> {
+    let digits = name.strip_prefix("log-")?.strip_suffix(SUFFIX)?;
+    let first = Position(digits.parse().ok()?);
+    (segment_name(first) == name).then_some(first)
+}
+
+/// Whether a file is a prepared segment: one that holds nothing yet.
+pub(crate) fn is_prepared(name: &str) -> bool {
+    name.starts_with(PREPARED) && name.ends_with(SUFFIX)
+}
+
+/// A segment's header. It is durable before the file gets a segment's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub boot_id: u64,
+}
+
+impl Header {
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[..8].copy_from_slice(&MAGIC);
+        put_u32(&mut bytes, 8, FORMAT_VERSION);
+        put_u64(&mut bytes, 16, self.boot_id);
+        let crc = header_crc(&bytes);
+        put_u32(&mut bytes, 12, crc);
+        bytes
+    }
+
+    /// Reads a header: `Err(Some(version))` if it is sound and of another version.
+    pub fn read(bytes: &[u8]) -> Result<Header, Option<u32>> {
+        let bytes: &[u8; HEADER_BYTES] = bytes.first_chunk().ok_or(None)?;
+        if bytes[..8] != MAGIC || get_u32(bytes, 12) != header_crc(bytes) {
+            return Err(None);
+        }
+        match get_u32(bytes, 8) {
+            FORMAT_VERSION => Ok(Header {
+                boot_id: get_u64(bytes, 16),
+            }),
+            version => Err(Some(version)),
+        }
+    }
+}
+
+fn header_crc(bytes: &[u8; HEADER_BYTES]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&bytes[..12]);
+    hasher.update(&bytes[16..]);
+    hasher.finalize()
+}
+
+/// Walks over the records of one segment's bytes.
+pub(crate) struct SegmentReader<'a> {
+    bytes: &'a [u8],
+    boot_id: u64,
+    segment: Position,
+    /// Where the next record starts.
+    pub offset: usize,
+    /// Where the log stands before it.
+    pub tail: Tail,
+}
+
+impl<'a> SegmentReader<'a> {
+    /// Reads the header and the opening record of the segment that starts at `segment`.
+    pub fn open(bytes: &'a [u8], segment: Position) -> Result<SegmentReader<'a>, OpeningError<'a>> {
+        let header = Header::read(bytes).map_err(OpeningError::Header)?;
+        let mut reader = SegmentReader {
+            bytes,
+            boot_id: header.boot_id,
+            segment,
+            offset: HEADER_BYTES,
+            tail: Tail::ORIGIN,
+        };
+        match Head::read(reader.rest(), reader.place()) {
+            Some(head)
+                if head.length as usize == HEAD_BYTES
+                    && head.count == 0
+                    && head.first == segment =>
+            {
+                reader.tail = head.tail();
+                Ok(reader)
+            }
+            _ => Err(OpeningError::Opening(reader)),
+        }
+    }
+
+    fn rest(&self) -> &'a [u8] {
+        self.bytes.get(self.offset..).unwrap_or_default()
+    }
+
+    /// The boot that wrote the segment.
+    pub fn boot_id(&self) -> u64 {
+        self.boot_id
+    }
+
+    /// Where the next record starts.
+    pub fn address(&self) -> Address {
+        Address {
+            segment: self.segment,
+            offset: self.offset as u64,
+        }
+    }
+
+    fn place(&self) -> Place {
+        Place {
+            boot_id: self.boot_id,
+            address: self.address(),
+        }
+    }
+
+    /// Reads the next record and steps behind it.
+    pub fn next(&mut self) -> Found<'a> {
+        let found = record::read(self.rest(), self.place(), self.tail);
+        if let Found::Record(head, _) = &found {
+            self.offset += head.length as usize;
+            self.tail = head.tail();
+        }
+        found
+    }
+
+    /// Looks through everything from here on for a head that claims that the disk already had what lies at `bad`.
+    /// Blocks reach the disk in any order, so heads may follow anywhere.
+    pub fn proves_durable(&self, bad: Address) -> bool {
+        let mut offset = self.offset;
+        let used = self.used_bytes();
+        while offset < used {
+            let place = Place {
+                boot_id: self.boot_id,
+                address: Address {
+                    segment: self.segment,
+                    offset: offset as u64,
+                },
+            };
+            match Head::read(&self.bytes[offset..], place) {
+                Some(head) if head.durable > bad => return true,
+                // A head that checks tells where the next one starts, whatever its payload looks like.
+                Some(head) => offset += head.length as usize,
+                None => offset += record::ALIGNMENT,
+            }
+        }
+        false
+    }
+
+    /// The bytes up to the last one that is not zero, at least the header's.
+    pub fn used_bytes(&self) -> usize {
+        let zeros = self
+            .bytes
+            .rchunks(4096)
+            .take_while(|chunk| chunk.iter().all(|&byte| byte == 0))
+            .map(<[u8]>::len)
+            .sum::<usize>();
+        let rest = &self.bytes[..self.bytes.len() - zeros];
+        rest.iter()
+            .rposition(|&byte| byte != 0)
+            .map_or(0, |last| last + 1)
+            .max(HEADER_BYTES)
+    }
+}
+
+/// Why a segment cannot be read at all.
+pub(crate) enum OpeningError<'a> {
+    /// The header, which was durable before the segment existed; or a sound header of another version.
+    Header(Option<u32>),
+    /// The opening record, which is synced only with the first batch. The reader stands before it.
+    Opening(SegmentReader<'a>),
+}
+
+/// Why a batch's payload could not be read.
+#[derive(Debug)]
+pub(crate) enum PayloadError {
+    Problem(Problem),
+    Request(Position, RequestError),
+}
+
+/// Decodes a batch's record.
+pub(crate) fn decode_batch(
+    head: &Head,
+    payload: &[u8],
+    registry: &Registry,
+) -> Result<Batch, PayloadError> {
+    let mut reader = Reader::new(payload);
+    // A request takes at least nine bytes: a false count must not reserve more than the payload warrants.
+    let mut requests = Vec::with_capacity((head.count as usize).min(payload.len() / 9));
+    for index in 0..head.count {
+        match take_request(&mut reader, registry) {
+            Ok(request) => requests.push(Arc::new(request)),
+            Err(RequestError::Malformed) => return Err(PayloadError::Problem(Problem::Requests)),
+            Err(error) => {
+                return Err(PayloadError::Request(
+                    head.first.advanced(u64::from(index)),
+                    error,
+                ));
+            }
+        }
+    }
+    let padding = reader.rest();
+    if padding.len() >= record::ALIGNMENT || padding.iter().any(|&byte| byte != 0) {
+        return Err(PayloadError::Problem(Problem::Requests));
+    }
+    Ok(Batch {
+        epoch: head.epoch,
+        time_ms: head.time_ms,
+        first: head.first,
+        requests,
+        digest: head.digest,
+    })
+}
