@@ -18,10 +18,10 @@ mod running;
 mod scan;
 pub mod serial;
 pub mod snapshot;
-//SPARKLE pub mod sparkle;
+pub mod sparkle;
 
 pub use engine::{Batch, Budget, Committed, Effects, Engine, Progress, Status, Waiting, WorkerId};
 pub use nocc::NoCc;
 pub use serial::Serial;
 pub use snapshot::{ReadOutcome, SnapshotReader, run_read_only};
-//SPARKLE pub use sparkle::Sparkle;
+pub use sparkle::Sparkle;

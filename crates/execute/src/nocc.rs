@@ -81,7 +81,7 @@ impl NoCc {
                 cleared: false,
             })
         });
-        let (mut access, polled) = running::poll(access, request, &mut future);
+        let (mut access, polled) = running::poll(access, &mut future);
         let outcome = match polled {
             Poll::Ready(Err(Stop::Restart)) | Poll::Pending => Err(Stop::abort(
                 "ERR the procedure waited for something other than its transaction",

@@ -14,7 +14,7 @@ pub(crate) fn start(request: &Arc<Request>, context: TxContext) -> Result<Proced
     catch_unwind(AssertUnwindSafe(|| {
         request.procedure.run(Tx::new(context), call)
     }))
-    .map_err(|panic| panicked(request, panic))
+    .map_err(panicked)
 }
 
 /// Polls an incarnation once with `access` behind its `Tx`.
@@ -23,7 +23,6 @@ pub(crate) fn start(request: &Arc<Request>, context: TxContext) -> Result<Proced
 /// one sees states that never were.
 pub(crate) fn poll<A: Access + Any>(
     access: Box<A>,
-    request: &Request,
     future: &mut ProcedureFuture,
 ) -> (Box<A>, Poll<Outcome>) {
     let (access, polled) = txn::tx::lend(access, || {
@@ -39,18 +38,17 @@ pub(crate) fn poll<A: Access + Any>(
         .expect("an engine gets back the access that it lent");
     (
         access,
-        polled.unwrap_or_else(|panic| Poll::Ready(Err(panicked(request, panic)))),
+        polled.unwrap_or_else(|panic| Poll::Ready(Err(panicked(panic)))),
     )
 }
 
-fn panicked(request: &Request, panic: Box<dyn Any + Send>) -> Stop {
+fn panicked(panic: Box<dyn Any + Send>) -> Stop {
     let message = panic
         .downcast_ref::<&str>()
         .map(|text| (*text).to_owned())
         .or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "no message".to_owned());
     Stop::abort(format!(
-        "ERR procedure '{}' panicked, nothing was written: {message}",
-        request.procedure.name()
+        "ERR the procedure panicked, nothing was written: {message}"
     ))
 }

@@ -63,7 +63,7 @@ impl Serial {
             cleared: false,
         });
         let mut future = running::start(request, context)?;
-        let (access, polled) = running::poll(access, request, &mut future);
+        let (access, polled) = running::poll(access, &mut future);
         let Poll::Ready(outcome) = polled else {
             return Err(Stop::abort(
                 "ERR the procedure waited for something other than its transaction",

@@ -7,6 +7,7 @@ use crate::record::{Meta, RecordCell, RecordRef, Version};
 use crate::snapshots::Snapshots;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::view::{Census, Image, Snapshot, View};
+use std::sync::Arc;
 use txn::tx::Read;
 use txn::{Key, Position, ScanPage, ScanRange, Space};
 
@@ -78,7 +79,11 @@ impl<M: Meta> Partition<M> {
     /// The range tombstones that concern a key: none outside the user space.
     #[inline]
     pub fn clears_of(&self, key: &Key) -> &Clears {
-        if key.space() == Space::User { &self.clears } else { &self.no_clears }
+        if key.space() == Space::User {
+            &self.clears
+        } else {
+            &self.no_clears
+        }
     }
     /// The registered readers and the watermark.
     pub fn snapshots(&self) -> &Snapshots {
@@ -109,7 +114,10 @@ impl<M: Meta> Partition<M> {
             let mut last = None;
             for (hash, record) in found {
                 // Records without a visible entry leave no trace: whether there are any is a matter of collection.
-                let read = record.latch_any().versions.read(upto, self.clears_of(record.key()));
+                let read = record
+                    .latch_any()
+                    .versions
+                    .read(upto, self.clears_of(record.key()));
                 let Some(entry) = read.entry else { continue };
                 if page.entries.len() >= range.limit && last != Some(hash) {
                     page.next_hash = Some(hash);
@@ -264,7 +272,11 @@ impl<M: Meta> View for Partition<M> {
                 cell.versions.prune(watermark);
                 let idle = cell.meta.collect(final_position);
                 let clears = self.clears_of(record.key());
-                let forget = idle && !cell.dead && cell.versions.is_forgettable(watermark, clears);
+                // Two owners: the index and this sweep. A third is a transaction that means to write here.
+                let forget = idle
+                    && !cell.dead
+                    && Arc::strong_count(record) <= 2
+                    && cell.versions.is_forgettable(watermark, clears);
                 cell.dead |= forget;
                 forget
             });

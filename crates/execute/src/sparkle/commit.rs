@@ -1,0 +1,198 @@
+//! Installing and undoing a transaction's versions (Algorithm 2, lines 20-36).
+
+use super::Mutant;
+use super::keystate::KeyState;
+use super::shared::Shared;
+use super::slot::Write;
+use super::status::Ticket;
+use store::sync::atomic::Ordering;
+use store::{RecordCell, Version};
+use txn::{Position, Space};
+
+/// A lock was preempted: the transaction can't commit.
+#[derive(Debug)]
+pub(super) struct Preempted;
+
+/// Changes a record's versions at `me`, and keeps the count of live entries right: what the change means for `me`'s
+/// contribution, and for that of the next later version, whose base it is.
+fn counting_live(
+    shared: &Shared,
+    cell: &mut RecordCell<KeyState>,
+    me: Position,
+    cleared: bool,
+    change: impl FnOnce(&mut RecordCell<KeyState>),
+) {
+    let clears = shared.partition.clears();
+    let above = cell.versions.above(me).map(|version| version.position);
+    let below = !cleared && cell.versions.live(me.prev(), clears);
+    let contribution = |cell: &RecordCell<KeyState>| {
+        let present = cell
+            .versions
+            .at(me)
+            .is_some_and(|version| version.position == me);
+        if present {
+            i64::from(cell.versions.live(me, clears)) - i64::from(below)
+        } else {
+            0
+        }
+    };
+    let base = |cell: &RecordCell<KeyState>| {
+        above.is_some_and(|above| cell.versions.live(above.prev(), clears))
+    };
+    let before = (contribution(cell), base(cell));
+    change(cell);
+    let after = (contribution(cell), base(cell));
+    if after.0 != before.0 {
+        shared
+            .slot(me)
+            .live
+            .fetch_add(after.0 - before.0, Ordering::Relaxed);
+    }
+    if let Some(above) = above
+        && after.1 != before.1
+    {
+        shared
+            .slot(above)
+            .live
+            .fetch_add(i64::from(before.1) - i64::from(after.1), Ordering::Relaxed);
+    }
+}
+
+/// Installs one write and lets go of its lock: Algorithm 2's `Put`.
+pub(super) fn install(
+    shared: &Shared,
+    ticket: Ticket,
+    write: &mut Write,
+    cleared: bool,
+) -> Result<(), Preempted> {
+    let me = ticket.position();
+    let head = shared.head();
+    let user = write.record.key().space() == Space::User;
+    let Write {
+        record,
+        entry,
+        locked,
+        reserved,
+        written,
+        installed,
+        superseding,
+    } = write;
+    shared.partition.with(record, |cell| {
+        if !*written {
+            // Announced, or kept from the last incarnation, and not written after all.
+            if cell.meta.held_by(me) {
+                cell.meta.release(|waiter| shared.wake(waiter));
+            }
+            return Ok(());
+        }
+        if *locked
+            && !*reserved
+            && !cell.meta.held_by(me)
+            && !shared.has(Mutant::SkipPreemptionDoom)
+        {
+            return Err(Preempted);
+        }
+        let watermark = if shared.has(Mutant::CollectTooEarly) {
+            me
+        } else {
+            shared.partition.snapshots().watermark()
+        };
+        cell.versions.prune(watermark);
+        let version = Version {
+            position: me,
+            entry: entry.take(),
+        };
+        if version.entry.is_some() || !shared.has(Mutant::ForgetTombstone) {
+            if user {
+                counting_live(shared, cell, me, cleared, |cell| {
+                    cell.versions.insert(version)
+                });
+            } else {
+                cell.versions.insert(version);
+            }
+            *installed = true;
+        }
+        *superseding = cell.versions.len() > 1;
+        if !shared.has(Mutant::SkipDoomOnInstall) {
+            cell.meta.doom_readers(
+                head,
+                |dependency| dependency.reader.position() > me && dependency.version < me,
+                |reader| shared.doom(reader),
+            );
+        }
+        if cell.meta.held_by(me) {
+            cell.meta.release(|waiter| shared.wake(waiter));
+        }
+        Ok(())
+    })
+}
+
+/// Undoes one write: Algorithm 2's `UnlockOrRemove`. `next` is the ticket of the next incarnation, which keeps the lock
+/// (reserved) if it can; `None` if there will be none.
+pub(super) fn undo(
+    shared: &Shared,
+    me: Position,
+    next: Option<Ticket>,
+    write: &mut Write,
+    cleared: bool,
+) {
+    let user = write.record.key().space() == Space::User;
+    let held = write.installed || write.locked;
+    let Write {
+        record,
+        entry,
+        locked,
+        written,
+        installed,
+        superseding,
+        reserved,
+    } = write;
+    let keep_version = *installed
+        && (shared.has(Mutant::KeepVersionsOnUndo)
+            || next.is_none() && shared.has(Mutant::RetractKeepsVersions));
+    let mut kept = false;
+    if held {
+        shared.partition.with(record, |cell| {
+            if *installed && !keep_version {
+                if user {
+                    counting_live(shared, cell, me, cleared, |cell| {
+                        cell.versions.remove(me);
+                    });
+                } else {
+                    cell.versions.remove(me);
+                }
+                if !shared.has(Mutant::SkipCascadeOnRemove) {
+                    cell.meta.doom_readers(
+                        shared.head(),
+                        |dependency| dependency.version == me && dependency.reader.position() > me,
+                        |reader| shared.doom(reader),
+                    );
+                }
+            }
+            match next {
+                Some(next) if *installed || cell.meta.held_by(me) => {
+                    let holder = cell.meta.lock;
+                    kept = holder.is_none() || holder.position() >= me;
+                    if kept {
+                        if !holder.is_none() && holder.position() != me && !holder.is_reserved() {
+                            shared.doom(holder);
+                        }
+                        cell.meta.lock = next.reserved();
+                    }
+                }
+                Some(_) => {}
+                None => {
+                    if cell.meta.held_by(me) {
+                        cell.meta.release(|waiter| shared.wake(waiter));
+                    }
+                }
+            }
+        });
+    }
+    *entry = None;
+    *written = false;
+    *installed = false;
+    *superseding = false;
+    *locked = kept;
+    *reserved = kept;
+}

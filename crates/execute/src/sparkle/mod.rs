@@ -1,0 +1,152 @@
+//! Sparkle: speculative deterministic concurrency control (Sparkle, section 4.1, Algorithms 1 and 2).
+//!
+//! Transactions run out of order and in parallel; what goes wrong is found at run time and run again, so that the result
+//! is that of the order. A transaction's position is its timestamp. Every key has versions tagged with their writers'
+//! positions; a transaction at `p` reads the newest version below `p`.
+//!
+//! # What can go wrong, and what finds it
+//!
+//! 1. *A reader was too early*: `r` read a version below `w`'s, and `w < r` writes the key afterwards. Every read leaves a
+//!    *read dependency* (who read, which version) on the record; absent keys have placeholder records for that. When `w` installs
+//!    its version it dooms each dependency of a later reader on an earlier version (Algorithm 2, lines 33-34).
+//! 2. *A version vanished*: `w` is doomed after it installed its versions. Removing a version dooms every reader whose
+//!    dependency names it, and so on transitively (lines 25-26).
+//! 3. *A read-modify-write was overtaken*: reading for update takes the record's *timestamped lock*. An earlier transaction
+//!    preempts the lock and dooms its holder (lines 6-8); a later one waits, as do later readers, because the holder's
+//!    version is about to come (lines 2-4 and 11-13). The lock is taken at the read, not at the write as in Algorithm 1: reading
+//!    first and locking later invites an abort at every hot key.
+//!
+//! Blind writes take no lock: versions are ordered by position, so nobody minds in which order they arrive, and their late
+//! arrival is case 1. Scans, counts and clears of the whole key space wait until every earlier transaction has
+//! final-committed; nothing before them can change any more, so they need no dependencies. (A clear is a range tombstone,
+//! and dooms every later transaction that has begun.)
+//!
+//! # The life of a transaction
+//! [`status`] has the state diagram. It is *started* in order, inside the speculation window; it may be *parked* at a lock
+//! (its future stays in its slot, no thread is held) and made *ready* when the lock is handed to it; when its procedure
+//! has returned, its versions are installed and it is *speculatively committed*; if it is doomed, at any of these points,
+//! its versions and places are undone and the next *incarnation* starts. It is *final-committed* when every earlier transaction is
+//! (nobody is left who could doom it), its order is confirmed and it is not doomed. Only then are its
+//! reply, or its abort by its own logic, or even its panic, anybody's business.
+//!
+//! # Bounding the work that is thrown away
+//! - The speculation window adapts ([`window`]): it shrinks when restarts cost more than speculation gains.
+//! - An undone transaction keeps the locks of what it had written: it will most likely write that again, so later readers
+//!   wait for it instead of reading what is about to change.
+//! - A lock is handed on in order, to its earliest waiters, instead of waking everybody. Ready transactions run before new
+//!   ones, earliest first.
+//!
+//! # Invariants
+//! - `final_committed <= confirmed`, `final_committed < head <= started <= filled` (positions; see [`Shared`]).
+//! - Waiting goes from later to earlier transactions only, so there is no deadlock; the earliest unfinished one never waits.
+//! - A doomed transaction never final-commits: only earlier transactions doom, and all of them have final-committed.
+//! - A lock, a place among the waiters, an installed version above the watermark: each keeps its record in the index.
+//!
+//! The latch of one record is the largest critical section on the path of a transaction; the committer's latch is taken by
+//! whoever finds the head committable and is never waited for.
+
+mod commit;
+mod execution;
+mod keystate;
+mod mutant;
+mod ready;
+mod schedule;
+mod shared;
+mod slot;
+mod status;
+mod window;
+
+pub use mutant::Mutant;
+
+use crate::engine::{Batch, Budget, Effects, Engine, Progress, Status, Waiting, WorkerId};
+use keystate::KeyState;
+use schedule::Worker;
+use shared::Shared;
+use std::sync::Arc;
+use store::sync::Mutex;
+use store::sync::atomic::Ordering;
+use store::{Partition, View};
+use txn::Position;
+
+/// How a [`Sparkle`] engine is built.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Workers that may step the engine: ids from 0.
+    pub workers: usize,
+    /// Transactions that can be between delivery and final commit inside the engine; more wait in a queue. A power of two.
+    pub capacity: usize,
+    /// A deliberate defect, to test the tests.
+    pub mutant: Option<Mutant>,
+}
+
+impl Options {
+    /// The defaults for a number of workers.
+    pub fn new(workers: usize) -> Options {
+        Options {
+            workers,
+            capacity: 4096,
+            mutant: None,
+        }
+    }
+}
+
+/// The Sparkle engine.
+pub struct Sparkle {
+    shared: Arc<Shared>,
+    workers: Box<[Mutex<Worker>]>,
+}
+
+impl Sparkle {
+    /// An engine over an empty store.
+    ///
+    /// # Panics
+    /// If the capacity is not a power of two, or there is no worker.
+    pub fn new(options: Options) -> Sparkle {
+        assert!(
+            options.capacity.is_power_of_two(),
+            "the capacity must be a power of two"
+        );
+        assert!(options.workers > 0, "an engine needs a worker");
+        let shared = Arc::new(Shared::new(options));
+        let workers = (0..options.workers)
+            .map(|_| Mutex::new(Worker::new(shared.clone())))
+            .collect();
+        Sparkle { shared, workers }
+    }
+
+    /// The partition, for tests that look inside.
+    pub fn partition(&self) -> &Partition<impl store::Meta> {
+        let partition: &Partition<KeyState> = &self.shared.partition;
+        partition
+    }
+}
+
+impl Engine for Sparkle {
+    fn name(&self) -> &'static str {
+        "sparkle"
+    }
+    fn deliver(&self, batch: Batch) {
+        self.shared.deliver(batch);
+    }
+    fn confirm(&self, upto: Position) {
+        self.shared.confirmed.fetch_max(upto.0, Ordering::SeqCst);
+    }
+    fn retract(&self, from: Position) {
+        self.shared.retract(from);
+    }
+    fn step(&self, worker: WorkerId, budget: Budget, effects: &mut dyn Effects) -> Progress {
+        match self.workers[worker.0].try_lock() {
+            Some(mut worker) => worker.step(budget, effects),
+            None => Progress::Idle,
+        }
+    }
+    fn waiting(&self) -> Waiting {
+        self.shared.waiting()
+    }
+    fn status(&self) -> Status {
+        self.shared.status()
+    }
+    fn view(&self) -> &dyn View {
+        &self.shared.partition
+    }
+}

@@ -1,0 +1,60 @@
+//! Deliberate defects.
+
+/// A defect that a test can ask for, to see that the oracles find it. Effective only with feature `mutants`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutant {
+    /// Reads leave no dependency.
+    SkipReadDependency,
+    /// Reads of absent keys leave no dependency.
+    SkipAbsentReadDependency,
+    /// Removing a version dooms nobody.
+    SkipCascadeOnRemove,
+    /// Installing a version dooms nobody.
+    SkipDoomOnInstall,
+    /// Taking a lock from a later transaction does not doom it, and it does not notice at its commit.
+    SkipPreemptionDoom,
+    /// A doomed transaction speculatively commits all the same.
+    IgnoreDoomAtCommit,
+    /// What is speculatively committed can't be doomed any more.
+    DoomMissesCommitted,
+    /// Final commit does not wait for confirmation.
+    IgnoreConfirmation,
+    /// A delete removes nothing: it leaves the older version visible.
+    ForgetTombstone,
+    /// A restart keeps the versions of the previous incarnation.
+    KeepVersionsOnUndo,
+    /// Versions are collected although somebody can still see them.
+    CollectTooEarly,
+    /// A wake-up that meets a transaction which is about to park is lost.
+    LoseWakeUp,
+    /// A retraction leaves the versions of what it retracts.
+    RetractKeepsVersions,
+    /// A clear dooms nobody.
+    SkipDoomOnClear,
+    /// An abort by the procedure's own logic keeps its writes.
+    KeepWritesOfAborted,
+    /// A scan does not wait for the transactions before it.
+    ScanTooEarly,
+}
+
+impl Mutant {
+    /// All of them.
+    pub const ALL: [Mutant; 16] = [
+        Mutant::SkipReadDependency,
+        Mutant::SkipAbsentReadDependency,
+        Mutant::SkipCascadeOnRemove,
+        Mutant::SkipDoomOnInstall,
+        Mutant::SkipPreemptionDoom,
+        Mutant::IgnoreDoomAtCommit,
+        Mutant::DoomMissesCommitted,
+        Mutant::IgnoreConfirmation,
+        Mutant::ForgetTombstone,
+        Mutant::KeepVersionsOnUndo,
+        Mutant::CollectTooEarly,
+        Mutant::LoseWakeUp,
+        Mutant::RetractKeepsVersions,
+        Mutant::SkipDoomOnClear,
+        Mutant::KeepWritesOfAborted,
+        Mutant::ScanTooEarly,
+    ];
+}

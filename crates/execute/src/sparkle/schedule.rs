@@ -1,0 +1,457 @@
+//! A worker: what it does next, one operation at a time.
+
+use super::Mutant;
+use super::commit;
+use super::execution::{Execution, Pause};
+use super::keystate::KeyState;
+use super::shared::Shared;
+use super::slot::{Body, Write};
+use super::status::{DOOMED, EMPTY, HEAD, RETRACTED, Ticket, Word};
+use crate::engine::{Budget, Committed, Effects, Progress};
+use crate::running;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Poll;
+use store::sync::atomic::Ordering;
+use store::{Final, RecordRef, View};
+use txn::{Position, Stop};
+
+/// What a worker is in the middle of. The transaction's body is in the worker's [`Execution`] unless this is `Nothing`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doing {
+    Nothing,
+    /// Its procedure runs.
+    Executing,
+    /// Its procedure has returned; writes from this one on are to be installed.
+    Installing(usize),
+    /// Its incarnation is doomed; writes from this one on are to be undone.
+    Undoing {
+        next_write: usize,
+        next: Option<Ticket>,
+    },
+}
+
+/// Final-committed transactions that one hold of the committer's latch takes along.
+const COMMIT_RUN_MAX: usize = 64;
+/// Superseded records that a busy worker lets lie before it collects their old versions.
+const GARBAGE_MAX: usize = 512;
+
+/// A worker's state between steps.
+pub(super) struct Worker {
+    shared: Arc<Shared>,
+    doing: Doing,
+    execution: Option<Box<Execution>>,
+    /// A body to put into the execution when its transaction leaves.
+    idle_body: Option<Box<Body>>,
+    finished: Vec<Box<Body>>,
+    /// Records whose older versions nobody needs once the position is behind the watermark; ascending but for overlaps of
+    /// commit runs.
+    garbage: VecDeque<(Position, RecordRef<KeyState>)>,
+}
+
+impl Worker {
+    pub(super) fn new(shared: Arc<Shared>) -> Worker {
+        Worker {
+            execution: Some(Box::new(Execution::new(shared.clone()))),
+            shared,
+            doing: Doing::Nothing,
+            idle_body: Some(Box::default()),
+            finished: Vec::new(),
+            garbage: VecDeque::new(),
+        }
+    }
+
+    fn execution(&mut self) -> &mut Execution {
+        self.execution
+            .as_mut()
+            .expect("the execution is lent only during a poll")
+    }
+    fn body(&mut self) -> &mut Body {
+        &mut self.execution().body
+    }
+
+    pub(super) fn step(&mut self, budget: Budget, effects: &mut dyn Effects) -> Progress {
+        self.execution().budget = budget.operations;
+        let mut progress = Progress::Idle;
+        loop {
+            if self.execution().budget == 0 {
+                return Progress::Worked;
+            }
+            match self.doing {
+                Doing::Executing => self.execute(),
+                Doing::Installing(next_write) => self.install(next_write),
+                Doing::Undoing { next_write, next } => self.undo(next_write, next),
+                Doing::Nothing => {
+                    if !self.choose(budget.heavy, effects) {
+                        return progress;
+                    }
+                }
+            }
+            progress = Progress::Worked;
+        }
+    }
+
+    /// Finds something to do, the most urgent first; whether it found anything.
+    fn choose(&mut self, heavy: bool, effects: &mut dyn Effects) -> bool {
+        if self.shared.committable() && self.final_commit(effects) {
+            return true;
+        }
+        if let Some((body, word)) = self.shared.resume(heavy) {
+            self.adopt(body);
+            self.count_step();
+            if word.has(DOOMED) {
+                self.begin_undo()
+            } else {
+                self.doing = Doing::Executing
+            }
+            return true;
+        }
+        if self.garbage.len() > GARBAGE_MAX && self.collect() {
+            return true;
+        }
+        if let Some(body) = self.shared.start(heavy) {
+            self.adopt(body);
+            self.count_step();
+            self.doing = Doing::Executing;
+            return true;
+        }
+        self.shared.fill() || self.collect()
+    }
+
+    fn adopt(&mut self, body: Box<Body>) {
+        let idle = std::mem::replace(&mut self.execution().body, body);
+        self.idle_body = Some(idle);
+    }
+    /// Counts a change of state as an operation, so that the simulator can interleave there too.
+    fn count_step(&mut self) {
+        let execution = self.execution();
+        execution.budget = execution.budget.saturating_sub(1);
+    }
+    /// Puts the transaction back into its slot; `leave` then changes the slot's status, or says that the worker must keep it.
+    fn put_back(&mut self, leave: impl FnOnce(&Shared, Position) -> bool) -> bool {
+        let position = self.body().position();
+        let idle = self.idle_body.take().unwrap_or_default();
+        let body = std::mem::replace(&mut self.execution().body, idle);
+        let shared = self.shared.clone();
+        let slot = shared.slot(position);
+        *slot.body.lock() = Some(body);
+        if leave(&shared, position) {
+            self.doing = Doing::Nothing;
+            return true;
+        }
+        // The status still says RUNNING, so nobody took it.
+        let body = slot.body.lock().take().unwrap_or_default();
+        self.adopt(body);
+        false
+    }
+
+    /// Polls the procedure once: it runs until it returns, parks, or has spent the budget.
+    fn execute(&mut self) {
+        let body = self.body();
+        let future = match body.future.take() {
+            Some(future) => Ok(future),
+            None => match &body.request {
+                Some(request) => running::start(request, body.context),
+                None => Err(Stop::abort("ERR the request was lost")),
+            },
+        };
+        let mut future = match future {
+            Ok(future) => future,
+            Err(stop) => return self.returned(Err(stop)),
+        };
+        let Some(access) = self.execution.take() else {
+            return;
+        };
+        let (access, polled) = running::poll(access, &mut future);
+        self.execution = Some(access);
+        match polled {
+            Poll::Ready(outcome) => {
+                drop(future);
+                self.returned(outcome);
+            }
+            Poll::Pending => {
+                self.body().future = Some(future);
+                match self.execution().pause.take() {
+                    Some(Pause::Budget) => {}
+                    Some(Pause::Lock) => self.park(0),
+                    Some(Pause::Head) => self.park(HEAD),
+                    None => {
+                        self.body().future = None;
+                        self.returned(Err(Stop::abort(
+                            "ERR the procedure waited for something other than its transaction",
+                        )));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The procedure has returned. Whatever it returned counts only if the incarnation is not doomed.
+    fn returned(&mut self, outcome: txn::Outcome) {
+        let shared = self.shared.clone();
+        if self.is_doomed() && !shared.has(Mutant::IgnoreDoomAtCommit) {
+            return self.begin_undo();
+        }
+        let body = self.body();
+        let outcome = outcome.map_err(|stop| match stop {
+            // Not doomed, so not from the engine.
+            Stop::Restart => {
+                Stop::abort("ERR the procedure asked for a restart that nobody wanted")
+            }
+            other => other,
+        });
+        if outcome.is_err() && !shared.has(Mutant::KeepWritesOfAborted) {
+            body.cleared = false;
+            for write in &mut body.writes.list {
+                write.written = false;
+                write.entry = None;
+            }
+        }
+        body.outcome = Some(outcome);
+        if body.cleared {
+            let position = body.position();
+            shared.partition.clears().insert(position);
+            if !shared.has(Mutant::SkipDoomOnClear) {
+                shared.doom_all_after(position);
+            }
+        }
+        self.doing = Doing::Installing(0);
+    }
+
+    fn is_doomed(&mut self) -> bool {
+        let position = self.body().position();
+        self.shared.slot(position).status.load().has(DOOMED)
+    }
+
+    fn park(&mut self, flags: u64) {
+        self.shared.counters.parked.fetch_add(1, Ordering::Relaxed);
+        let parked = self.put_back(|shared, position| shared.slot(position).status.park(flags));
+        if parked {
+            self.shared
+                .counters
+                .suspensions
+                .fetch_add(1, Ordering::Relaxed);
+            if flags == HEAD {
+                // The head may have come before the transaction was parked, and then found nobody to wake.
+                self.shared.wake_head(self.shared.head());
+            }
+            return;
+        }
+        self.shared.counters.parked.fetch_sub(1, Ordering::Relaxed);
+        if self.is_doomed() {
+            self.begin_undo();
+        }
+    }
+
+    fn install(&mut self, next_write: usize) {
+        if self.is_doomed() && !self.shared.has(Mutant::IgnoreDoomAtCommit) {
+            return self.begin_undo();
+        }
+        let Some(execution) = &mut self.execution else {
+            return;
+        };
+        let body = &mut *execution.body;
+        for place in next_write..body.writes.list.len() {
+            if execution.budget == 0 {
+                self.doing = Doing::Installing(place);
+                return;
+            }
+            execution.budget -= 1;
+            let write = &mut body.writes.list[place];
+            if commit::install(&self.shared, body.ticket, write, body.cleared).is_err() {
+                return self.begin_undo();
+            }
+        }
+        let ignore_doom = self.shared.has(Mutant::IgnoreDoomAtCommit);
+        let committed = self.put_back(|shared, position| {
+            let speculative = position > shared.confirmed();
+            let committed = shared.slot(position).status.commit(ignore_doom);
+            if committed && speculative {
+                shared.counters.speculated.fetch_add(1, Ordering::Relaxed);
+            }
+            committed
+        });
+        if !committed {
+            self.begin_undo();
+        }
+    }
+
+    fn begin_undo(&mut self) {
+        let position = self.body().position();
+        let word = self.shared.slot(position).status.begin_undo();
+        let next = (!word.has(RETRACTED)).then(|| Ticket::new(position, word.incarnation()));
+        if next.is_some() {
+            self.shared
+                .counters
+                .restarts
+                .fetch_add(1, Ordering::Relaxed);
+        }
+        let shared = self.shared.clone();
+        let body = self.body();
+        body.future = None;
+        body.outcome = None;
+        if body.cleared {
+            body.cleared = false;
+            if !shared.has(Mutant::RetractKeepsVersions) {
+                shared.partition.clears().remove(position);
+            }
+            shared.doom_all_after(position);
+        }
+        if let Some(record) = body.waiting_on.take() {
+            let mut cell = record.latch_held();
+            cell.meta.leave(position);
+            let handed = cell.meta.held_by(position);
+            drop(cell);
+            // The lock was handed over while it waited: undone with the others.
+            if handed {
+                match body.writes.find(&record) {
+                    Some(place) => body.writes.list[place].locked = true,
+                    None => {
+                        body.writes.push(Write::locked(record));
+                    }
+                }
+            }
+        }
+        self.doing = Doing::Undoing {
+            next_write: 0,
+            next,
+        };
+    }
+
+    fn undo(&mut self, next_write: usize, next: Option<Ticket>) {
+        let Some(execution) = &mut self.execution else {
+            return;
+        };
+        let position = execution.body.position();
+        for place in next_write..execution.body.writes.list.len() {
+            if execution.budget == 0 {
+                self.doing = Doing::Undoing {
+                    next_write: place,
+                    next,
+                };
+                return;
+            }
+            execution.budget -= 1;
+            let write = &mut execution.body.writes.list[place];
+            commit::undo(&self.shared, position, next, write, false);
+        }
+        let body = &mut execution.body;
+        body.writes.list.retain(|write| write.locked);
+        body.writes.reindex();
+        // Nothing of the transaction is installed, so nobody changes this any more.
+        self.shared.slot(position).live.store(0, Ordering::Relaxed);
+        match next {
+            Some(next) => {
+                body.ticket = next;
+                if self.put_back(|shared, position| shared.slot(position).status.give_back()) {
+                    self.shared.make_ready(position);
+                } else {
+                    // Doomed again, or retracted.
+                    self.begin_undo();
+                }
+            }
+            None => {
+                body.writes.list.clear();
+                body.request = None;
+                self.put_back(|shared, position| {
+                    shared
+                        .slot(position)
+                        .status
+                        .store(Word::new(Ticket::new(position, 0), EMPTY));
+                    true
+                });
+            }
+        }
+    }
+
+    /// Final-commits from the head on, unless another worker is at it; whether it did any.
+    fn final_commit(&mut self, effects: &mut dyn Effects) -> bool {
+        let shared = self.shared.clone();
+        let Some(mut committer) = shared.committer.try_lock() else {
+            return false;
+        };
+        let mut last = None;
+        while self.finished.len() < COMMIT_RUN_MAX && shared.committable() {
+            let position = shared.head();
+            let slot = shared.slot(position);
+            if !slot.status.finalize(position) {
+                break;
+            }
+            let Some(body) = slot.body.lock().take() else {
+                break;
+            };
+            if body.cleared {
+                committer.live = 0;
+            }
+            committer.live += slot.live.swap(0, Ordering::Relaxed);
+            last = Some(body.context);
+            self.finished.push(body);
+            slot.status
+                .store(Word::new(Ticket::new(position, 0), EMPTY));
+            shared.advance_head(position.next());
+        }
+        let Some(last) = last else { return false };
+        shared.partition.publish(Final {
+            position: last.position,
+            time_ms: last.now_ms,
+            live: committer.live,
+        });
+        let restarts = shared.counters.restarts.load(Ordering::Relaxed);
+        shared.window.committed(
+            &mut committer.controller,
+            self.finished.len() as u64,
+            restarts,
+        );
+        drop(committer);
+
+        self.count_step();
+        let mut finished = std::mem::take(&mut self.finished);
+        for body in &mut finished {
+            let position = body.position();
+            for write in body.writes.list.drain(..) {
+                if write.superseding {
+                    self.garbage.push_back((position, write.record));
+                }
+            }
+            body.writes.reindex();
+            body.cleared = false;
+            body.waiting_on = None;
+            if let (Some(request), Some(outcome)) = (body.request.take(), body.outcome.take()) {
+                effects.committed(Committed {
+                    position,
+                    request,
+                    outcome,
+                });
+            }
+        }
+        shared.recycle(&mut finished);
+        self.finished = finished;
+        shared.fill();
+        true
+    }
+
+    /// Collects old versions behind the watermark; whether there were any.
+    fn collect(&mut self) -> bool {
+        if self.garbage.is_empty() {
+            return false;
+        }
+        let watermark = self
+            .shared
+            .partition
+            .snapshots()
+            .raise(self.shared.partition.final_position());
+        let mut collected = false;
+        while self.execution().budget > 0
+            && self
+                .garbage
+                .front()
+                .is_some_and(|(position, _)| *position <= watermark)
+            && let Some((_, record)) = self.garbage.pop_front()
+        {
+            self.execution().budget -= 1;
+            record.latch_held().versions.prune(watermark);
+            collected = true;
+        }
+        collected
+    }
+}

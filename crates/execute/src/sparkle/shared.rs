@@ -1,0 +1,378 @@
+//! What the workers share.
+
+use super::keystate::KeyState;
+use super::ready::ReadySet;
+use super::slot::{Body, Slot};
+use super::status::{COMMITTED, DELIVERED, EMPTY, Effect, HEAVY, Ticket, Word};
+use super::window::{Controller, Window};
+use super::{Mutant, Options};
+use crate::engine::{Batch, Status, Waiting};
+use crossbeam_utils::CachePadded;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use store::Partition;
+use store::sync::Mutex;
+use store::sync::atomic::{AtomicU64, Ordering};
+use txn::{Position, Request, TxContext, Weight};
+
+/// The engine without its workers.
+///
+/// Invariants: `head <= started`, `head <= filled <= head + capacity`; outside a retraction also `started <= filled`.
+pub(super) struct Shared {
+    pub(super) partition: Partition<KeyState>,
+    slots: Box<[CachePadded<Slot>]>,
+    mask: u64,
+    /// The earliest position that has not final-committed (Sparkle's `to_commit_tx`).
+    head: CachePadded<AtomicU64>,
+    /// The next position to start.
+    started: CachePadded<AtomicU64>,
+    /// The next position to fill into a slot.
+    filled: CachePadded<AtomicU64>,
+    /// The last confirmed position.
+    pub(super) confirmed: CachePadded<AtomicU64>,
+    pub(super) window: Window,
+    ready_light: ReadySet,
+    ready_heavy: ReadySet,
+    backlog: Mutex<Backlog>,
+    backlog_length: AtomicU64,
+    pub(super) committer: Mutex<Committer>,
+    pub(super) counters: Counters,
+    mutant: Option<Mutant>,
+}
+
+#[derive(Default)]
+pub(super) struct Counters {
+    pub(super) restarts: AtomicU64,
+    pub(super) suspensions: AtomicU64,
+    pub(super) speculated: AtomicU64,
+    pub(super) parked: AtomicU64,
+}
+
+/// What the committer's latch protects.
+#[derive(Default)]
+pub(super) struct Committer {
+    /// Live entries at the final position.
+    pub(super) live: i64,
+    pub(super) controller: Controller,
+}
+
+/// Delivered transactions that found no slot yet.
+#[derive(Default)]
+struct Backlog {
+    queue: VecDeque<(TxContext, Arc<Request>)>,
+    delivered: Position,
+    /// Positions whose slots must be empty before anything is filled again.
+    retracting: Option<(Position, Position)>,
+    spare: Vec<Box<Body>>,
+}
+
+impl Shared {
+    pub(super) fn new(options: Options) -> Shared {
+        let capacity = options.capacity;
+        Shared {
+            partition: Partition::new(),
+            slots: (0..capacity).map(|_| CachePadded::default()).collect(),
+            mask: capacity as u64 - 1,
+            head: CachePadded::new(AtomicU64::new(Position::FIRST.0)),
+            started: CachePadded::new(AtomicU64::new(Position::FIRST.0)),
+            filled: CachePadded::new(AtomicU64::new(Position::FIRST.0)),
+            confirmed: CachePadded::new(AtomicU64::new(0)),
+            window: Window::new(options.workers, capacity),
+            ready_light: ReadySet::new(capacity),
+            ready_heavy: ReadySet::new(capacity),
+            backlog: Mutex::default(),
+            backlog_length: AtomicU64::new(0),
+            committer: Mutex::default(),
+            counters: Counters::default(),
+            mutant: options.mutant,
+        }
+    }
+
+    /// Whether a deliberate defect is wanted.
+    #[inline]
+    pub(super) fn has(&self, mutant: Mutant) -> bool {
+        cfg!(feature = "mutants") && self.mutant == Some(mutant)
+    }
+    #[inline]
+    pub(super) fn slot(&self, position: Position) -> &Slot {
+        &self.slots[(position.0 & self.mask) as usize]
+    }
+    #[inline]
+    pub(super) fn head(&self) -> Position {
+        Position(self.head.load(Ordering::SeqCst))
+    }
+    pub(super) fn confirmed(&self) -> Position {
+        Position(self.confirmed.load(Ordering::SeqCst))
+    }
+
+    // Wishes of one transaction to another.
+
+    pub(super) fn doom(&self, ticket: Ticket) {
+        if self.has(Mutant::DoomMissesCommitted)
+            && self.slot(ticket.position()).status.load().state() == COMMITTED
+        {
+            return;
+        }
+        self.effect(
+            ticket.position(),
+            self.slot(ticket.position()).status.doom(ticket),
+        );
+    }
+    pub(super) fn wake(&self, ticket: Ticket) {
+        let lose = self.has(Mutant::LoseWakeUp);
+        self.effect(
+            ticket.position(),
+            self.slot(ticket.position()).status.wake(ticket, lose),
+        );
+    }
+    pub(super) fn wake_head(&self, position: Position) {
+        self.effect(position, self.slot(position).status.wake_head(position));
+    }
+    /// Dooms every transaction after `position` that has begun.
+    pub(super) fn doom_all_after(&self, position: Position) {
+        let end = self.filled.load(Ordering::SeqCst);
+        for later in position.0 + 1..end {
+            let later = Position(later);
+            let word = self.slot(later).status.load();
+            if word.is_at(later) {
+                self.doom(Ticket::new(later, word.incarnation()));
+            }
+        }
+    }
+    fn effect(&self, position: Position, effect: Effect) {
+        if let Effect::MadeReady { parked } = effect {
+            if parked {
+                self.counters.parked.fetch_sub(1, Ordering::Relaxed);
+            }
+            self.make_ready(position);
+        }
+    }
+    /// Puts a transaction whose slot says READY into the ready set.
+    pub(super) fn make_ready(&self, position: Position) {
+        let heavy = self.slot(position).status.load().has(HEAVY);
+        if heavy {
+            self.ready_heavy.insert(position)
+        } else {
+            self.ready_light.insert(position)
+        }
+    }
+
+    // Choosing work.
+
+    /// Takes the earliest ready transaction out of its slot.
+    pub(super) fn resume(&self, heavy: bool) -> Option<(Box<Body>, Word)> {
+        loop {
+            let head = self.head();
+            let place = match self.ready_light.take(head) {
+                Some(place) => place,
+                None if heavy => self.ready_heavy.take(head)?,
+                None => return None,
+            };
+            let slot = &self.slots[place as usize];
+            if let Some(word) = slot.status.resume()
+                && let Some(body) = slot.body.lock().take()
+            {
+                return Some((body, word));
+            }
+        }
+    }
+    /// Starts the next transaction in order, if the window allows.
+    pub(super) fn start(&self, heavy: bool) -> Option<Box<Body>> {
+        loop {
+            let next = self.started.load(Ordering::SeqCst);
+            if next >= self.start_limit() {
+                return None;
+            }
+            if self
+                .started
+                .compare_exchange(next, next + 1, Ordering::SeqCst, Ordering::SeqCst)
+                .is_err()
+            {
+                continue;
+            }
+            let position = Position(next);
+            let slot = self.slot(position);
+            if !heavy && slot.status.load().has(HEAVY) {
+                if slot.status.leave_heavy(position) {
+                    self.make_ready(position);
+                }
+                continue;
+            }
+            // It may have been retracted meanwhile.
+            if slot.status.start(position).is_some()
+                && let Some(body) = slot.body.lock().take()
+            {
+                return Some(body);
+            }
+        }
+    }
+    fn start_limit(&self) -> u64 {
+        let window = self.head.load(Ordering::SeqCst) + self.window.size();
+        self.filled.load(Ordering::SeqCst).min(window)
+    }
+    /// Whether the head can final-commit.
+    #[inline]
+    pub(super) fn committable(&self) -> bool {
+        let head = self.head();
+        let word = self.slot(head).status.load();
+        word.is_at(head)
+            && word.state() == COMMITTED
+            && (head <= self.confirmed() || self.has(Mutant::IgnoreConfirmation))
+    }
+    /// The committer moves the head on.
+    pub(super) fn advance_head(&self, position: Position) {
+        self.head.store(position.0, Ordering::SeqCst);
+        self.wake_head(position);
+    }
+
+    // Delivery and retraction.
+
+    pub(super) fn deliver(&self, batch: Batch) {
+        let mut backlog = self.backlog.lock();
+        let filled = self.filled.load(Ordering::SeqCst);
+        if backlog.queue.is_empty()
+            && backlog.retracting.is_none()
+            && filled == self.head.load(Ordering::SeqCst)
+        {
+            // Nothing is under way: the order may begin (after a checkpoint was loaded) where it likes.
+            for counter in [&self.head, &self.started, &self.filled] {
+                counter.store(batch.first.0, Ordering::SeqCst);
+            }
+            self.confirmed
+                .fetch_max(batch.first.prev().0, Ordering::SeqCst);
+            // Read behind the latch: a committer that has moved the head may not have published yet.
+            let mut committer = self.committer.lock();
+            committer.live = self.partition.published().live;
+        }
+        debug_assert!(
+            backlog.delivered == Position::NONE
+                || backlog.delivered.next() == batch.first
+                || backlog.queue.is_empty(),
+            "batches are delivered without gaps"
+        );
+        backlog.delivered = batch.end().prev();
+        for (offset, request) in batch.requests.into_iter().enumerate() {
+            let position = batch.first.advanced(offset as u64);
+            backlog.queue.push_back((
+                TxContext {
+                    position,
+                    now_ms: batch.time_ms,
+                },
+                request,
+            ));
+        }
+        self.fill_from(&mut backlog);
+    }
+    /// Fills free slots from the backlog; whether any was.
+    pub(super) fn fill(&self) -> bool {
+        if self.backlog_length.load(Ordering::Acquire) == 0 {
+            return false;
+        }
+        self.fill_from(&mut self.backlog.lock())
+    }
+    fn fill_from(&self, backlog: &mut Backlog) -> bool {
+        if let Some((from, end)) = backlog.retracting {
+            let emptied = (from.0..end.0).map(Position).all(|position| {
+                let word = self.slot(position).status.load();
+                word.state() == EMPTY || !word.is_at(position)
+            });
+            if !emptied {
+                self.backlog_length
+                    .store(backlog.queue.len() as u64, Ordering::Release);
+                return false;
+            }
+            self.started.fetch_min(from.0, Ordering::SeqCst);
+            backlog.retracting = None;
+        }
+        let mut next = self.filled.load(Ordering::SeqCst);
+        let first = next;
+        let limit = self.head.load(Ordering::SeqCst) + self.slots.len() as u64;
+        while next < limit {
+            let position = Position(next);
+            let slot = self.slot(position);
+            if slot.status.load().state() != EMPTY {
+                break;
+            }
+            let Some((context, request)) = backlog.queue.pop_front() else {
+                break;
+            };
+            debug_assert_eq!(context.position, position);
+            let heavy = if request.footprint.weight == Weight::Heavy {
+                HEAVY
+            } else {
+                0
+            };
+            let ticket = Ticket::new(position, 0);
+            {
+                let mut place = slot.body.lock();
+                let body = place.get_or_insert_with(|| backlog.spare.pop().unwrap_or_default());
+                body.context = context;
+                body.ticket = ticket;
+                body.request = Some(request);
+            }
+            slot.status.store(Word::new(ticket, DELIVERED).with(heavy));
+            next += 1;
+        }
+        self.filled.store(next, Ordering::SeqCst);
+        self.backlog_length
+            .store(backlog.queue.len() as u64, Ordering::Release);
+        next != first
+    }
+    /// Takes back the bodies of final-committed transactions.
+    pub(super) fn recycle(&self, bodies: &mut Vec<Box<Body>>) {
+        let mut backlog = self.backlog.lock();
+        backlog.spare.append(bodies);
+    }
+
+    pub(super) fn retract(&self, from: Position) {
+        let mut backlog = self.backlog.lock();
+        backlog.delivered = backlog.delivered.min(from.prev());
+        let filled = self.filled.load(Ordering::SeqCst);
+        backlog.queue.retain(|(context, _)| context.position < from);
+        self.backlog_length
+            .store(backlog.queue.len() as u64, Ordering::Release);
+        if from.0 >= filled {
+            return;
+        }
+        debug_assert!(
+            from > self.confirmed(),
+            "what is confirmed is never retracted"
+        );
+        self.filled.store(from.0, Ordering::SeqCst);
+        let end = backlog
+            .retracting
+            .map_or(filled, |(_, end)| end.0.max(filled));
+        backlog.retracting = Some((from, Position(end)));
+        for position in (from.0..filled).map(Position) {
+            self.effect(position, self.slot(position).status.retract(position));
+        }
+    }
+
+    // Looking in.
+
+    pub(super) fn waiting(&self) -> Waiting {
+        let startable = self
+            .start_limit()
+            .saturating_sub(self.started.load(Ordering::SeqCst));
+        Waiting {
+            light: startable + self.ready_light.len() + u64::from(self.committable()),
+            heavy: self.ready_heavy.len(),
+        }
+    }
+    pub(super) fn status(&self) -> Status {
+        let final_committed = self.head().prev();
+        let backlog = self.backlog.lock();
+        let delivered = backlog.delivered.max(final_committed);
+        Status {
+            delivered,
+            confirmed: self.confirmed().min(delivered),
+            final_committed,
+            restarts: self.counters.restarts.load(Ordering::Relaxed),
+            suspensions: self.counters.suspensions.load(Ordering::Relaxed),
+            speculated_before_confirmation: self.counters.speculated.load(Ordering::Relaxed),
+            window: self.window.size(),
+            parked: self.counters.parked.load(Ordering::Relaxed),
+            dependencies: 0,
+        }
+    }
+}

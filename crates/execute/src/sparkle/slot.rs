@@ -1,0 +1,143 @@
+//! Slots, and what a transaction carries through its life.
+
+use super::keystate::KeyState;
+use super::status::{StatusWord, Ticket};
+use std::sync::Arc;
+use store::RecordRef;
+use store::sync::Mutex;
+use store::sync::atomic::AtomicI64;
+use txn::hash::FixedMap;
+use txn::{Entry, Key, Outcome, Position, ProcedureFuture, Request, TxContext};
+
+/// A place in the ring of transactions: position modulo capacity.
+#[derive(Default)]
+pub(super) struct Slot {
+    pub(super) status: StatusWord,
+    /// By how much the transaction's installed versions change the number of live entries, given what is below them. Changed
+    /// only under the latch of the record concerned (by whoever installs or removes a version beneath one of them, too).
+    pub(super) live: AtomicI64,
+    /// The transaction, unless a worker is running it.
+    pub(super) body: Mutex<Option<Box<Body>>>,
+}
+
+/// A transaction. Recycled from one to the next.
+#[derive(Default)]
+pub(super) struct Body {
+    pub(super) context: TxContext,
+    /// Names the incarnation that runs.
+    pub(super) ticket: Ticket,
+    pub(super) request: Option<Arc<Request>>,
+    pub(super) future: Option<ProcedureFuture>,
+    pub(super) writes: WriteSet,
+    pub(super) outcome: Option<Outcome>,
+    /// The record among whose waiters the transaction is, or whose lock was handed to it there.
+    pub(super) waiting_on: Option<RecordRef<KeyState>>,
+    /// It clears the user's space.
+    pub(super) cleared: bool,
+}
+
+impl Body {
+    #[inline]
+    pub(super) fn position(&self) -> Position {
+        self.context.position
+    }
+}
+
+/// A record that the transaction writes, or has locked to write.
+pub(super) struct Write {
+    pub(super) record: RecordRef<KeyState>,
+    /// What it writes.
+    pub(super) entry: Option<Entry>,
+    /// It took the record's timestamped lock in this incarnation (may have been preempted since: the record knows).
+    pub(super) locked: bool,
+    /// The lock was kept for it when its last incarnation was undone; it has not asked for it again.
+    pub(super) reserved: bool,
+    /// The procedure has written, not only announced to.
+    pub(super) written: bool,
+    /// Its version is in the record.
+    pub(super) installed: bool,
+    /// There were older versions when it was installed: collect them once this one is final.
+    pub(super) superseding: bool,
+}
+
+impl Write {
+    pub(super) fn locked(record: RecordRef<KeyState>) -> Write {
+        Write {
+            record,
+            entry: None,
+            locked: true,
+            reserved: false,
+            written: false,
+            installed: false,
+            superseding: false,
+        }
+    }
+    pub(super) fn blind(record: RecordRef<KeyState>) -> Write {
+        Write {
+            locked: false,
+            ..Write::locked(record)
+        }
+    }
+}
+
+/// The records that a transaction writes, in the order of its first touches.
+#[derive(Default)]
+pub(super) struct WriteSet {
+    pub(super) list: Vec<Write>,
+    /// Address of the record to place in the list; only once the list is long. Never iterated.
+    places: FixedMap<usize, usize>,
+}
+
+/// Lists up to this long are searched one by one: some tens of pointers are compared faster than one is hashed.
+const LINEAR_MAX: usize = 48;
+
+impl WriteSet {
+    fn address(record: &RecordRef<KeyState>) -> usize {
+        Arc::as_ptr(record) as usize
+    }
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+    /// The write of a record.
+    #[inline]
+    pub(super) fn find(&self, record: &RecordRef<KeyState>) -> Option<usize> {
+        if self.list.len() > LINEAR_MAX {
+            return self.places.get(&WriteSet::address(record)).copied();
+        }
+        self.list
+            .iter()
+            .rposition(|write| Arc::ptr_eq(&write.record, record))
+    }
+    /// The write of a key, if it is among the last few: spares a look-up where a read for update is followed by its write.
+    #[inline]
+    pub(super) fn find_recent(&self, key: &Key) -> Option<usize> {
+        let from = self.list.len().saturating_sub(4);
+        self.list[from..]
+            .iter()
+            .rposition(|write| write.record.key() == key)
+            .map(|index| from + index)
+    }
+    pub(super) fn push(&mut self, write: Write) -> usize {
+        let place = self.list.len();
+        self.list.push(write);
+        if self.list.len() == LINEAR_MAX + 1 {
+            self.reindex();
+        } else if self.list.len() > LINEAR_MAX {
+            self.places
+                .insert(WriteSet::address(&self.list[place].record), place);
+        }
+        place
+    }
+    /// To be called after the list was changed otherwise than by [`WriteSet::push`].
+    pub(super) fn reindex(&mut self) {
+        self.places.clear();
+        if self.list.len() > LINEAR_MAX {
+            self.places.extend(
+                self.list
+                    .iter()
+                    .enumerate()
+                    .map(|(place, write)| (WriteSet::address(&write.record), place)),
+            );
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! The adaptive speculation window.
+//!
+//! An unbounded window collapses under contention: one early transaction that restarts invalidates hundreds of later
+//! ones, which restart, and so on. The window (how far past the head transactions are started) therefore follows what
+//! speculation is worth: every [`ROUND`] commits it shrinks by a quarter if more than one incarnation in eight was thrown away, and
+//! grows by a quarter if less than one in thirty-two was. It never falls below what the workers can run at once.
+
+use store::sync::atomic::{AtomicU64, Ordering};
+
+/// Commits between two looks.
+const ROUND: u64 = 64;
+
+#[derive(Debug)]
+pub(super) struct Window {
+    size: AtomicU64,
+    min: u64,
+    max: u64,
+}
+
+/// The committer's part: behind its latch.
+#[derive(Debug, Default)]
+pub(super) struct Controller {
+    commits: u64,
+    restarts_before: u64,
+}
+
+impl Window {
+    pub(super) fn new(workers: usize, capacity: usize) -> Window {
+        // Two for each worker: one that runs, and one to run when the first parks.
+        let min = (2 * workers as u64).min(capacity as u64);
+        Window {
+            size: AtomicU64::new((capacity as u64 / 16).max(min)),
+            min,
+            max: capacity as u64,
+        }
+    }
+    #[inline]
+    pub(super) fn size(&self) -> u64 {
+        self.size.load(Ordering::Relaxed)
+    }
+    /// Counts commits; `restarts` is cumulative.
+    pub(super) fn committed(&self, controller: &mut Controller, commits: u64, restarts: u64) {
+        controller.commits += commits;
+        if controller.commits < ROUND {
+            return;
+        }
+        let thrown_away = restarts - controller.restarts_before;
+        let size = self.size();
+        let new = if thrown_away * 8 > controller.commits {
+            (size - size / 4).max(self.min)
+        } else if thrown_away * 32 < controller.commits {
+            (size + size / 4 + 1).min(self.max)
+        } else {
+            size
+        };
+        self.size.store(new, Ordering::Relaxed);
+        controller.commits = 0;
+        controller.restarts_before = restarts;
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_window_follows_the_share_of_restarts_within_its_bounds() {
+        let window = Window::new(2, 1024);
+        let mut controller = Controller::default();
+        let mut restarts = 0;
+        for _ in 0..100 {
+            restarts += ROUND;
+            window.committed(&mut controller, ROUND, restarts);
+        }
+        assert_eq!(window.size(), 4);
+        for _ in 0..100 {
+            window.committed(&mut controller, ROUND, restarts);
+        }
+        assert_eq!(window.size(), 1024);
+        restarts += ROUND / 16;
+        window.committed(&mut controller, ROUND, restarts);
+        assert_eq!(window.size(), 1024);
+    }
+}
