@@ -2,6 +2,8 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
+use txn::Procedure;
 
 /// When a batch counts as durable, as Redis's `appendfsync` means it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -61,6 +63,30 @@ impl Default for Limits {
         Limits {
             in_flight_requests_max: 64 * 1024,
             in_flight_bytes_max: 256 * 1024 * 1024,
+        }
+    }
+}
+
+/// What a node is told at its start.
+#[derive(Clone)]
+pub struct NodeOptions {
+    /// When a batch counts as durable.
+    pub fsync: FsyncPolicy,
+    /// Bounds on what is on its way.
+    pub limits: Limits,
+    /// A checkpoint is taken after this many bytes of log. 0 means only on demand.
+    pub checkpoint_bytes: u64,
+    /// Removes the keys that are its arguments if they have expired. Without it expired entries stay in memory.
+    pub expire: Option<Arc<dyn Procedure>>,
+}
+
+impl Default for NodeOptions {
+    fn default() -> NodeOptions {
+        NodeOptions {
+            fsync: FsyncPolicy::default(),
+            limits: Limits::default(),
+            checkpoint_bytes: 256 * 1024 * 1024,
+            expire: None,
         }
     }
 }

@@ -7,6 +7,8 @@ use txn::SessionId;
 
 const COUNTER_BITS: u32 = 32;
 const PORT_BITS: u32 = 8;
+/// The last boot id.
+pub const BOOT_MAX: u32 = (1 << 24) - 1;
 /// The last counter of a boot id.
 pub const COUNTER_MAX: u32 = u32::MAX;
 /// How many ports there can be.

@@ -1,0 +1,58 @@
+//! Looks for entries that have expired, so that they do not stay in memory when nobody reads them.
+//!
+//! The scan only proposes: an ordered transaction removes a key if it has expired at *its* time, so replicas agree.
+
+use store::View;
+use txn::{Key, ScanRange, Space};
+
+/// Entries that one look goes through: some 20 µs.
+const PAGE_ENTRIES: usize = 256;
+/// A look that finds at least this share (1 / it) expired is followed by another at once.
+const BUSY_SHARE: usize = 4;
+/// While a whole round has met no entry with a time to live, only every so many looks are taken.
+const IDLE_LOOKS: u32 = 16;
+
+/// A cursor that goes round the user's space.
+#[derive(Debug, Default)]
+pub(crate) struct ExpiryScan {
+    from_hash: u64,
+    /// Whether this round has met an entry with a time to live.
+    met_any: bool,
+    /// Whether the last whole round met none.
+    idle: bool,
+    looks: u32,
+}
+
+/// What a look found.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Look {
+    pub expired: Vec<Key>,
+    /// Much had expired: look again soon.
+    pub again: bool,
+}
+
+impl ExpiryScan {
+    pub fn look(&mut self, view: &dyn View, now_ms: u64) -> Look {
+        self.looks = self.looks.wrapping_add(1);
+        if self.idle && !self.looks.is_multiple_of(IDLE_LOOKS) {
+            return Look::default();
+        }
+        let snapshot = view.open();
+        let range = ScanRange { space: Space::User, from_hash: self.from_hash, limit: PAGE_ENTRIES };
+        let page = view.scan_at(&snapshot, range);
+        view.close(snapshot);
+        self.met_any |= page.entries.iter().any(|(_, entry)| entry.expires_at_ms != 0);
+        let looked = page.entries.len();
+        let expired: Vec<Key> =
+            page.entries.into_iter().filter(|(_, entry)| entry.expired(now_ms)).map(|(key, _)| key).collect();
+        match page.next_hash {
+            Some(next) => self.from_hash = next,
+            None => {
+                self.from_hash = 0;
+                self.idle = !std::mem::take(&mut self.met_any);
+            }
+        }
+        let again = expired.len() * BUSY_SHARE >= looked && !expired.is_empty();
+        Look { expired, again }
+    }
+}

@@ -1,0 +1,261 @@
+//! From files to a running node: the newest valid checkpoint, then the log behind it.
+
+use crate::checkpoint;
+use crate::machine::Node;
+use crate::options::NodeOptions;
+use crate::session;
+use execute::{Budget, Committed, Effects, Engine, Progress, WorkerId};
+use order::{Disk, Log, LogOptions, OpenError, Tail};
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use store::checkpoint::Header;
+use txn::{Position, Registry};
+
+/// Replay runs at most so many transactions ahead of their final commits.
+const AHEAD_MAX: u64 = 4096;
+
+/// What recovery found and did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryReport {
+    /// The position of the checkpoint that was loaded; [`Position::NONE`] if there was none.
+    pub checkpoint: Position,
+    /// Records that were loaded from it.
+    pub records: u64,
+    /// Transactions that were replayed from the log.
+    pub replayed: u64,
+    /// The last position.
+    pub last: Position,
+    /// Bytes of a torn tail that were cut off the log.
+    pub cut_bytes: u64,
+    /// How long it took. Filled in by the driver, whose clock it is.
+    pub elapsed_ms: u64,
+    /// What an operator should know: checkpoints that were skipped, a tail that was cut.
+    pub warnings: Vec<String>,
+}
+
+impl fmt::Display for RecoveryReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.checkpoint == Position::NONE && self.replayed == 0 {
+            return write!(f, "the database is empty");
+        }
+        if self.checkpoint != Position::NONE {
+            write!(f, "loaded {} records from the checkpoint at position {}, ", self.records, self.checkpoint)?;
+        }
+        write!(f, "replayed {} transactions up to position {} in {} ms", self.replayed, self.last, self.elapsed_ms)
+    }
+}
+
+/// Why a node cannot start from the files in its directory.
+#[derive(Debug, thiserror::Error)]
+pub enum RecoverError {
+    /// The log cannot be opened.
+    #[error(transparent)]
+    Log(#[from] OpenError),
+    /// The disk refused.
+    #[error("{action} failed: {source}: check that the directory exists and belongs to the user who runs this")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// What the disk said.
+        source: io::Error,
+    },
+    /// A checkpoint is damaged and the log does not reach as far as it did.
+    #[error(
+        "the checkpoint at position {checkpoint} is damaged ({problem}), and the log ends at position {log}, before it: \
+         restore that checkpoint-*.ordo file or the missing log-*.ordo files from a backup; or, to give up every write \
+         after position {log}, move the checkpoint file out of the directory"
+    )]
+    CheckpointLost {
+        /// The damaged checkpoint's position.
+        checkpoint: Position,
+        /// What is wrong with it.
+        problem: String,
+        /// Where the log ends.
+        log: Position,
+    },
+    /// The checkpoint and the log tell different stories.
+    #[error(
+        "the checkpoint at position {checkpoint} was not made from this log: their digests differ at epoch {epoch}. Files \
+         of two databases are mixed in one directory: restore both from the same backup"
+    )]
+    Foreign {
+        /// The checkpoint's position.
+        checkpoint: Position,
+        /// Where they differ.
+        epoch: u64,
+    },
+    /// The engine did not get through the log.
+    #[error("replay stopped after position {reached} of {wanted}: a bug in engine '{engine}', please report it")]
+    Stalled {
+        /// The last final-committed position.
+        reached: Position,
+        /// The last position of the log.
+        wanted: Position,
+        /// The engine.
+        engine: &'static str,
+    },
+    /// 2^24 processes have written to this log.
+    #[error("this log has seen {} starts and cannot name another: write its data to a new directory", session::BOOT_MAX)]
+    BootsExhausted,
+}
+
+/// A node that is ready to be driven, with its log.
+pub struct Recovered<D: Disk> {
+    /// The node.
+    pub node: Node,
+    /// Its engine.
+    pub engine: Arc<dyn Engine>,
+    /// Its log.
+    pub log: Log<D>,
+    /// What was found.
+    pub report: RecoveryReport,
+}
+
+/// Starts a node from the files on a disk, or a new one on an empty disk.
+///
+/// `make_engine` makes an empty engine; it is called again if a damaged checkpoint was half loaded. `log_boot_id` is a
+/// number that clients cannot guess and that differs at every start. The calling thread replays as worker 0.
+pub fn recover<D: Disk>(
+    disk: &Arc<D>,
+    options: NodeOptions,
+    segment_bytes: u64,
+    log_boot_id: u64,
+    registry: &Registry,
+    make_engine: &dyn Fn() -> Arc<dyn Engine>,
+) -> Result<Recovered<D>, RecoverError> {
+    let io = |action| move |source| RecoverError::Io { action, source };
+    let positions = checkpoint::list(&**disk).map_err(io("listing the directory"))?;
+    let mut report = RecoveryReport::default();
+    let mut damaged: Vec<(Position, String)> = Vec::new();
+    let mut loaded: Option<(Arc<dyn Engine>, Header)> = None;
+    for &position in &positions {
+        let engine = make_engine();
+        let mut records = 0;
+        match checkpoint::read(&**disk, position, |image| {
+            records += 1;
+            engine.view().load(image);
+        }) {
+            Ok(header) => {
+                engine.view().loaded(header.position, header.time_ms, &header.clears);
+                report.records = records;
+                report.checkpoint = position;
+                loaded = Some((engine, header));
+                break;
+            }
+            Err(error) => damaged.push((position, error.to_string())),
+        }
+    }
+    let (engine, header) = loaded.unwrap_or_else(|| (make_engine(), Header::default()));
+
+    let tail = Tail {
+        epoch: header.epoch,
+        next: header.position.next(),
+        time_ms: header.time_ms,
+        digest: header.digest,
+    };
+    let mut replay = Replay { engine: &engine, header: &header, boot: header.boot, replayed: 0, foreign: None };
+    let log_options = LogOptions { segment_bytes, boot_id: log_boot_id, checkpoint: tail };
+    let (log, found) = Log::open(disk.clone(), log_options, registry, &mut |batch| replay.batch(batch))?;
+    let Replay { boot, replayed, foreign, .. } = replay;
+    let tail = log.tail();
+    if let Some(epoch) = foreign {
+        return Err(RecoverError::Foreign { checkpoint: header.position, epoch });
+    }
+    if let Some((checkpoint, problem)) = damaged.first()
+        && tail.last() < *checkpoint
+    {
+        return Err(RecoverError::CheckpointLost {
+            checkpoint: *checkpoint,
+            problem: problem.clone(),
+            log: tail.last(),
+        });
+    }
+    run_until(&engine, tail.last());
+    let reached = engine.view().final_position();
+    if reached != tail.last() {
+        return Err(RecoverError::Stalled { reached, wanted: tail.last(), engine: engine.name() });
+    }
+    let boot = u32::try_from(boot + 1).ok().filter(|&boot| boot <= session::BOOT_MAX);
+    let boot = boot.ok_or(RecoverError::BootsExhausted)?;
+
+    report.replayed = replayed;
+    report.last = reached;
+    if let Some(cut) = &found.cut {
+        report.cut_bytes = cut.bytes;
+        report.warnings.push(found.to_string());
+    }
+    if let Some(last) = found.ended_before_checkpoint {
+        report.warnings.push(format!("the log ended at position {last}, before the checkpoint: it goes on behind it"));
+    }
+    for (position, problem) in &damaged {
+        // Under its own name it would count as one of the two that are kept.
+        let name = checkpoint::file_name(*position);
+        let aside = format!("damaged-{name}");
+        report.warnings.push(format!("skipped {name} ({problem}); renamed to {aside}: the older files were enough"));
+        disk.rename(&name, &aside).map_err(io("renaming a damaged checkpoint"))?;
+    }
+    checkpoint::prune(&**disk).map_err(io("removing old checkpoints"))?;
+
+    let mut kept: VecDeque<Position> = positions.into_iter().filter(|&position| position <= header.position).collect();
+    kept.truncate(checkpoint::KEPT);
+    kept.make_contiguous().reverse();
+    let log_bytes = log.status().current_bytes;
+    let node = Node::new(engine.clone(), options, tail, boot, log_bytes, kept);
+    Ok(Recovered { node, engine, log, report })
+}
+
+struct Replay<'a> {
+    engine: &'a Arc<dyn Engine>,
+    header: &'a Header,
+    /// The largest boot id that was met.
+    boot: u64,
+    replayed: u64,
+    /// The epoch at which the log's digest differs from the checkpoint's.
+    foreign: Option<u64>,
+}
+
+impl Replay<'_> {
+    fn batch(&mut self, batch: order::Batch) {
+        if batch.epoch == self.header.epoch && batch.digest != self.header.digest {
+            self.foreign.get_or_insert(batch.epoch.0);
+        }
+        // The checkpoint may end within the first batch.
+        let done = (self.header.position.next().0.saturating_sub(batch.first.0) as usize).min(batch.requests.len());
+        let mut requests = batch.requests;
+        requests.drain(..done);
+        if requests.is_empty() || self.foreign.is_some() {
+            return;
+        }
+        let boots = requests.iter().map(|request| u64::from(session::boot_and_port(request.id.session).0));
+        self.boot = self.boot.max(boots.max().unwrap_or(0));
+        self.replayed += requests.len() as u64;
+        let batch = execute::Batch {
+            epoch: batch.epoch,
+            time_ms: batch.time_ms,
+            first: batch.first.advanced(done as u64),
+            requests,
+        };
+        let last = batch.end().prev();
+        self.engine.deliver(batch);
+        self.engine.confirm(last);
+        if last.0 - self.engine.view().final_position().0 > AHEAD_MAX {
+            run_until(self.engine, last);
+        }
+    }
+}
+
+/// Steps the engine until `last` has final-committed, or until it has nothing to do.
+fn run_until(engine: &Arc<dyn Engine>, last: Position) {
+    while engine.view().final_position() < last
+        && engine.step(WorkerId(0), Budget::UNBOUNDED, &mut Discard) == Progress::Worked
+    {}
+}
+
+/// Nobody waits for the replies of replayed transactions.
+struct Discard;
+
+impl Effects for Discard {
+    fn committed(&mut self, _: Committed) {}
+}
