@@ -43,6 +43,7 @@ pub(super) struct Worker {
     execution: Option<Box<Execution>>,
     /// A body to put into the execution when its transaction leaves.
     idle_body: Option<Box<Body>>,
+    #[allow(clippy::vec_box, reason = "bodies move between slots as pointers")]
     finished: Vec<Box<Body>>,
     /// Records whose older versions nobody needs once the position is behind the watermark; ascending but for overlaps of
     /// commit runs.

@@ -63,6 +63,7 @@ struct Backlog {
     delivered: Position,
     /// Positions whose slots must be empty before anything is filled again.
     retracting: Option<(Position, Position)>,
+    #[allow(clippy::vec_box, reason = "bodies move between slots as pointers")]
     spare: Vec<Box<Body>>,
 }
 
@@ -319,6 +320,7 @@ impl Shared {
         next != first
     }
     /// Takes back the bodies of final-committed transactions.
+    #[allow(clippy::vec_box, reason = "bodies move between slots as pointers")]
     pub(super) fn recycle(&self, bodies: &mut Vec<Box<Body>>) {
         let mut backlog = self.backlog.lock();
         backlog.spare.append(bodies);
