@@ -15,6 +15,7 @@
 //! - [`threads`]: the same scenarios on real threads;
 //! - [`disk`]: a disk that loses and tears what was not synced.
 
+pub mod disk;
 pub mod draw;
 pub mod judge;
 pub mod oracle;

@@ -44,6 +44,8 @@ pub struct Shape {
     pub read_only_percent: u32,
     /// How many programs ask for a heavy worker.
     pub heavy_percent: u32,
+    /// Whether programs look at versions too, which an engine without concurrency control does not keep.
+    pub versions: bool,
     /// How often each kind of operation appears, by [`Kind`].
     pub weights: [u32; Kind::ALL.len()],
 }
@@ -158,6 +160,7 @@ impl Shape {
             declared_percent: draw.pick(&[0, 20, 50, 90]),
             read_only_percent: draw.pick(&[0, 10, 40]),
             heavy_percent: draw.pick(&[0, 10, 50]),
+            versions: true,
             weights,
         }
     }
@@ -351,12 +354,8 @@ impl Procedure for Programs {
         self.derive(args).footprint()
     }
     fn run(&self, tx: Tx, call: Call) -> ProcedureFuture {
-        let run = Run {
-            seen: mix(tx.position().0),
-            replies: Vec::new(),
-            written: 0,
-            tx,
-        };
+        let versions = self.shape.versions;
+        let run = Run { seen: mix(tx.position().0), replies: Vec::new(), written: 0, versions, tx };
         Box::pin(run.all(self.derive(&call), self.shape.clone()))
     }
 }
@@ -371,6 +370,7 @@ struct Run {
     seen: u64,
     replies: Vec<Reply>,
     written: u64,
+    versions: bool,
 }
 
 impl Run {
@@ -495,7 +495,10 @@ impl Run {
     }
 
     async fn read(&mut self, key: &Key, intent: Intent) -> Result<Read, Stop> {
-        let read = self.tx.read(key, intent).await?;
+        let mut read = self.tx.read(key, intent).await?;
+        if !self.versions {
+            read.version = Position::NONE;
+        }
         self.note(hash_of(&read));
         self.replies.push(Reply::Array(vec![
             Reply::Bulk(key.to_blob()),

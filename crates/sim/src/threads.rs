@@ -42,7 +42,7 @@ pub fn run(
     let source = source(&mut draw);
     let operations = draw.pick(&[1, 10, u32::MAX]);
     let mut scenario = Scenario::new(options, source, Draw::new(draw.bits()));
-    let engine = make(threads);
+    let engine = make(threads, &mut draw);
     let drawn = format!(
         "{} on {threads} threads, budget {operations}: {}",
         engine.name(),
@@ -249,7 +249,7 @@ impl Control<'_> {
         {
             return Err(fault);
         }
-        check_end(&*self.shared.engine, &*make(1), &self.scenario, &self.judge)?;
+        check_end(&*self.shared.engine, &*make(1, &mut self.draw), &self.scenario, &self.judge)?;
         let (status, tally) = (self.shared.engine.status(), self.scenario.oracle.tally());
         (self.report.restarts, self.report.suspensions) = (status.restarts, status.suspensions);
         (self.report.replied, self.report.rolled_back) = (tally.0 as u64, tally.1 as u64);

@@ -18,8 +18,8 @@ use std::sync::Arc;
 use store::Snapshot;
 use txn::hash::{hash_bytes, mix};
 
-/// Makes an engine for a number of workers.
-pub type Factory<'a> = &'a dyn Fn(usize) -> Arc<dyn Engine>;
+/// Makes an engine for a number of workers, with options of its own that a draw decides.
+pub type Factory<'a> = &'a dyn Fn(usize, &mut Draw) -> Arc<dyn Engine>;
 
 /// Makes the requests of a run from a draw.
 pub type MakeSource<'a> = &'a dyn Fn(&mut Draw) -> Box<dyn Source>;
@@ -164,7 +164,7 @@ pub fn run(
     let options = Options::draw(&mut draw, transactions);
     let source = source(&mut draw);
     let mut scenario = Scenario::new(options, source, Draw::new(draw.bits()));
-    let engine = make(behaviour.workers);
+    let engine = make(behaviour.workers, &mut draw);
     let drawn = format!("{}: {behaviour:?}, {}", engine.name(), scenario.describe());
     if tracing() {
         eprintln!("seed {seed}: {drawn}");
@@ -241,7 +241,7 @@ impl Run {
             self.engine.view().close(snapshot);
             checked?;
         }
-        check_end(&*self.engine, &*make(1), &self.scenario, &self.judge)
+        check_end(&*self.engine, &*make(1, &mut self.draw), &self.scenario, &self.judge)
     }
 
     /// Steps until everything is committed: no later than a bounded number of steps, and never with all workers idle.

@@ -80,6 +80,11 @@ pub trait Access: Send {
     fn into_any(self: Box<Self>) -> Box<dyn Any>;
 }
 
+#[cfg(feature = "shuttle")]
+shuttle::thread_local! {
+    static LENT: RefCell<Option<Box<dyn Access>>> = RefCell::new(None);
+}
+#[cfg(not(feature = "shuttle"))]
 thread_local! {
     static LENT: RefCell<Option<Box<dyn Access>>> = const { RefCell::new(None) };
 }

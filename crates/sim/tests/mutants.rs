@@ -1,0 +1,44 @@
+//! The tests of the tests: each deliberate defect of an engine must be caught, within a bounded number of seeds.
+
+use execute::Engine;
+use execute::sparkle::{Mutant, Options, Sparkle};
+use ordo_sim::draw::Draw;
+use ordo_sim::scenario::{ProgramSource, Source};
+use ordo_sim::workers;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// The oracle has this many runs to find a defect.
+const SEEDS_MAX: u64 = 3_000;
+
+fn programs(draw: &mut Draw) -> Box<dyn Source> {
+    Box::new(ProgramSource::draw(draw))
+}
+
+/// The first seed that finds the defect, and what it found.
+fn find(mutant: Mutant) -> Option<(u64, String)> {
+    let make = |workers: usize, draw: &mut Draw| -> Arc<dyn Engine> {
+        let capacity = draw.pick(&[32, 64, 4096]);
+        Arc::new(Sparkle::new(Options { capacity, mutant: Some(mutant), ..Options::new(workers) }))
+    };
+    (1..=SEEDS_MAX).find_map(|seed| {
+        match catch_unwind(AssertUnwindSafe(|| workers::run(&make, &programs, seed, 60))) {
+            Ok(Ok(_)) => None,
+            Ok(Err(failure)) => Some((seed, failure.fault)),
+            // An engine's own assertion is as good a find.
+            Err(panic) => Some((seed, execute::snapshot::panic_text(&*panic).to_owned())),
+        }
+    })
+}
+
+#[test]
+fn every_mutant_of_sparkle_is_caught() {
+    let mut survivors = Vec::new();
+    for mutant in Mutant::ALL {
+        match find(mutant) {
+            Some((seed, fault)) => println!("{mutant:?}: seed {seed}: {:.150}", fault.replace('\n', " ")),
+            None => survivors.push(mutant),
+        }
+    }
+    assert!(survivors.is_empty(), "these defects were not found in {SEEDS_MAX} seeds: {survivors:?}");
+}

@@ -1,0 +1,203 @@
+//! The concurrent core under a model checker: the very code that ships, with `shuttle`'s latches and atomics.
+//!
+//! Every operation on a latch or an atomic is an interleaving point here, so these tests reach what the virtual workers
+//! (whose steps are whole single-key operations) can't: the record latch and the removal of records, parking against
+//! waking, the commit of the head against its doom, and readers against collectors.
+//!
+//! `cargo test -p ordo-sim --features shuttle --test shuttle`; `ORDO_SEED` and `ORDO_SEEDS` as everywhere.
+#![cfg(feature = "shuttle")]
+
+use execute::sparkle::{Options as SparkleOptions, Sparkle};
+use execute::{Budget, Committed, Engine, Progress, WorkerId};
+use ordo_sim::draw::{Draw, seeds};
+use ordo_sim::judge::{Judge, check_end};
+use ordo_sim::program::Shape;
+use ordo_sim::scenario::{Options, ProgramSource, Scenario};
+use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
+use shuttle::sync::atomic::{AtomicBool, Ordering};
+use shuttle::sync::{Arc as ShuttleArc, Mutex};
+use shuttle::thread;
+use std::sync::Arc;
+use store::{Partition, Version, View};
+use txn::{Entry, Key, Position};
+
+/// Runs `model` under random and under priority schedules of each seed.
+fn explore(default_seeds: u64, iterations: usize, model: impl Fn(u64) + Clone + Send + Sync + 'static) {
+    fn run<S: Scheduler + 'static>(scheduler: S, model: impl Fn() + Send + Sync + 'static) {
+        let mut config = shuttle::Config::new();
+        config.stack_size = 1 << 20;
+        config.max_steps = shuttle::MaxSteps::FailAfter(2_000_000);
+        config.silence_warnings = true;
+        shuttle::Runner::new(scheduler, config).run(model);
+    }
+    for seed in seeds(default_seeds) {
+        println!("seed {seed}");
+        let (random, pct) = (model.clone(), model.clone());
+        run(RandomScheduler::new_from_seed(seed, iterations), move || random(seed));
+        run(PctScheduler::new_from_seed(seed, 3, iterations), move || pct(seed));
+    }
+}
+
+fn sparkle(workers: usize) -> Arc<dyn Engine> {
+    Arc::new(Sparkle::new(SparkleOptions { capacity: 32, ..SparkleOptions::new(workers) }))
+}
+
+/// A handful of transactions over one or two keys, with everything that programs can do.
+fn scenario(seed: u64) -> Scenario {
+    let mut draw = Draw::new(seed);
+    let shape = Shape {
+        hot_keys: draw.pick(&[1, 2]),
+        cold_keys: 2,
+        pairs: 1,
+        hot_percent: 80,
+        operations_max: draw.pick(&[1, 2, 3]),
+        big_permille: 0,
+        ..Shape::draw(&mut draw)
+    };
+    let transactions = draw.between(2, 5);
+    let options = Options { unconfirmed_max: 8, start: Position::NONE, ..Options::draw(&mut draw, transactions) };
+    Scenario::new(options, Box::new(ProgramSource::new(shape)), Draw::new(draw.bits()))
+}
+
+/// The engine on two threads while a third delivers, retracts, delivers again and confirms.
+fn engine_model(seed: u64) {
+    const WORKERS: usize = 2;
+    let mut scenario = scenario(seed);
+    let mut draw = Draw::new(seed ^ 1);
+    let engine = sparkle(WORKERS);
+    let committed: ShuttleArc<Mutex<Vec<Committed>>> = ShuttleArc::new(Mutex::new(Vec::new()));
+    let stop = ShuttleArc::new(AtomicBool::new(false));
+    let operations = draw.pick(&[1, u32::MAX]);
+    let workers: Vec<_> = (0..WORKERS)
+        .map(|worker| {
+            let (engine, committed, stop) = (engine.clone(), committed.clone(), stop.clone());
+            thread::spawn(move || {
+                loop {
+                    let stopping = stop.load(Ordering::SeqCst);
+                    let mut done = Vec::new();
+                    let progress = engine.step(WorkerId(worker), Budget { operations, heavy: true }, &mut done);
+                    committed.lock().unwrap().append(&mut done);
+                    if progress == Progress::Idle {
+                        if stopping {
+                            return;
+                        }
+                        thread::yield_now();
+                    }
+                }
+            })
+        })
+        .collect();
+    let mut accidents = 3;
+    while !scenario.is_complete() {
+        match draw.below(8) {
+            0 if accidents > 0 => {
+                accidents -= 1;
+                if let Some(from) = scenario.retract() {
+                    engine.retract(from);
+                }
+            }
+            1..=4 => {
+                if let Some(batch) = scenario.deliver() {
+                    engine.deliver(batch);
+                }
+            }
+            5 | 6 => {
+                if let Some(upto) = scenario.confirm() {
+                    engine.confirm(upto);
+                }
+            }
+            _ => {
+                engine.view().collect(10);
+            }
+        }
+    }
+    while engine.status().final_committed < scenario.end() {
+        thread::yield_now();
+    }
+    stop.store(true, Ordering::SeqCst);
+    for worker in workers {
+        worker.join().unwrap();
+    }
+    let mut judge = Judge::default();
+    for committed in committed.lock().unwrap().drain(..) {
+        judge.judge(&scenario, &committed).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
+    }
+    check_end(&*engine, &*sparkle(1), &scenario, &judge).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
+}
+
+#[test]
+fn sparkle_equals_the_specification_under_every_explored_schedule() {
+    explore(25, 20, engine_model);
+}
+
+/// A reader opens snapshots while a writer publishes new versions and collects old ones.
+fn snapshot_model(_seed: u64) {
+    let partition: Arc<Partition<()>> = Arc::new(Partition::new());
+    let key = Key::from("k");
+    let writer = {
+        let (partition, key) = (partition.clone(), key.clone());
+        thread::spawn(move || {
+            for position in (1..5).map(Position) {
+                let mut record = partition.get_or_insert(&key);
+                partition.with(&mut record, |cell| {
+                    cell.versions.insert(Version { position, entry: Some(Entry::new(&position.0.to_le_bytes()[..])) });
+                });
+                partition.publish(store::Final { position, time_ms: 10 * position.0, live: 1 });
+                partition.collect(usize::MAX);
+            }
+        })
+    };
+    for _ in 0..3 {
+        let snapshot = partition.open();
+        assert_eq!(snapshot.time_ms, 10 * snapshot.position.0, "position and time are published together");
+        for _ in 0..2 {
+            let read = partition.read_at(&snapshot, &key);
+            assert_eq!(read.version, snapshot.position, "a collector took what an open snapshot sees");
+        }
+        partition.close(snapshot);
+    }
+    writer.join().unwrap();
+}
+
+#[test]
+fn collectors_take_nothing_from_open_snapshots() {
+    explore(3, 100, snapshot_model);
+}
+
+/// Two threads write to a key that a collector keeps forgetting: the record that they latch may have been removed.
+fn removal_model(_seed: u64) {
+    let partition: Arc<Partition<()>> = Arc::new(Partition::new());
+    let key = Key::from("k");
+    let collector = {
+        let partition = partition.clone();
+        thread::spawn(move || {
+            for _ in 0..3 {
+                partition.collect(usize::MAX);
+            }
+        })
+    };
+    let writers: Vec<_> = (1..3)
+        .map(|position| {
+            let (partition, key) = (partition.clone(), key.clone());
+            thread::spawn(move || {
+                // The placeholder may die between the look-up and the latch.
+                let mut record = partition.get_or_insert(&key);
+                partition.with(&mut record, |cell| {
+                    cell.versions.insert(Version { position: Position(position), entry: Some(Entry::new("v")) });
+                });
+            })
+        })
+        .collect();
+    for thread in writers.into_iter().chain([collector]) {
+        thread.join().unwrap();
+    }
+    partition.publish(store::Final { position: Position(2), time_ms: 0, live: 1 });
+    let positions = partition.get(&key).map(|mut record| partition.with(&mut record, |cell| cell.versions.len()));
+    // The watermark was 0 all the time, so both versions must be there.
+    assert_eq!(positions, Some(2));
+}
+
+#[test]
+fn a_removed_record_is_looked_up_again() {
+    explore(3, 200, removal_model);
+}
