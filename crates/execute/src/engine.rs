@@ -113,8 +113,6 @@ pub struct Status {
     pub window: u64,
     /// Transactions that are parked now.
     pub parked: u64,
-    /// Read dependencies and locks held now, dead ones that await collection included (only counted where cheap: tests).
-    pub dependencies: u64,
 }
 
 /// One partition replica's concurrency control. Owns no thread and no clock.

@@ -219,9 +219,9 @@ fn check_leaks(engine: &dyn Engine, oracle: &Oracle, end: Position) -> Result<()
         view.collect(usize::MAX);
     }
     let (census, status, waiting) = (view.census(), engine.status(), engine.waiting());
-    if status.parked != 0 || status.dependencies != 0 || waiting != Default::default() {
+    if status.parked != 0 || census.held != 0 || waiting != Default::default() {
         return Err(format!(
-            "something is left behind after the last commit: {status:?}, {waiting:?}"
+            "something is left behind after the last commit: {census:?}, {status:?}, {waiting:?}"
         ));
     }
     let live = oracle.list_at(Space::User, end).len() as u64;
@@ -230,8 +230,11 @@ fn check_leaks(engine: &dyn Engine, oracle: &Oracle, end: Position) -> Result<()
         .filter(|key| oracle.is_remembered(key, end))
         .count() as u64;
     if (census.live, census.versions, census.records) != (live, kept, kept) {
+        let snapshot = view.open();
+        let images = images(view, &snapshot, usize::MAX);
+        view.close(snapshot);
         return Err(format!(
-            "{live} entries are live and {kept} records are needed, but the store has {census:?}"
+            "{live} entries are live and {kept} records are needed, but the store has {census:?}: {images:?}"
         ));
     }
     Ok(())

@@ -241,6 +241,7 @@ impl Run {
             self.engine.view().close(snapshot);
             checked?;
         }
+        self.settle()?;
         check_end(&*self.engine, &*make(1, &mut self.draw), &self.scenario, &self.judge)
     }
 
@@ -269,11 +270,18 @@ impl Run {
                 self.step()?
             }
         }
-        // What is left to do after the last commit: metadata to drop, retracted work to undo.
+        Ok(())
+    }
+
+    /// Steps until the workers have nothing left to do: old versions to collect, retracted work to undo.
+    fn settle(&mut self) -> Result<(), Fault> {
+        self.idle.fill(false);
+        let mut left = 20_000;
         while !self.idle.iter().all(|&idle| idle) {
-            left = left
-                .checked_sub(1)
-                .ok_or("the workers never become idle after the last commit")?;
+            left -= 1;
+            if left == 0 {
+                return Err("the workers never become idle after the last commit".to_owned());
+            }
             self.step()?;
         }
         Ok(())

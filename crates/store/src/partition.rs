@@ -291,6 +291,7 @@ impl<M: Meta> View for Partition<M> {
                 let cell = record.latch_any();
                 census.records += 1;
                 census.versions += cell.versions.len() as u64;
+                census.held += cell.meta.weight();
                 census.live += u64::from(
                     record.key().space() == Space::User && cell.versions.live(upto, &self.clears),
                 );

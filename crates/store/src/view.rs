@@ -37,6 +37,9 @@ pub struct Census {
     pub records: u64,
     /// Versions, tombstones included, that are kept for snapshots, for the horizon, or because nobody collected them yet.
     pub versions: u64,
+    /// Locks, waiters and read dependencies that the engine keeps in the records, dead ones that nobody collected yet
+    /// included.
+    pub held: u64,
 }
 
 /// Access to the records of a partition at final snapshots, whatever the engine.

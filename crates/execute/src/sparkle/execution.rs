@@ -95,6 +95,7 @@ fn read_latched(
     shared: &Shared,
     body: &Body,
     cell: &mut RecordCell<KeyState>,
+    key: &Key,
     intent: Intent,
     head: Position,
 ) -> Found {
@@ -127,7 +128,7 @@ fn read_latched(
             cell.meta.register(body.ticket, version, head);
         }
     }
-    let read = cell.versions.read(upto, shared.partition.clears());
+    let read = cell.versions.read(upto, shared.partition.clears_of(key));
     if intent == Intent::Update {
         Found::Locked(read)
     } else {
@@ -153,14 +154,11 @@ impl Access for Execution {
             Some(shared.partition.get_or_insert(key))
         };
         let Some(mut record) = record else {
-            let tombstone = shared
-                .partition
-                .clears()
-                .tombstone(Position::NONE, me.prev());
-            return Poll::Ready(Ok(Read {
-                entry: None,
-                version: tombstone,
-            }));
+            if self.body.cleared && key.space() == Space::User {
+                return Poll::Ready(Ok(Read::default()));
+            }
+            let version = shared.partition.clears_of(key).tombstone(Position::NONE, me.prev());
+            return Poll::Ready(Ok(Read { entry: None, version }));
         };
         let body = &mut *self.body;
         if !body.writes.is_empty()
@@ -180,7 +178,7 @@ impl Access for Execution {
                     Intent::Read => Found::Seen(Read::default()),
                 };
             }
-            read_latched(shared, body, cell, intent, head)
+            read_latched(shared, body, cell, key, intent, head)
         });
         match found {
             Found::Seen(read) => {

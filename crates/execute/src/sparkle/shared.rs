@@ -362,19 +362,19 @@ impl Shared {
         }
     }
     pub(super) fn status(&self) -> Status {
-        let final_committed = self.head().prev();
         let backlog = self.backlog.lock();
+        // Before the first delivery the head does not know what was loaded.
+        let final_committed = self.head().prev().max(self.partition.published().position);
         let delivered = backlog.delivered.max(final_committed);
         Status {
             delivered,
-            confirmed: self.confirmed().min(delivered),
+            confirmed: self.confirmed().min(delivered).max(final_committed),
             final_committed,
             restarts: self.counters.restarts.load(Ordering::Relaxed),
             suspensions: self.counters.suspensions.load(Ordering::Relaxed),
             speculated_before_confirmation: self.counters.speculated.load(Ordering::Relaxed),
             window: self.window.size(),
             parked: self.counters.parked.load(Ordering::Relaxed),
-            dependencies: 0,
         }
     }
 }
