@@ -1,0 +1,141 @@
+//! Holds the arrows of `ARCHITECTURE.md`: which of our crates may depend on which, and who may own clocks and threads.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+
+/// Every crate, and the crates of ours that it may depend on. Development dependencies are free: tests may use the
+/// simulator.
+const ARROWS: &[(&str, &str)] = &[
+    ("ordo-txn", ""),
+    ("ordo-store", "ordo-txn"),
+    ("ordo-order", "ordo-txn"),
+    ("ordo-execute", "ordo-txn ordo-store"),
+    ("ordo-node", "ordo-txn ordo-store ordo-order ordo-execute"),
+    ("ordo-redis", "ordo-txn"),
+    ("ordo-workloads", "ordo-txn"),
+    (
+        "ordo-sim",
+        "ordo-txn ordo-store ordo-order ordo-execute ordo-node ordo-redis ordo-workloads",
+    ),
+    (
+        "ordo-server",
+        "ordo-txn ordo-store ordo-order ordo-execute ordo-node ordo-redis",
+    ),
+    (
+        "ordo-bench",
+        "ordo-txn ordo-store ordo-order ordo-execute ordo-node ordo-redis ordo-workloads ordo-sim ordo-server",
+    ),
+    (
+        "ordo",
+        "ordo-txn ordo-store ordo-order ordo-execute ordo-node ordo-redis ordo-workloads ordo-sim ordo-server ordo-bench",
+    ),
+];
+
+/// The crates that may lift the ban on clocks and threads (`clippy.toml` has it) for themselves.
+const OWN_CLOCKS_AND_THREADS: &[&str] = &["server", "bench", "ordo"];
+
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+/// What the table forbids and `found` has, one line each.
+fn violations(found: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
+    let mut broken = Vec::new();
+    for (name, dependencies) in found {
+        let Some((_, allowed)) = ARROWS.iter().find(|(known, _)| known == name) else {
+            broken.push(format!(
+                "{name} is not in the table of crates: add it here and in ARCHITECTURE.md"
+            ));
+            continue;
+        };
+        for dependency in dependencies {
+            if !allowed.split_whitespace().any(|other| other == dependency) {
+                broken.push(format!("{name} may not depend on {dependency}"));
+            }
+        }
+    }
+    broken
+}
+
+fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--format-version", "1"])
+        .current_dir(root())
+        .output()
+        .expect("cargo metadata runs");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let metadata: serde_json::Value =
+        serde_json::from_slice(&output.stdout).expect("cargo metadata prints JSON");
+    let packages = metadata["packages"].as_array().expect("packages");
+    let ours: BTreeSet<&str> = packages
+        .iter()
+        .filter_map(|package| package["name"].as_str())
+        .collect();
+    packages
+        .iter()
+        .map(|package| {
+            let dependencies = package["dependencies"]
+                .as_array()
+                .expect("dependencies")
+                .iter()
+                .filter(|dependency| dependency["kind"].as_str() != Some("dev"))
+                .filter_map(|dependency| dependency["name"].as_str())
+                .filter(|name| ours.contains(name))
+                .map(str::to_owned)
+                .collect();
+            (
+                package["name"].as_str().expect("a name").to_owned(),
+                dependencies,
+            )
+        })
+        .collect()
+}
+
+#[test]
+fn the_arrows_point_one_way() {
+    let found = dependencies();
+    assert_eq!(
+        found.len(),
+        ARROWS.len(),
+        "every crate is in the table: {:?}",
+        found.keys()
+    );
+    let broken = violations(&found);
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+#[test]
+fn a_wrong_arrow_would_be_noticed() {
+    let mut found = dependencies();
+    found
+        .get_mut("ordo-store")
+        .expect("the store")
+        .insert("ordo-execute".to_owned());
+    assert_eq!(
+        violations(&found),
+        ["ordo-store may not depend on ordo-execute"]
+    );
+}
+
+#[test]
+fn only_the_outermost_crates_own_clocks_and_threads() {
+    for entry in std::fs::read_dir(root().join("crates")).expect("crates") {
+        let krate = entry.expect("an entry").path();
+        let name = krate
+            .file_name()
+            .expect("a name")
+            .to_string_lossy()
+            .into_owned();
+        let head = std::fs::read_to_string(krate.join("src/lib.rs")).expect("lib.rs");
+        let lifted = head.contains("#![allow(clippy::disallowed_methods");
+        assert!(
+            !lifted || OWN_CLOCKS_AND_THREADS.contains(&name.as_str()),
+            "crate {name} lifts the ban on clocks and threads: take the time as an input instead"
+        );
+    }
+}
