@@ -457,7 +457,7 @@ impl FileState {
             let mut choices = vec![self.durable_sector(index)];
             choices.extend(sector.contents);
             let newest = choices.len() - 1;
-            let mut draw = |rng: &mut Xoshiro256PlusPlus| {
+            let draw = |rng: &mut Xoshiro256PlusPlus| {
                 if rng.random_bool(survival) {
                     newest
                 } else {

@@ -50,6 +50,7 @@ fn counting_live(
     }
     if let Some(above) = above
         && after.1 != before.1
+        && !shared.has(Mutant::MiscountLive)
     {
         shared
             .slot(above)
@@ -88,7 +89,6 @@ pub(super) fn install(
         if *locked
             && !*reserved
             && !cell.meta.held_by(me)
-            && !shared.has(Mutant::SkipPreemptionDoom)
         {
             return Err(Preempted);
         }

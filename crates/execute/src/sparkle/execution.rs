@@ -112,7 +112,6 @@ fn read_latched(
         if !holder.is_none()
             && holder.position() != me
             && !holder.is_reserved()
-            && !shared.has(Mutant::SkipPreemptionDoom)
         {
             shared.doom(holder);
         }

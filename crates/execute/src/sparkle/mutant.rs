@@ -11,8 +11,6 @@ pub enum Mutant {
     SkipCascadeOnRemove,
     /// Installing a version dooms nobody.
     SkipDoomOnInstall,
-    /// Taking a lock from a later transaction does not doom it, and it does not notice at its commit.
-    SkipPreemptionDoom,
     /// A doomed transaction speculatively commits all the same.
     IgnoreDoomAtCommit,
     /// What is speculatively committed can't be doomed any more.
@@ -27,6 +25,10 @@ pub enum Mutant {
     CollectTooEarly,
     /// A wake-up that meets a transaction which is about to park is lost.
     LoseWakeUp,
+    /// The head's arrival at a transaction which is about to park for it is lost.
+    LoseHeadWakeUp,
+    /// The count of live entries forgets that a version may arrive below another.
+    MiscountLive,
     /// A retraction leaves the versions of what it retracts.
     RetractKeepsVersions,
     /// A clear dooms nobody.
@@ -39,12 +41,11 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 16] = [
+    pub const ALL: [Mutant; 17] = [
         Mutant::SkipReadDependency,
         Mutant::SkipAbsentReadDependency,
         Mutant::SkipCascadeOnRemove,
         Mutant::SkipDoomOnInstall,
-        Mutant::SkipPreemptionDoom,
         Mutant::IgnoreDoomAtCommit,
         Mutant::DoomMissesCommitted,
         Mutant::IgnoreConfirmation,
@@ -52,6 +53,8 @@ impl Mutant {
         Mutant::KeepVersionsOnUndo,
         Mutant::CollectTooEarly,
         Mutant::LoseWakeUp,
+        Mutant::LoseHeadWakeUp,
+        Mutant::MiscountLive,
         Mutant::RetractKeepsVersions,
         Mutant::SkipDoomOnClear,
         Mutant::KeepWritesOfAborted,

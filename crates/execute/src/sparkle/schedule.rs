@@ -22,6 +22,9 @@ enum Doing {
     Nothing,
     /// Its procedure runs.
     Executing,
+    /// Its procedure waits: park it, with these flags. Apart from `Executing` only so that the simulator can let a wake-up
+    /// come in between.
+    Parking(u64),
     /// Its procedure has returned; writes from this one on are to be installed.
     Installing(usize),
     /// Its incarnation is doomed; writes from this one on are to be undone.
@@ -80,6 +83,7 @@ impl Worker {
             }
             match self.doing {
                 Doing::Executing => self.execute(),
+                Doing::Parking(flags) => self.park(flags),
                 Doing::Installing(next_write) => self.install(next_write),
                 Doing::Undoing { next_write, next } => self.undo(next_write, next),
                 Doing::Nothing => {
@@ -174,8 +178,11 @@ impl Worker {
                 self.body().future = Some(future);
                 match self.execution().pause.take() {
                     Some(Pause::Budget) => {}
-                    Some(Pause::Lock) => self.park(0),
-                    Some(Pause::Head) => self.park(HEAD),
+                    Some(Pause::Lock) => self.doing = Doing::Parking(0),
+                    Some(Pause::Head) => {
+                        self.doing = Doing::Parking(HEAD);
+                        self.count_step();
+                    }
                     None => {
                         self.body().future = None;
                         self.returned(Err(Stop::abort(
@@ -232,7 +239,7 @@ impl Worker {
                 .counters
                 .suspensions
                 .fetch_add(1, Ordering::Relaxed);
-            if flags == HEAD {
+            if flags == HEAD && !self.shared.has(Mutant::LoseHeadWakeUp) {
                 // The head may have come before the transaction was parked, and then found nobody to wake.
                 self.shared.wake_head(self.shared.head());
             }
@@ -241,6 +248,8 @@ impl Worker {
         self.shared.counters.parked.fetch_sub(1, Ordering::Relaxed);
         if self.is_doomed() {
             self.begin_undo();
+        } else {
+            self.doing = Doing::Executing;
         }
     }
 
