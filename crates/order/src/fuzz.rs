@@ -18,16 +18,10 @@ pub fn fuzz_log_reader(bytes: &[u8]) -> usize {
     };
     let registry = Registry::new();
     let mut batches = 0;
-    loop {
-        match reader.next() {
-            Found::Record(head, payload) => {
-                // Requests of unknown procedures are decoded before they are refused.
-                let decoded =
-                    head.kind == Kind::Batch && decode_batch(&head, payload, &registry).is_ok();
-                batches += usize::from(decoded);
-            }
-            Found::Nothing | Found::Bad(_) | Found::Foreign(_) => break,
-        }
+    while let Found::Record(head, payload) = reader.next() {
+        // Requests of unknown procedures are decoded before they are refused.
+        let decoded = head.kind == Kind::Batch && decode_batch(&head, payload, &registry).is_ok();
+        batches += usize::from(decoded);
     }
     assert!(reader.offset >= HEADER_BYTES && reader.offset <= bytes.len());
     reader.proves_durable(reader.address());

@@ -30,6 +30,8 @@ pub struct Log<D: Disk> {
     pub(crate) shared: Arc<Shared<D>>,
     /// Where the next batch continues.
     pub(crate) tail: Tail,
+    /// The time of the checkpoint. An empty batch from before it, which moved the time only, may have been lost.
+    pub(crate) time_floor_ms: u64,
     pub(crate) current: Segment<D::File>,
     /// The first positions of the segments before the current one, oldest first.
     pub(crate) older: Vec<Position>,
@@ -241,7 +243,10 @@ impl<D: Disk> Preparer<D> {
 impl<D: Disk> Log<D> {
     /// Where the next batch continues: what a [`crate::Sequencer`] starts with.
     pub fn tail(&self) -> Tail {
-        self.tail
+        Tail {
+            time_ms: self.tail.time_ms.max(self.time_floor_ms),
+            ..self.tail
+        }
     }
 
     /// Sizes and places.

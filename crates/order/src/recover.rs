@@ -6,8 +6,8 @@
 //! without one it is a torn tail. Cutting removes later segments first and then overwrites the rest of the file with
 //! zeros; a crash in between only removes more of what had no claims, so the next start judges the same.
 //!
-//! What was read may have been in the kernel's memory only (after a killed process), so everything is synced before
-//! the log counts as durable.
+//! What was read may have been in the kernel's memory only (after a killed process, or after a sync that failed), so
+//! everything without a claim is written again and synced before the log counts as durable.
 
 use crate::batch::{Batch, Tail};
 use crate::disk::{Disk, DiskFile};
@@ -16,7 +16,7 @@ use crate::log::{Log, LogOptions, Segment, Shared, write_zeros};
 use crate::record::{Address, Found, HEAD_BYTES, Head, Kind, Place};
 use crate::segment::{
     FORMAT_VERSION, HEADER_BYTES, OpeningError, PayloadError, SegmentReader, decode_batch,
-    first_of_name, is_prepared, segment_name,
+    first_of_name, is_prepared, segment_name, used_bytes,
 };
 use std::fmt;
 use std::io;
@@ -97,8 +97,9 @@ impl fmt::Display for Report {
 }
 
 impl<D: Disk> Log<D> {
-    /// Opens the log on a disk, or makes one. Every batch with something behind the checkpoint is handed to `replay`, in
-    /// order (the first one may begin before the checkpoint's end). After an error forget what was replayed.
+    /// Opens the log on a disk, or makes one. Every batch with a request behind the checkpoint is handed to `replay`, in
+    /// order (the first one may begin before the checkpoint's end), and so are empty batches; those right at the
+    /// checkpoint's end may be missing, but [`Log::tail`] has their time. After an error forget what was replayed.
     pub fn open(
         disk: Arc<D>,
         options: LogOptions,
@@ -137,7 +138,7 @@ impl<D: Disk> Log<D> {
         report.batches = walk.batches;
         report.requests = walk.requests;
         report.cut = recovery.cut(&walk)?;
-        recovery.sync(walk.claimed, walk.last)?;
+        recovery.make_durable(&walk)?;
 
         let mut older = segments[..=walk.last].to_vec();
         if walk.tail.next < checkpoint.next {
@@ -159,6 +160,7 @@ impl<D: Disk> Log<D> {
         let mut log = Log {
             shared,
             tail: walk.tail,
+            time_floor_ms: checkpoint.time_ms,
             current: Segment {
                 first,
                 file: Arc::new(file),
@@ -175,6 +177,7 @@ impl<D: Disk> Log<D> {
             claimed: walk.claimed,
             last_batch_end: walk.last_batch_end,
         };
+        report.tail = log.tail();
         // A claim for what was found unclaimed. On a full disk it has to wait.
         if let Ok(true) = log.write_marker() {
             log.sync().map_err(OpenError::io("syncing the log"))?;
@@ -228,6 +231,7 @@ fn begin<D: Disk>(
     Ok(Log {
         shared,
         tail,
+        time_floor_ms: 0,
         current,
         older,
         unsynced: Vec::new(),
@@ -285,14 +289,12 @@ struct Walk {
     torn: Option<Torn>,
 }
 
-/// A torn tail, found to be one.
+/// A torn tail, found to be one. It begins where the walk ends.
 struct Torn {
-    /// The index of the segment in which it begins.
-    index: usize,
-    address: Address,
     problem: Problem,
-    /// Where it ends in that segment.
+    /// Where it ends in the walk's last segment.
     used_bytes: u64,
+    /// Its length, in later segments as well.
     bytes: u64,
 }
 
@@ -307,32 +309,27 @@ impl<D: Disk> Recovery<'_, D> {
                 Ok(reader) => reader,
                 Err(OpeningError::Header(version)) => return Err(self.header_error(index, version)),
                 Err(OpeningError::Opening(reader)) => {
-                    let torn =
-                        self.judge(index, reader.address(), Problem::Opening, walk.as_ref())?;
-                    return match walk {
-                        Some(walk) => Ok(Some(Walk {
-                            torn: Some(torn),
-                            ..walk
-                        })),
-                        None if start > 0 => Ok(None),
-                        None => Err(self.corrupt(reader.address(), Problem::Opening, None)),
+                    let opening = reader.address();
+                    self.judge(index, opening, Problem::Opening, walk.as_ref())?;
+                    let Some(walk) = walk else {
+                        return match start {
+                            0 => Err(self.corrupt(opening, Problem::Opening, None)),
+                            _ => Ok(None),
+                        };
                     };
+                    // The segment goes as a whole, and its predecessor becomes the last one.
+                    return Ok(Some(self.torn(walk, Problem::Opening)?));
                 }
             };
             if let Some(previous) = walk.take_if(|walk| walk.tail != reader.tail) {
-                let torn =
-                    self.judge(index - 1, previous.end, Problem::Missing, Some(&previous))?;
-                return Ok(Some(Walk {
-                    torn: Some(torn),
-                    ..previous
-                }));
+                return Ok(Some(self.torn(previous, Problem::Missing)?));
             }
             let found = walk.get_or_insert_with(|| Walk {
                 last: index,
                 boot_id: reader.boot_id(),
                 end: reader.address(),
                 tail: reader.tail,
-                claimed: reader.address(),
+                claimed: reader.claimed,
                 last_batch_end: reader.address(),
                 batches: 0,
                 requests: 0,
@@ -340,21 +337,26 @@ impl<D: Disk> Recovery<'_, D> {
             });
             found.last = index;
             found.boot_id = reader.boot_id();
+            found.claimed = found.claimed.max(reader.claimed);
             let bad = self.read_segment(&mut reader, found, replay)?;
             let bad = bad.or_else(|| {
                 let last = index + 1 == self.segments.len();
                 (last && reader.used_bytes() > reader.offset).then_some(Problem::Missing)
             });
             if let Some(problem) = bad {
-                let end = found.end;
-                let torn = self.judge(index, end, problem, walk.as_ref())?;
-                return Ok(walk.map(|walk| Walk {
-                    torn: Some(torn),
-                    ..walk
-                }));
+                return walk.map(|walk| self.torn(walk, problem)).transpose();
             }
         }
         Ok(walk)
+    }
+
+    /// The walk ends here, and something else follows.
+    fn torn(&self, walk: Walk, problem: Problem) -> Result<Walk, OpenError> {
+        let torn = self.judge(walk.last, walk.end, problem, Some(&walk))?;
+        Ok(Walk {
+            torn: Some(torn),
+            ..walk
+        })
     }
 
     /// Reads a segment's records. Returns what is wrong where it stops, if anything obviously is.
@@ -374,7 +376,6 @@ impl<D: Disk> Recovery<'_, D> {
                 Found::Foreign(problem) => return Err(self.corrupt(address, problem, Some(walk))),
             };
             if head.kind == Kind::Batch {
-                // An empty batch at the checkpoint's end moves the time on, so it is behind the checkpoint as well.
                 if head.tail().next > self.checkpoint.next || head.first >= self.checkpoint.next {
                     let batch =
                         decode_batch(&head, payload, self.registry).map_err(
@@ -395,7 +396,7 @@ impl<D: Disk> Recovery<'_, D> {
                 }
                 walk.last_batch_end = reader.address();
             }
-            walk.claimed = walk.claimed.max(head.durable);
+            walk.claimed = walk.claimed.max(reader.claimed);
             walk.tail = reader.tail;
         }
     }
@@ -410,8 +411,6 @@ impl<D: Disk> Recovery<'_, D> {
     ) -> Result<Torn, OpenError> {
         let mut bytes = Vec::new();
         let mut torn = Torn {
-            index,
-            address: bad,
             problem,
             used_bytes: 0,
             bytes: 0,
@@ -445,61 +444,69 @@ impl<D: Disk> Recovery<'_, D> {
         let Some(torn) = &walk.torn else {
             return Ok(None);
         };
-        // A segment without an opening record goes as a whole, so that the next one can take its name.
-        let keep = if torn.index > walk.last {
-            torn.index
-        } else {
-            torn.index + 1
-        };
-        for &first in self.segments[keep..].iter().rev() {
+        let later = &self.segments[walk.last + 1..];
+        for &first in later.iter().rev() {
             let name = segment_name(first);
-            self.disk.remove(&name).map_err(OpenError::io(format!(
-                "removing {name}, which was never synced"
-            )))?;
+            let action = || format!("removing {name}, which was never synced");
+            self.disk.remove(&name).map_err(OpenError::io(action()))?;
         }
-        if keep < self.segments.len() {
+        if !later.is_empty() {
             self.disk
                 .sync_dir()
                 .map_err(OpenError::io("syncing the directory"))?;
         }
-        if torn.index == walk.last {
-            let (file, _) = open_file(self.disk, self.segments[torn.index])?;
-            let cleared =
-                write_zeros(&file, torn.address.offset, torn.used_bytes).and_then(|()| file.sync());
-            cleared.map_err(OpenError::io(format!(
-                "cutting the torn tail of {}",
-                segment_name(torn.address.segment)
-            )))?;
-        }
+        let first = walk.end.segment;
+        let action = || format!("cutting the torn tail of {}", segment_name(first));
+        let (file, _) = open_file(self.disk, first)?;
+        write_zeros(&file, walk.end.offset, torn.used_bytes)
+            .and_then(|()| file.sync())
+            .map_err(OpenError::io(action()))?;
         Ok(Some(Cut {
-            address: torn.address,
+            address: walk.end,
             position: walk.tail.next,
             bytes: torn.bytes,
             problem: torn.problem,
         }))
     }
 
-    /// Makes everything durable that was read and is not claimed to be.
-    fn sync(&self, claimed: Address, last: usize) -> Result<(), OpenError> {
-        for &first in self.segments[..=last]
+    /// Makes everything durable that was read and is not claimed to be. It is written once more before it is synced:
+    /// where a sync had failed, the kernel may take for clean what never reached the disk.
+    fn make_durable(&self, walk: &Walk) -> Result<(), OpenError> {
+        let mut bytes = Vec::new();
+        let last = walk.last + 1;
+        let claimed_segments =
+            self.segments[..last].partition_point(|&first| first < walk.claimed.segment);
+        for (index, &first) in self
+            .segments
             .iter()
-            .filter(|&&first| first >= claimed.segment)
+            .enumerate()
+            .take(last)
+            .skip(claimed_segments)
         {
-            let (file, _) = open_file(self.disk, first)?;
-            file.sync()
-                .map_err(OpenError::io(format!("syncing {}", segment_name(first))))?;
+            let claimed = if first == walk.claimed.segment {
+                walk.claimed.offset
+            } else {
+                HEADER_BYTES as u64
+            };
+            let file = self.load(index, &mut bytes)?;
+            let used = used_bytes(&bytes);
+            let unclaimed = bytes.get(claimed as usize..used).unwrap_or_default();
+            let made_durable = file.write_at(claimed, unclaimed).and_then(|()| file.sync());
+            made_durable.map_err(OpenError::io(format!(
+                "making {} durable",
+                segment_name(first)
+            )))?;
         }
         self.disk
             .sync_dir()
             .map_err(OpenError::io("syncing the directory"))
     }
 
-    fn load(&self, index: usize, bytes: &mut Vec<u8>) -> Result<(), OpenError> {
+    fn load(&self, index: usize, bytes: &mut Vec<u8>) -> Result<D::File, OpenError> {
         let (file, len_bytes) = open_file(self.disk, self.segments[index])?;
-        read_whole(&file, len_bytes, bytes).map_err(OpenError::io(format!(
-            "reading {}",
-            segment_name(self.segments[index])
-        )))
+        let action = || format!("reading {}", segment_name(self.segments[index]));
+        read_whole(&file, len_bytes, bytes).map_err(OpenError::io(action()))?;
+        Ok(file)
     }
 
     fn corrupt(&self, address: Address, problem: Problem, walk: Option<&Walk>) -> OpenError {

@@ -88,6 +88,8 @@ pub(crate) struct SegmentReader<'a> {
     pub offset: usize,
     /// Where the log stands before it.
     pub tail: Tail,
+    /// The last record's durability claim.
+    pub claimed: Address,
 }
 
 impl<'a> SegmentReader<'a> {
@@ -100,6 +102,10 @@ impl<'a> SegmentReader<'a> {
             segment,
             offset: HEADER_BYTES,
             tail: Tail::ORIGIN,
+            claimed: Address {
+                segment: Position::NONE,
+                offset: 0,
+            },
         };
         match Head::read(reader.rest(), reader.place()) {
             Some(head)
@@ -108,6 +114,7 @@ impl<'a> SegmentReader<'a> {
                     && head.first == segment =>
             {
                 reader.tail = head.tail();
+                reader.claimed = head.durable;
                 Ok(reader)
             }
             _ => Err(OpeningError::Opening(reader)),
@@ -144,6 +151,7 @@ impl<'a> SegmentReader<'a> {
         if let Found::Record(head, _) = &found {
             self.offset += head.length as usize;
             self.tail = head.tail();
+            self.claimed = head.durable;
         }
         found
     }
@@ -171,20 +179,24 @@ impl<'a> SegmentReader<'a> {
         false
     }
 
-    /// The bytes up to the last one that is not zero, at least the header's.
+    /// See [`used_bytes`].
     pub fn used_bytes(&self) -> usize {
-        let zeros = self
-            .bytes
-            .rchunks(4096)
-            .take_while(|chunk| chunk.iter().all(|&byte| byte == 0))
-            .map(<[u8]>::len)
-            .sum::<usize>();
-        let rest = &self.bytes[..self.bytes.len() - zeros];
-        rest.iter()
-            .rposition(|&byte| byte != 0)
-            .map_or(0, |last| last + 1)
-            .max(HEADER_BYTES)
+        used_bytes(self.bytes)
     }
+}
+
+/// How many bytes of a segment are not the zeros behind its end; at least the header's.
+pub(crate) fn used_bytes(bytes: &[u8]) -> usize {
+    let is_zero = |chunk: &&[u8]| chunk.iter().all(|&byte| byte == 0);
+    let zeros: usize = bytes
+        .rchunks(4096)
+        .take_while(is_zero)
+        .map(<[u8]>::len)
+        .sum();
+    let used = bytes[..bytes.len() - zeros]
+        .iter()
+        .rposition(|&byte| byte != 0);
+    used.map_or(0, |last| last + 1).max(HEADER_BYTES)
 }
 
 /// Why a segment cannot be read at all.

@@ -4,4 +4,5 @@
     reason = "clocks and threads belong to this crate"
 )]
 
+pub mod disk;
 pub mod runtime;

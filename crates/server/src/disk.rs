@@ -1,0 +1,257 @@
+//! The real disk: a directory that one process owns.
+//!
+//! Files are written with `pwrite` and made durable with `fdatasync`; names are made durable by syncing the directory.
+//! A file that is created with a length is filled with real zeros: space that is only promised (`fallocate`) would make
+//! the first write to each block change the file's metadata, and every sync pay for it.
+
+use order::{Disk, DiskFile};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// The file whose lock tells that a process uses the directory.
+const LOCK_NAME: &str = "ordo.lock";
+
+/// A directory, locked for this process as long as the value lives.
+#[derive(Debug)]
+pub struct RealDisk {
+    path: PathBuf,
+    directory: File,
+    /// Holds the lock; the kernel releases it when the process ends, however it ends.
+    _lock: File,
+}
+
+/// An open file of a [`RealDisk`].
+#[derive(Debug)]
+pub struct RealFile(File);
+
+/// Why a directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DirectoryError {
+    /// Another process has it.
+    #[error(
+        "the data directory {} is in use by another process (which holds the lock on {LOCK_NAME}): stop that process, or \
+         start this one with another --dir", path.display()
+    )]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The file system refused.
+    #[error("the data directory {} cannot be used: {action}: {source}", path.display())]
+    Io {
+        /// The directory.
+        path: PathBuf,
+        /// What was tried.
+        action: &'static str,
+        /// What the file system said.
+        source: io::Error,
+    },
+}
+
+impl RealDisk {
+    /// Takes a directory, which is made if it does not exist.
+    pub fn open(path: impl Into<PathBuf>) -> Result<RealDisk, DirectoryError> {
+        let path = path.into();
+        let io = |action| {
+            let path = path.clone();
+            move |source| DirectoryError::Io {
+                path,
+                action,
+                source,
+            }
+        };
+        std::fs::create_dir_all(&path).map_err(io("creating it"))?;
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(path.join(LOCK_NAME));
+        let lock = lock.map_err(io("opening ordo.lock in it"))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(DirectoryError::InUse { path }),
+            Err(TryLockError::Error(source)) => return Err(io("locking ordo.lock in it")(source)),
+        }
+        let directory = File::open(&path).map_err(io("opening it"))?;
+        Ok(RealDisk {
+            path,
+            directory,
+            _lock: lock,
+        })
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn file_path(&self, name: &str) -> io::Result<PathBuf> {
+        if name.is_empty() || name.contains('/') || name == "." || name == ".." {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("'{name}' is not a plain file name"),
+            ));
+        }
+        Ok(self.path.join(name))
+    }
+}
+
+impl Disk for RealDisk {
+    type File = RealFile;
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(&self.path)? {
+            let entry = entry?;
+            // Names that are not UTF-8 and directories are not ours.
+            if let (true, Ok(name)) = (
+                entry.file_type()?.is_file(),
+                entry.file_name().into_string(),
+            ) {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    fn create(&self, name: &str, len_bytes: u64) -> io::Result<RealFile> {
+        let path = self.file_path(name)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(&path)?;
+        let filled = fill_with_zeros(&file, len_bytes)
+            .and_then(|()| file.sync_all())
+            .and_then(|()| self.sync_dir());
+        match filled {
+            Ok(()) => Ok(RealFile(file)),
+            Err(error) => {
+                // The file is of no use to anyone; the error that matters is the first one.
+                let _ = std::fs::remove_file(&path);
+                Err(error)
+            }
+        }
+    }
+
+    fn open(&self, name: &str) -> io::Result<RealFile> {
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(self.file_path(name)?)
+            .map(RealFile)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        std::fs::remove_file(self.file_path(name)?)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        std::fs::rename(self.file_path(from)?, self.file_path(to)?)
+    }
+
+    fn sync_dir(&self) -> io::Result<()> {
+        self.directory.sync_all()
+    }
+}
+
+impl DiskFile for RealFile {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all_at(bytes, offset)
+    }
+
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.0.read_at(bytes, offset) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => return result,
+            }
+        }
+    }
+
+    fn len_bytes(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+}
+
+fn fill_with_zeros(mut file: &File, mut len_bytes: u64) -> io::Result<()> {
+    let zeros = vec![0; len_bytes.min(1 << 20) as usize];
+    while len_bytes > 0 {
+        let count = len_bytes.min(zeros.len() as u64);
+        file.write_all(&zeros[..count as usize])?;
+        len_bytes -= count;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory that vanishes with the test.
+    struct Directory(PathBuf);
+
+    impl Directory {
+        fn new(test: &str) -> Directory {
+            let name = format!("ordo-disk-{test}-{}", std::process::id());
+            Directory(std::env::temp_dir().join(name))
+        }
+    }
+    impl Drop for Directory {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_directory_belongs_to_one_disk_at_a_time() {
+        let directory = Directory::new("lock");
+        let disk = RealDisk::open(&directory.0).unwrap();
+        let refused = RealDisk::open(&directory.0).unwrap_err();
+        assert!(matches!(refused, DirectoryError::InUse { .. }), "{refused}");
+        assert!(
+            refused.to_string().contains("in use by another process"),
+            "{refused}"
+        );
+        drop(disk);
+        RealDisk::open(&directory.0).unwrap();
+    }
+
+    #[test]
+    fn files_keep_what_is_written_under_their_newest_name() {
+        let directory = Directory::new("files");
+        let disk = RealDisk::open(&directory.0).unwrap();
+        let file = disk.create("a", 3 << 20).unwrap();
+        assert_eq!(file.len_bytes().unwrap(), 3 << 20);
+        file.write_at((3 << 20) - 2, b"xyz").unwrap();
+        file.sync().unwrap();
+        disk.rename("a", "b").unwrap();
+        disk.sync_dir().unwrap();
+        let mut bytes = [1; 8];
+        let count = disk
+            .open("b")
+            .unwrap()
+            .read_at((3 << 20) - 4, &mut bytes)
+            .unwrap();
+        assert_eq!(&bytes[..count], b"\0\0xyz");
+        assert_eq!(
+            disk.create("b", 0).unwrap_err().kind(),
+            io::ErrorKind::AlreadyExists
+        );
+        assert_eq!(
+            disk.open("../b").unwrap_err().kind(),
+            io::ErrorKind::InvalidInput
+        );
+        let mut names = disk.list().unwrap();
+        names.sort();
+        assert_eq!(names, ["b", LOCK_NAME]);
+        disk.remove("b").unwrap();
+        assert_eq!(disk.list().unwrap(), [LOCK_NAME]);
+    }
+}
