@@ -2,8 +2,10 @@
 //!
 //! An unbounded window collapses under contention: one early transaction that restarts invalidates hundreds of later
 //! ones, which restart, and so on. The window (how far past the head transactions are started) therefore follows what
-//! speculation is worth: every [`ROUND`] commits it shrinks by a quarter if more than one incarnation in eight was thrown away, and
-//! grows by a quarter if less than one in thirty-two was. It never falls below what the workers can run at once.
+//! speculation is worth: every [`ROUND`] commits it halves if more than one incarnation in eight was thrown away, and
+//! grows by a sixteenth if less than one in thirty-two was: bursts of restarts are rare rounds among good ones, and a window
+//! that grew back as fast as it shrank would be at its largest when the next burst comes. It never falls below what the
+//! workers can run at once.
 
 use store::sync::atomic::{AtomicU64, Ordering};
 
@@ -47,9 +49,9 @@ impl Window {
         let thrown_away = restarts - controller.restarts_before;
         let size = self.size();
         let new = if thrown_away * 8 > controller.commits {
-            (size - size / 4).max(self.min)
+            (size / 2).max(self.min)
         } else if thrown_away * 32 < controller.commits {
-            (size + size / 4 + 1).min(self.max)
+            (size + size / 16 + 1).min(self.max)
         } else {
             size
         };
