@@ -7,11 +7,11 @@
 //! Archie's contention levels (§6.1) are 500, 2,000 and 5,000 accounts, with 10 % or 50 % audits.
 
 use crate::dice::Dice;
-use crate::{Client, Draw, Generator, State, Tally, WRONG, Workload, bytes_at, malformed, row};
-use std::sync::Arc;
-use txn::{
-    Args, Blob, Call, Entry, Footprint, Key, Outcome, Procedure, ProcedureFuture, Reply, Stop, Tx,
+use crate::{
+    Client, Draw, Generator, Native, State, Tally, WRONG, Workload, bytes_at, malformed, row,
 };
+use std::sync::Arc;
+use txn::{Args, Blob, Call, Entry, Footprint, Key, Outcome, Procedure, Reply, Stop, Tx};
 
 /// The balance with which every account starts.
 pub const BALANCE_INITIAL: i64 = 1_000;
@@ -119,41 +119,27 @@ async fn audit(mut tx: Tx, call: Call) -> Outcome {
     Ok(Reply::Integer(sum))
 }
 
-struct Transfer;
-impl Procedure for Transfer {
-    fn name(&self) -> &str {
-        "bank.transfer"
-    }
-    fn footprint(&self, args: &Args) -> Footprint {
-        match Arguments::decode(args) {
-            Ok(Arguments { first, second, .. }) => {
-                Footprint::of_keys(vec![], vec![account(first), account(second)])
-            }
-            Err(_) => Footprint::unknown(),
+const TRANSFER: Native = Native {
+    name: "bank.transfer",
+    footprint: |args| match Arguments::decode(args) {
+        Ok(Arguments { first, second, .. }) => {
+            Footprint::of_keys(vec![], vec![account(first), account(second)])
         }
-    }
-    fn run(&self, tx: Tx, call: Call) -> ProcedureFuture {
-        Box::pin(transfer(tx, call))
-    }
-}
+        Err(_) => Footprint::unknown(),
+    },
+    run: |tx, call| Box::pin(transfer(tx, call)),
+};
 
-struct Audit;
-impl Procedure for Audit {
-    fn name(&self) -> &str {
-        "bank.audit"
-    }
-    fn footprint(&self, args: &Args) -> Footprint {
-        match Arguments::decode(args) {
-            Ok(Arguments { first, second, .. }) => {
-                Footprint::of_keys((first..second).map(account).collect(), vec![])
-            }
-            Err(_) => Footprint::read_only(),
+const AUDIT: Native = Native {
+    name: "bank.audit",
+    footprint: |args| match Arguments::decode(args) {
+        Ok(Arguments { first, second, .. }) => {
+            Footprint::of_keys((first..second).map(account).collect(), vec![])
         }
-    }
-    fn run(&self, tx: Tx, call: Call) -> ProcedureFuture {
-        Box::pin(audit(tx, call))
-    }
-}
+        Err(_) => Footprint::read_only(),
+    },
+    run: |tx, call| Box::pin(audit(tx, call)),
+};
 
 impl Bank {
     fn branches(&self) -> u32 {
@@ -214,7 +200,7 @@ impl Workload for Bank {
         "bank"
     }
     fn procedures(&self) -> Vec<Arc<dyn Procedure>> {
-        vec![Arc::new(Transfer), Arc::new(Audit)]
+        vec![TRANSFER.shared(), AUDIT.shared()]
     }
     fn load(&self, _seed: u64, _part: usize, sink: &mut dyn FnMut(Key, Entry)) {
         for number in 0..self.accounts {
@@ -225,8 +211,8 @@ impl Workload for Bank {
         Box::new(BankGenerator {
             bank: *self,
             dice: Dice::new(seed, client.index as u64),
-            transfer: Arc::new(Transfer),
-            audit: Arc::new(Audit),
+            transfer: TRANSFER.shared(),
+            audit: AUDIT.shared(),
         })
     }
     fn check(&self, state: &mut dyn State, tally: &Tally) -> Result<(), String> {

@@ -11,6 +11,7 @@
 //! |---|---|---|
 //! | [`bank`] | Archie's evaluation | short conflicting transfers that roll back, and audits that see torn snapshots |
 //! | [`synthetic`] | Sparkle §5.2 | keys that are known only while running |
+//! | [`tpcc`] | the TPC-C specification, with Sparkle's mixes | long and short transactions that meet at hot rows |
 //!
 //! Everything is a function of its seed: the same seed gives the same records and the same stream of calls. Generators
 //! run on the measured threads, so they draw from xoshiro and encode arguments into one [`txn::Blob`]. Rows are binary
@@ -21,13 +22,16 @@ pub mod dice;
 pub mod synthetic;
 #[cfg(test)]
 mod testing;
+pub mod tpcc;
 
 pub use bank::Bank;
 pub use synthetic::Synthetic;
+pub use tpcc::Tpcc;
 
 use std::sync::Arc;
 use txn::{
-    Args, Blob, Entry, Footprint, Key, Outcome, Procedure, Reply, Request, RequestId, Stop, Value,
+    Args, Blob, Call, Entry, Footprint, Key, Outcome, Procedure, ProcedureFuture, Reply, Request,
+    RequestId, Stop, Tx, Value,
 };
 
 /// A benchmark: its initial records, its procedures, the stream of calls of each client, and what must hold at the end.
@@ -154,6 +158,31 @@ impl Tally {
             "{} calls ({} committed) saw a state that no serial execution shows",
             self.wrong_replies, self.committed
         ))
+    }
+}
+
+/// A procedure that is a function of its arguments alone: every procedure of this crate.
+struct Native {
+    name: &'static str,
+    footprint: fn(&Args) -> Footprint,
+    run: fn(Tx, Call) -> ProcedureFuture,
+}
+
+impl Native {
+    fn shared(self) -> Arc<dyn Procedure> {
+        Arc::new(self)
+    }
+}
+
+impl Procedure for Native {
+    fn name(&self) -> &str {
+        self.name
+    }
+    fn footprint(&self, args: &Args) -> Footprint {
+        (self.footprint)(args)
+    }
+    fn run(&self, tx: Tx, call: Call) -> ProcedureFuture {
+        (self.run)(tx, call)
     }
 }
 

@@ -10,13 +10,10 @@
 //! the check compares with the sum of all counters: a lost or doubled update shows.
 
 use crate::dice::Dice;
-use crate::{Client, Draw, Generator, State, Tally, Workload, bytes_at, malformed, row};
+use crate::{Client, Draw, Generator, Native, State, Tally, Workload, bytes_at, malformed, row};
 use std::sync::Arc;
 use txn::hash::mix;
-use txn::{
-    Args, Blob, Call, Entry, Footprint, Key, Outcome, Procedure, ProcedureFuture, Reply, Stop, Tx,
-    Value,
-};
+use txn::{Args, Blob, Call, Entry, Footprint, Key, Outcome, Procedure, Reply, Stop, Tx, Value};
 
 const KEYS_EACH: usize = 5;
 
@@ -180,37 +177,28 @@ async fn dependent(mut tx: Tx, call: Call) -> Outcome {
     Ok(Reply::Integer(KEYS_EACH as i64))
 }
 
-struct NonDependent;
-impl Procedure for NonDependent {
-    fn name(&self) -> &str {
-        "synthetic.non_dependent"
-    }
-    fn footprint(&self, args: &Args) -> Footprint {
-        let Ok(arguments) = Arguments::decode(args) else {
-            return Footprint::unknown();
-        };
-        let index = arguments.index().iter().copied().map(index_key);
-        Footprint::of_keys(
-            vec![],
-            index
-                .chain(arguments.normal().iter().copied().map(normal_key))
-                .collect(),
-        )
-    }
-    fn run(&self, tx: Tx, call: Call) -> ProcedureFuture {
-        Box::pin(non_dependent(tx, call))
-    }
-}
+const NON_DEPENDENT: Native = Native {
+    name: "synthetic.non_dependent",
+    footprint: |args| match Arguments::decode(args) {
+        Ok(arguments) => {
+            let index = arguments.index().iter().copied().map(index_key);
+            Footprint::of_keys(
+                vec![],
+                index
+                    .chain(arguments.normal().iter().copied().map(normal_key))
+                    .collect(),
+            )
+        }
+        Err(_) => Footprint::unknown(),
+    },
+    run: |tx, call| Box::pin(non_dependent(tx, call)),
+};
 
-struct Dependent;
-impl Procedure for Dependent {
-    fn name(&self) -> &str {
-        "synthetic.dependent"
-    }
-    fn run(&self, tx: Tx, call: Call) -> ProcedureFuture {
-        Box::pin(dependent(tx, call))
-    }
-}
+const DEPENDENT: Native = Native {
+    name: "synthetic.dependent",
+    footprint: |_| Footprint::unknown(),
+    run: |tx, call| Box::pin(dependent(tx, call)),
+};
 
 struct SyntheticGenerator {
     options: Synthetic,
@@ -249,7 +237,7 @@ impl Workload for Synthetic {
         "synthetic"
     }
     fn procedures(&self) -> Vec<Arc<dyn Procedure>> {
-        vec![Arc::new(NonDependent), Arc::new(Dependent)]
+        vec![NON_DEPENDENT.shared(), DEPENDENT.shared()]
     }
     fn load(&self, seed: u64, _part: usize, sink: &mut dyn FnMut(Key, Entry)) {
         let normal_keys = u64::from(self.normal_keys());
@@ -283,8 +271,8 @@ impl Workload for Synthetic {
         Box::new(SyntheticGenerator {
             options: *self,
             dice: Dice::new(seed, client.index as u64),
-            non_dependent: Arc::new(NonDependent),
-            dependent: Arc::new(Dependent),
+            non_dependent: NON_DEPENDENT.shared(),
+            dependent: DEPENDENT.shared(),
         })
     }
     fn check(&self, state: &mut dyn State, tally: &Tally) -> Result<(), String> {

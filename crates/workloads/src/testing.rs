@@ -16,12 +16,23 @@ use txn::{
 pub struct Serial {
     pub records: BTreeMap<Key, Entry>,
     position: u64,
+    /// A write to lose, for tests of the checks.
+    pub sabotage: Option<Sabotage>,
+}
+
+/// Loses write number `dropped` (from 0) of those to keys that begin with `table`.
+#[derive(Clone, Copy)]
+pub struct Sabotage {
+    pub table: u8,
+    pub dropped: usize,
+    pub seen: usize,
 }
 
 struct Running {
     records: BTreeMap<Key, Entry>,
     written: BTreeMap<Key, Option<Entry>>,
     touched: Touched,
+    sabotage: Option<Sabotage>,
 }
 
 /// What a transaction asked for: the keys it read and the keys it wrote.
@@ -48,6 +59,14 @@ impl Access for Running {
     }
     fn write(&mut self, key: &Key, entry: Option<Entry>) -> Result<(), Stop> {
         self.touched.writes.push(key.clone());
+        if let Some(sabotage) = &mut self.sabotage
+            && key.as_bytes()[0] == sabotage.table
+        {
+            sabotage.seen += 1;
+            if sabotage.seen == sabotage.dropped.wrapping_add(1) {
+                return Ok(());
+            }
+        }
         self.written.insert(key.clone(), entry);
         Ok(())
     }
@@ -85,6 +104,7 @@ impl Serial {
         Serial {
             records,
             position: 0,
+            sabotage: None,
         }
     }
 
@@ -104,6 +124,7 @@ impl Serial {
             records: std::mem::take(&mut self.records),
             written: BTreeMap::new(),
             touched: Touched::default(),
+            sabotage: self.sabotage,
         });
         let (access, poll) = lend(running, || {
             future
@@ -119,7 +140,9 @@ impl Serial {
             !read_only || running.written.is_empty(),
             "a read-only procedure wrote"
         );
+        // What rolled back lost nothing: only a write that should take effect counts.
         if outcome.is_ok() {
+            self.sabotage = running.sabotage;
             for (key, entry) in running.written {
                 match entry {
                     Some(entry) => self.records.insert(key, entry),

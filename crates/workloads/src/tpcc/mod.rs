@@ -1,0 +1,166 @@
+//! TPC-C: an order-entry system, after the TPC-C specification (revision 5.11; "clause" refers to it everywhere here).
+//!
+//! # What is as specified
+//!
+//! All nine tables with all columns in full width ([`rows`]); the initial population of clause 4.3 (`load`); the five
+//! transaction profiles, a file each; NURand with its constants, 60 % of the customers named by last name, 1 % of the
+//! NewOrders rolled back after all their work, 1 % remote order lines, 15 % remote customers (`random`, `generator`).
+//! After a run all twelve consistency conditions of clause 3.3.2 are checked, and more (`check`).
+//!
+//! # What differs, and why
+//!
+//! - There are no terminals, screens, keying or think times: this measures an engine. Replies carry what the screens would
+//!   show that has to be computed or read, so that engines can be compared by their replies.
+//! - A call draws its warehouse at random instead of staying at its terminal's, since a client stands for many terminals.
+//! - Delivery is one transaction for all ten districts (clause 2.7.2 allows it), run at once and not from a queue.
+//! - The mix is that of Sparkle, §5.2 ([`Mix`]); the specification asks for 45/43/4/4/4 or so.
+//! - Sparkle's own TPC-C splits warehouse and district rows so that Payment and NewOrder never meet, draws keys uniformly,
+//!   and has no last names and no rollbacks. Here they meet.
+//!
+//! # Indexes
+//!
+//! Records are found by exact keys only, so what SQL would find through an index or a sorted table has its own record:
+//!
+//! | record | holds | written by | read by |
+//! |---|---|---|---|
+//! | customers by name | the customers of a district with one last name, by first name | nobody: names never change | Payment, OrderStatus |
+//! | last order | the customer's newest order | NewOrder, blindly | OrderStatus |
+//! | oldest new order | the district's next order to deliver | Delivery | Delivery |
+//!
+//! They are separate records because of who writes them: a last-order column in the customer row would make NewOrder,
+//! which only reads that row, conflict with Payment; an oldest-new-order column in the district row would make Delivery
+//! conflict with NewOrder and Payment. The last-order record costs no conflict, since two NewOrders of one customer
+//! already meet at the district row.
+//!
+//! # Key sets
+//!
+//! NewOrder, and Payment by number, declare their keys ([`txn::KeySets::covers_inserts`] stands for the rows they insert).
+//! Payment by last name, and Delivery, learn theirs while running. The two read-only profiles declare nothing.
+
+mod check;
+mod delivery;
+mod generator;
+mod load;
+mod new_order;
+mod order_status;
+mod payment;
+mod random;
+pub mod rows;
+mod stock_level;
+#[cfg(test)]
+mod tests;
+
+use crate::dice::Dice;
+use crate::{Client, Generator, State, Tally, Workload};
+use random::Constants;
+use std::sync::Arc;
+use txn::{Entry, Key, Procedure};
+
+/// How many rows the tables have at the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scale {
+    /// Items, and stocks of each warehouse.
+    pub items: u32,
+    /// Customers of each district, and their orders.
+    pub customers: u32,
+}
+
+impl Scale {
+    /// The specification's: 100,000 items, 3,000 customers and orders a district, 900 of them not delivered.
+    pub const SPECIFIED: Scale = Scale {
+        items: 100_000,
+        customers: 3_000,
+    };
+
+    fn orders(&self) -> u32 {
+        self.customers
+    }
+    fn delivered(&self) -> u32 {
+        self.customers / 10 * 7
+    }
+    /// Last names in use: all of them, unless there are too few customers.
+    fn names(&self) -> u32 {
+        self.customers.min(1_000)
+    }
+}
+
+/// How often each transaction profile is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mix {
+    /// Sparkle's mixes, with 10, 50 or 90 percent updates: 4 % Delivery, the other updates half NewOrder and half
+    /// Payment, the rest half OrderStatus and half StockLevel.
+    Full {
+        /// How many calls in 100 update, 4 to 100.
+        update_percent: u32,
+    },
+    /// Half NewOrder, half Payment.
+    NewOrderPayment,
+}
+
+/// The workload's options.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tpcc {
+    /// How many warehouses there are, at least 1.
+    pub warehouses: u32,
+    /// The transaction mix.
+    pub mix: Mix,
+    /// Whether order lines and customers may be of other warehouses. If not, each client also calls its own warehouses
+    /// only, in turn: with no more clients than warehouses, calls of different clients never conflict, and calls that
+    /// conflict are as far apart in the order as there are warehouses.
+    pub remote: bool,
+    /// Sizes.
+    pub scale: Scale,
+}
+
+impl Default for Tpcc {
+    fn default() -> Tpcc {
+        Tpcc {
+            warehouses: 12,
+            mix: Mix::Full { update_percent: 90 },
+            remote: true,
+            scale: Scale::SPECIFIED,
+        }
+    }
+}
+
+impl Workload for Tpcc {
+    fn name(&self) -> &'static str {
+        match self.mix {
+            Mix::Full { .. } => "tpcc",
+            Mix::NewOrderPayment => "new-order-payment",
+        }
+    }
+    fn procedures(&self) -> Vec<Arc<dyn Procedure>> {
+        vec![
+            new_order::PROCEDURE.shared(),
+            payment::PROCEDURE.shared(),
+            order_status::PROCEDURE.shared(),
+            delivery::PROCEDURE.shared(),
+            stock_level::PROCEDURE.shared(),
+        ]
+    }
+    /// The items, and each warehouse.
+    fn parts(&self) -> usize {
+        1 + self.warehouses as usize
+    }
+    fn load(&self, seed: u64, part: usize, sink: &mut dyn FnMut(Key, Entry)) {
+        let dice = Dice::new(!seed, part as u64);
+        let mut loader = load::Loader {
+            scale: self.scale,
+            constants: Constants::new(seed),
+            dice,
+            sink,
+        };
+        match part as u32 {
+            0 => loader.items(),
+            warehouse => loader.warehouse(warehouse),
+        }
+    }
+    fn generator(&self, seed: u64, client: Client) -> Box<dyn Generator> {
+        Box::new(generator::TpccGenerator::new(self, seed, client))
+    }
+    fn check(&self, state: &mut dyn State, tally: &Tally) -> Result<(), String> {
+        tally.no_wrong_replies()?;
+        check::check(self, state)
+    }
+}
