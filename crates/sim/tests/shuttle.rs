@@ -7,7 +7,7 @@
 //! `cargo test -p ordo-sim --features shuttle --test shuttle`; `ORDO_SEED` and `ORDO_SEEDS` as everywhere.
 #![cfg(feature = "shuttle")]
 
-use execute::sparkle::{Options as SparkleOptions, Sparkle};
+use execute::sparkle::{Mutant, Options as SparkleOptions, Sparkle};
 use execute::{Budget, Committed, Engine, Progress, WorkerId};
 use ordo_sim::draw::{Draw, seeds};
 use ordo_sim::judge::{Judge, check_end};
@@ -17,6 +17,7 @@ use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::sync::atomic::{AtomicBool, Ordering};
 use shuttle::sync::{Arc as ShuttleArc, Mutex};
 use shuttle::thread;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use store::{Partition, Version, View};
 use txn::{Entry, Key, Position};
@@ -26,7 +27,7 @@ fn explore(default_seeds: u64, iterations: usize, model: impl Fn(u64) + Clone + 
     fn run<S: Scheduler + 'static>(scheduler: S, model: impl Fn() + Send + Sync + 'static) {
         let mut config = shuttle::Config::new();
         config.stack_size = 1 << 20;
-        config.max_steps = shuttle::MaxSteps::FailAfter(2_000_000);
+        config.max_steps = shuttle::MaxSteps::FailAfter(100_000);
         config.silence_warnings = true;
         shuttle::Runner::new(scheduler, config).run(model);
     }
@@ -38,8 +39,8 @@ fn explore(default_seeds: u64, iterations: usize, model: impl Fn(u64) + Clone + 
     }
 }
 
-fn sparkle(workers: usize) -> Arc<dyn Engine> {
-    Arc::new(Sparkle::new(SparkleOptions { capacity: 32, ..SparkleOptions::new(workers) }))
+fn sparkle(workers: usize, mutant: Option<Mutant>) -> Arc<dyn Engine> {
+    Arc::new(Sparkle::new(SparkleOptions { capacity: 32, mutant, ..SparkleOptions::new(workers) }))
 }
 
 /// A handful of transactions over one or two keys, with everything that programs can do.
@@ -60,11 +61,11 @@ fn scenario(seed: u64) -> Scenario {
 }
 
 /// The engine on two threads while a third delivers, retracts, delivers again and confirms.
-fn engine_model(seed: u64) {
+fn engine_model(seed: u64, mutant: Option<Mutant>) {
     const WORKERS: usize = 2;
     let mut scenario = scenario(seed);
     let mut draw = Draw::new(seed ^ 1);
-    let engine = sparkle(WORKERS);
+    let engine = sparkle(WORKERS, mutant);
     let committed: ShuttleArc<Mutex<Vec<Committed>>> = ShuttleArc::new(Mutex::new(Vec::new()));
     let stop = ShuttleArc::new(AtomicBool::new(false));
     let operations = draw.pick(&[1, u32::MAX]);
@@ -122,12 +123,21 @@ fn engine_model(seed: u64) {
     for committed in committed.lock().unwrap().drain(..) {
         judge.judge(&scenario, &committed).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
     }
-    check_end(&*engine, &*sparkle(1), &scenario, &judge).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
+    check_end(&*engine, &*sparkle(1, None), &scenario, &judge).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
 }
 
 #[test]
 fn sparkle_equals_the_specification_under_every_explored_schedule() {
-    explore(25, 20, engine_model);
+    explore(25, 20, |seed| engine_model(seed, None));
+}
+
+/// The test of the test: defects that only show in a race are found here too.
+#[test]
+fn mutants_are_caught_by_the_model_checker() {
+    for mutant in [Mutant::SkipDoomOnInstall, Mutant::DoomMissesCommitted, Mutant::LoseWakeUp] {
+        let caught = catch_unwind(AssertUnwindSafe(|| explore(60, 20, move |seed| engine_model(seed, Some(mutant)))));
+        assert!(caught.is_err(), "{mutant:?} was not found");
+    }
 }
 
 /// A reader opens snapshots while a writer publishes new versions and collects old ones.
