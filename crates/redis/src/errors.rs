@@ -24,6 +24,45 @@ pub const STRING_TOO_LONG: Reply = Reply::error("ERR string exceeds maximum allo
 pub const NO_SUCH_KEY: Reply = Reply::error("ERR no such key");
 /// A cursor that SCAN did not give.
 pub const INVALID_CURSOR: Reply = Reply::error("ERR invalid cursor");
+/// A decrement that has no increment.
+pub const DECREMENT_OVERFLOW: Reply = Reply::error("ERR decrement would overflow");
+/// A count beyond what a reply may hold.
+pub const OUT_OF_RANGE: Reply = Reply::error("ERR value is out of range");
+/// A field that should count does not.
+pub const HASH_VALUE_NOT_AN_INTEGER: Reply = Reply::error("ERR hash value is not an integer");
+/// A field that should be a number is not.
+pub const HASH_VALUE_NOT_A_FLOAT: Reply = Reply::error("ERR hash value is not a float");
+/// A database other than number 0.
+pub const DB_OUT_OF_RANGE: Reply = Reply::error("ERR DB index is out of range");
+/// COPY of a key onto itself.
+pub const SAME_OBJECT: Reply = Reply::error("ERR source and destination objects are the same");
+/// EXPIRE with options that exclude each other.
+pub const EXPIRE_NX_WITH_OTHERS: Reply =
+    Reply::error("ERR NX and XX, GT or LT options at the same time are not compatible");
+/// EXPIRE with options that exclude each other.
+pub const EXPIRE_GT_WITH_LT: Reply = Reply::error("ERR GT and LT options at the same time are not compatible");
+/// OBJECT FREQ: nobody counts accesses.
+pub const NO_LFU: Reply = Reply::error(
+    "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between \
+     policies at runtime LRU and LFU data will take some time to adjust.",
+);
+/// LCS of something else than strings.
+pub const LCS_WRONG_TYPE: Reply = Reply::error("ERR The specified keys must contain string values");
+/// LCS with options that exclude each other.
+pub const LCS_LEN_AND_IDX: Reply = Reply::error("ERR If you want both the length and indexes, please just use IDX.");
+/// LCS of strings whose table would not fit.
+pub const LCS_TOO_LONG: Reply = Reply::error("ERR String too long for LCS");
+/// COMMAND GETKEYS of something that is no command.
+pub const GETKEYS_UNKNOWN: Reply = Reply::error("ERR Invalid command specified");
+/// COMMAND GETKEYS of a command with a wrong number of arguments.
+pub const GETKEYS_ARITY: Reply = Reply::error("ERR Invalid number of arguments specified for command");
+/// COMMAND GETKEYS of a command that has no keys.
+pub const GETKEYS_NO_KEYS: Reply = Reply::error("ERR The command has no key arguments");
+/// COMMAND GETKEYS of a command whose arguments don't tell the keys.
+pub const GETKEYS_INVALID: Reply = Reply::error("ERR Invalid arguments specified for command");
+/// The table and the procedures disagree.
+pub const NO_PROCEDURE: Reply =
+    Reply::error("ERR this command has no procedure: a bug in the server, please report it");
 /// A script calls a command that is not for scripts.
 pub const NOT_IN_SCRIPT: Reply = Reply::error("ERR This Redis command is not allowed from script");
 /// A read-only script calls a command that writes.
@@ -44,7 +83,19 @@ fn push_line(out: &mut String, text: &[u8]) {
 
 /// A number of arguments that a command does not take.
 pub fn wrong_arity(command: &Command) -> Reply {
-    Reply::error_owned(format!("ERR wrong number of arguments for '{}' command", command.name))
+    wrong_arity_of(command.name)
+}
+
+/// A number of arguments that the command of this name does not take.
+pub fn wrong_arity_of(name: &str) -> Reply {
+    Reply::error_owned(format!("ERR wrong number of arguments for '{name}' command"))
+}
+
+/// An option that EXPIRE and its like don't have.
+pub fn unsupported_option(word: &[u8]) -> Reply {
+    let mut text = String::from("ERR Unsupported option ");
+    push_line(&mut text, word);
+    Reply::error_owned(text)
 }
 
 /// A command that does not exist, with the start of its arguments.
@@ -56,8 +107,8 @@ pub fn unknown_command(argv: &[Blob]) -> Reply {
         if shown.len() >= SHOWN_BYTES {
             break;
         }
-        shown.push('\'');
         let bytes = clipped(word, SHOWN_BYTES - shown.len());
+        shown.push('\'');
         push_line(&mut shown, &bytes);
         shown.push_str("' ");
     }
@@ -75,6 +126,22 @@ pub fn unknown_subcommand(container: &Command, subcommand: &[u8]) -> Reply {
     let mut text = String::from("ERR unknown subcommand '");
     push_line(&mut text, &subcommand[..subcommand.len().min(SHOWN_BYTES)]);
     let _ = write!(text, "'. Try {} HELP.", container.name.to_ascii_uppercase());
+    Reply::error_owned(text)
+}
+
+/// A subcommand with arguments that it does not take.
+pub fn subcommand_syntax(container: &str, subcommand: &[u8]) -> Reply {
+    let mut text = String::from("ERR unknown subcommand or wrong number of arguments for '");
+    push_line(&mut text, subcommand);
+    let _ = write!(text, "'. Try {container} HELP.");
+    Reply::error_owned(text)
+}
+
+/// An ACL category that does not exist.
+pub fn unknown_category(category: &[u8]) -> Reply {
+    let mut text = String::from("ERR Unknown category '");
+    push_line(&mut text, category);
+    text.push('\'');
     Reply::error_owned(text)
 }
 

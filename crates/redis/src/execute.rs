@@ -2,6 +2,8 @@
 
 use crate::arguments::Arguments;
 use crate::errors;
+use crate::introspect;
+use crate::script;
 use crate::table::{self, Flags, Run};
 use txn::{Args, ProcedureFuture, Reply, Tx};
 
@@ -22,10 +24,11 @@ pub enum Caller {
 /// Everything that is wrong with the command is an error reply, without effect on what the transaction did before; only
 /// the engine's business is an `Err`. The future is polled like any part of a procedure: it awaits nothing but `tx`.
 pub fn execute(tx: Tx, argv: Args, caller: Caller) -> ProcedureFuture {
-    let command = match table::resolve(&argv) {
-        Ok(resolved) => resolved.command,
+    let resolved = match table::resolve(&argv) {
+        Ok(resolved) => resolved,
         Err(error) => return ready(error.reply(&argv, caller)),
     };
+    let command = resolved.command;
     if let Caller::Script { read_only } = caller {
         if command.is(Flags::NOSCRIPT) {
             return ready(errors::NOT_IN_SCRIPT);
@@ -37,7 +40,14 @@ pub fn execute(tx: Tx, argv: Args, caller: Caller) -> ProcedureFuture {
     match command.run {
         Run::Data(run) => run(tx, Arguments::of_argv(argv)),
         Run::Pure(run) => ready(run(&argv[1..])),
-        Run::Script(_) | Run::Connection(_) | Run::Container(_) => ready(match caller {
+        Run::Container(_) => ready(introspect::all(&argv[1..])),
+        Run::Script(script) => {
+            let mut arguments = argv;
+            arguments.0.remove(0);
+            arguments.0.drain(..usize::from(resolved.subplace.is_some()));
+            script::start(tx, script, Arguments::Owned(Box::new(arguments)))
+        }
+        Run::Connection(_) => ready(match caller {
             Caller::Script { .. } => errors::NOT_IN_SCRIPT,
             Caller::Block => errors::NOT_IN_BLOCK,
         }),

@@ -1,3 +1,16 @@
 //! The commands: async functions over a transaction, by the type of value they work on.
+//!
+//! Each takes the arguments after its name, whose number the table has checked. What is wrong with a command is an error
+//! *reply*: writes that the transaction made before it stay, as in Redis. A key that is about to be written is read with
+//! the intent to update it; what needs no read (SET) makes none.
 
+pub mod counters;
+pub mod expiry;
+pub mod hash_fields;
+pub mod hashes;
+pub mod keys;
+pub mod lcs;
+pub mod listing;
+pub mod options;
+pub mod pure;
 pub mod strings;

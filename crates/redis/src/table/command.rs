@@ -168,16 +168,42 @@ impl KeySpec {
 /// A command that is the business of the connection or of the server around it, which runs it outside any transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionCommand {
-    /// ACL and its subcommands.
-    Acl,
+    /// ACL WHOAMI.
+    AclWhoAmI,
     /// AUTH.
     Auth,
-    /// CLIENT and its subcommands.
-    Client,
-    /// CONFIG and its subcommands.
-    Config,
-    /// DEBUG and its subcommands.
-    Debug,
+    /// BGSAVE.
+    BgSave,
+    /// CLIENT GETNAME.
+    ClientGetName,
+    /// CLIENT HELP.
+    ClientHelp,
+    /// CLIENT ID.
+    ClientId,
+    /// CLIENT INFO.
+    ClientInfo,
+    /// CLIENT KILL.
+    ClientKill,
+    /// CLIENT LIST.
+    ClientList,
+    /// CLIENT NO-EVICT.
+    ClientNoEvict,
+    /// CLIENT NO-TOUCH.
+    ClientNoTouch,
+    /// CLIENT REPLY.
+    ClientReply,
+    /// CLIENT SETINFO.
+    ClientSetInfo,
+    /// CLIENT SETNAME.
+    ClientSetName,
+    /// CONFIG GET.
+    ConfigGet,
+    /// CONFIG RESETSTAT.
+    ConfigResetStat,
+    /// CONFIG REWRITE.
+    ConfigRewrite,
+    /// CONFIG SET.
+    ConfigSet,
     /// DISCARD.
     Discard,
     /// EXEC.
@@ -186,14 +212,16 @@ pub enum ConnectionCommand {
     Hello,
     /// INFO.
     Info,
-    /// MEMORY and its subcommands.
-    Memory,
+    /// LASTSAVE.
+    LastSave,
     /// MULTI.
     Multi,
     /// QUIT.
     Quit,
     /// RESET.
     Reset,
+    /// SAVE.
+    Save,
     /// SCRIPT KILL.
     ScriptKill,
     /// SHUTDOWN.
@@ -202,8 +230,6 @@ pub enum ConnectionCommand {
     Unwatch,
     /// WATCH.
     Watch,
-    /// BGSAVE, SAVE and LASTSAVE.
-    Save,
 }
 
 /// A command of the script engine that is a transaction of its own.

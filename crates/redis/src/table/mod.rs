@@ -5,12 +5,14 @@
 
 mod command;
 mod entries;
+mod keys;
 mod lookup;
 
 pub use command::{
     Command, ConnectionCommand, DataFn, FLAG_NAMES, Flags, Group, KeyPlaces, KeySpec, Run, ScriptCommand,
 };
 pub use entries::COMMANDS;
+pub(crate) use keys::normalize;
 
 use crate::errors;
 use crate::execute::Caller;

@@ -1,0 +1,175 @@
+//! MULTI/EXEC: several commands as one transaction.
+//!
+//! The arguments of the procedure `redis.block` are a header and the words of all commands in a row. The header holds,
+//! as varints and length-prefixed bytes ([`txn::codec`]): the number of watched keys; for each its name, the version
+//! that the connection saw, and whether it existed (one byte); the number of commands; the number of words of each.
+//!
+//! Inside the transaction, the block first compares the watched keys: if one was written since, or expired, nothing runs
+//! and the reply is the null array. Then the commands run in order. Errors are part of the array of replies, and nothing
+//! rolls back, as in Redis.
+
+use crate::execute::{Caller, execute};
+use crate::table::{self, Flags, Run};
+use txn::codec::{Reader, put_bytes, put_varint};
+use txn::request::KeySets;
+use txn::tx::Read;
+use txn::{Args, Blob, Call, Footprint, Intent, Key, Outcome, Position, Procedure, ProcedureFuture, Reply, Tx, Weight};
+
+/// A watched key as the connection saw it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Watched {
+    /// The key.
+    pub key: Key,
+    /// The position of its last write or delete then; [`Position::NONE`] if there was none.
+    pub version: Position,
+    /// Whether it existed then. A key may vanish without a write: when it expires.
+    pub present: bool,
+}
+
+impl Watched {
+    /// The state of a key as read by a transaction, or at a snapshot with the expiry looked at.
+    pub fn of(key: Key, read: &Read) -> Watched {
+        Watched { key, version: read.version, present: read.entry.is_some() }
+    }
+    /// Whether the key is still in that state.
+    fn holds(&self, read: &Read) -> bool {
+        self.version == read.version && self.present == read.entry.is_some()
+    }
+    pub(crate) fn to_reply(&self) -> Reply {
+        Reply::Array(vec![Reply::Integer(self.version.0.cast_signed()), Reply::Boolean(self.present)])
+    }
+    /// The states of `keys` from the reply of [`crate::procedures::WatchProcedure`] to them.
+    pub fn from_reply(keys: &[Key], reply: &Reply) -> Option<Vec<Watched>> {
+        let Reply::Array(states) = reply else { return None };
+        let state = |(key, state): (&Key, &Reply)| match state {
+            Reply::Array(state) => match state[..] {
+                [Reply::Integer(version), Reply::Boolean(present)] => {
+                    Some(Watched { key: key.clone(), version: Position(version.cast_unsigned()), present })
+                }
+                _ => None,
+            },
+            _ => None,
+        };
+        (states.len() == keys.len()).then(|| keys.iter().zip(states).map(state).collect()).flatten()
+    }
+}
+
+/// A block: what a connection queues between MULTI and EXEC.
+///
+/// Commands of kind [`Run::Connection`] don't belong here: the connection runs them itself when the block's replies
+/// arrive, and puts theirs in between.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Block {
+    /// The keys that must not have changed.
+    pub watched: Vec<Watched>,
+    /// The commands, their names first.
+    pub commands: Vec<Args>,
+}
+
+impl Block {
+    /// The arguments of `redis.block`.
+    pub fn to_args(&self) -> Args {
+        let mut header = Vec::new();
+        put_varint(&mut header, self.watched.len() as u64);
+        for watched in &self.watched {
+            put_bytes(&mut header, watched.key.as_bytes());
+            put_varint(&mut header, watched.version.0);
+            header.push(u8::from(watched.present));
+        }
+        put_varint(&mut header, self.commands.len() as u64);
+        for command in &self.commands {
+            put_varint(&mut header, command.len() as u64);
+        }
+        let words = self.commands.iter().flat_map(|command| command.iter().cloned());
+        Args(std::iter::once(Blob::from(header)).chain(words).collect())
+    }
+
+    /// The block that the arguments describe; `None` if they don't describe one.
+    pub fn from_args(args: &[Blob]) -> Option<Block> {
+        let (header, mut words) = args.split_first()?;
+        let mut header = Reader::new(header);
+        let mut block = Block::default();
+        for _ in 0..header.varint()? {
+            let key = Key::new(header.bytes()?);
+            let version = Position(header.varint()?);
+            let present = match header.u8()? {
+                0 => false,
+                1 => true,
+                _ => return None,
+            };
+            block.watched.push(Watched { key, version, present });
+        }
+        for _ in 0..header.varint()? {
+            let (command, rest) = words.split_at_checked(usize::try_from(header.varint()?).ok()?)?;
+            block.commands.push(command.iter().cloned().collect());
+            words = rest;
+        }
+        (header.is_empty() && words.is_empty()).then_some(block)
+    }
+
+    /// What the block touches. Without the keys (`with_keys` false) it is cheap.
+    pub fn footprint(&self, with_keys: bool) -> Footprint {
+        let mut all = Footprint { keys: None, read_only: true, weight: Weight::Light };
+        let mut sets = with_keys.then(|| KeySets {
+            reads: self.watched.iter().map(|watched| watched.key.clone()).collect(),
+            ..KeySets::default()
+        });
+        for argv in &self.commands {
+            // A command that is none only replies an error.
+            let Ok(table::Resolved { command, .. }) = table::resolve(argv) else { continue };
+            if matches!(command.run, Run::Pure(_) | Run::Connection(_) | Run::Container(_)) {
+                continue;
+            }
+            let footprint = if with_keys { command.footprint(&argv[1..]) } else { command.footprint_without_keys() };
+            all.read_only &= footprint.read_only;
+            if footprint.weight == Weight::Heavy || command.is(Flags::HEAVY) {
+                all.weight = Weight::Heavy;
+            }
+            sets = match (sets, footprint.keys) {
+                (Some(mut sets), Some(keys)) if matches!(command.run, Run::Data(_)) => {
+                    sets.reads.extend(keys.reads.iter().cloned());
+                    sets.writes.extend(keys.writes.iter().cloned());
+                    Some(sets)
+                }
+                _ => None,
+            };
+        }
+        all.keys = sets.map(|mut sets| {
+            table::normalize(&mut sets);
+            sets.into()
+        });
+        all
+    }
+}
+
+/// Runs a [`Block`].
+pub struct BlockProcedure;
+
+impl Procedure for BlockProcedure {
+    fn name(&self) -> &str {
+        "redis.block"
+    }
+    fn footprint(&self, args: &Args) -> Footprint {
+        Block::from_args(args).map_or_else(Footprint::unknown, |block| block.footprint(true))
+    }
+    fn run(&self, tx: Tx, call: Call) -> ProcedureFuture {
+        Box::pin(run(tx, call))
+    }
+}
+
+async fn run(mut tx: Tx, call: Call) -> Outcome {
+    let Some(block) = Block::from_args(&call) else {
+        return Ok(Reply::error("ERR malformed block: it was not made by this version's Block::to_args"));
+    };
+    for watched in &block.watched {
+        let read = tx.read(&watched.key, Intent::Read).await?;
+        if !watched.holds(&read) {
+            return Ok(Reply::NilArray);
+        }
+    }
+    let mut replies = Vec::with_capacity(block.commands.len());
+    for argv in block.commands {
+        replies.push(execute(tx.clone(), argv, Caller::Block).await?);
+    }
+    Ok(Reply::Array(replies))
+}

@@ -1,0 +1,153 @@
+//! Reading hashes.
+
+use super::hashes::hash;
+use super::listing::{ScanOptions, cursor, cursor_reply};
+use super::options;
+use super::strings::{argument, found};
+use crate::chance::Chance;
+use crate::errors;
+use std::collections::BTreeSet;
+use txn::value::HashValue;
+use txn::{Blob, Intent, Key, Outcome, Reply, Tx};
+
+/// Binds the hash at the key in the first argument, or replies what an absent one gives.
+macro_rules! hash_or {
+    ($tx:expr, $args:expr, $absent:expr) => {
+        match found!(hash($tx, &Key::from(&$args[0]), Intent::Read)) {
+            Some((fields, _)) => fields,
+            None => return Ok($absent),
+        }
+    };
+}
+
+fn value_or_nil(value: Option<&Blob>) -> Reply {
+    value.map_or(Reply::Nil, |value| Reply::Bulk(value.clone()))
+}
+
+/// HGET key field
+pub async fn hget(tx: &mut Tx, args: &[Blob]) -> Outcome {
+    let fields = hash_or!(tx, args, Reply::Nil);
+    Ok(value_or_nil(fields.get(&args[1])))
+}
+
+/// HMGET key field [field ...]
+pub async fn hmget(tx: &mut Tx, args: &[Blob]) -> Outcome {
+    let fields = hash_or!(tx, args, Reply::Array(vec![Reply::Nil; args.len() - 1]));
+    Ok(Reply::Array(args[1..].iter().map(|field| value_or_nil(fields.get(field))).collect()))
+}
+
+/// HGETALL key
+pub async fn hgetall(tx: &mut Tx, args: &[Blob]) -> Outcome {
+    let fields = hash_or!(tx, args, Reply::Map(Vec::new()));
+    let pairs = fields.iter().map(|(field, value)| (Reply::Bulk(field.clone()), Reply::Bulk(value.clone())));
+    Ok(Reply::Map(pairs.collect()))
+}
+
+/// HLEN key
+pub async fn hlen(tx: &mut Tx, args: &[Blob]) -> Outcome {
+    let fields = hash_or!(tx, args, Reply::Integer(0));
+    Ok(Reply::Integer(fields.len() as i64))
+}
+
+/// HEXISTS key field
+pub async fn hexists(tx: &mut Tx, args: &[Blob]) -> Outcome {
+    let fields = hash_or!(tx, args, Reply::Integer(0));
+    Ok(Reply::Integer(i64::from(fields.get(&args[1]).is_some())))
+}
+
+/// HKEYS key
+pub async fn hkeys(tx: &mut Tx, args: &[Blob]) -> Outcome {
+    let fields = hash_or!(tx, args, Reply::Array(Vec::new()));
+    Ok(Reply::Array(fields.iter().map(|(field, _)| Reply::Bulk(field.clone())).collect()))
+}
+
+/// HVALS key
+pub async fn hvals(tx: &mut Tx, args: &[Blob]) -> Outcome {
+    let fields = hash_or!(tx, args, Reply::Array(Vec::new()));
+    Ok(Reply::Array(fields.iter().map(|(_, value)| Reply::Bulk(value.clone())).collect()))
+}
+
+/// HSTRLEN key field
+pub async fn hstrlen(tx: &mut Tx, args: &[Blob]) -> Outcome {
+    let fields = hash_or!(tx, args, Reply::Integer(0));
+    Ok(Reply::Integer(fields.get(&args[1]).map_or(0, |value| value.len() as i64)))
+}
+
+/// HSCAN key cursor [MATCH pattern] [COUNT count]
+pub async fn hscan(tx: &mut Tx, args: &[Blob]) -> Outcome {
+    let cursor = argument!(cursor(&args[1]));
+    let fields = hash_or!(tx, args, cursor_reply(None, Vec::new()));
+    let options = argument!(ScanOptions::parse(&args[2..], false));
+    let (page, next_hash) = fields.page(cursor, options.count);
+    let wanted = page.into_iter().filter(|(field, _)| options.matches(field));
+    let items = wanted.flat_map(|(field, value)| [Reply::Bulk(field.clone()), Reply::Bulk(value.clone())]);
+    Ok(cursor_reply(next_hash, items.collect()))
+}
+
+/// The most fields that one call may draw with repetition. Redis allows as many as its memory holds; a transaction that
+/// every replica runs must be shorter.
+const REPEATED_MAX: i64 = 1 << 20;
+
+/// HRANDFIELD key [count [WITHVALUES]]
+pub async fn hrandfield(tx: &mut Tx, args: &[Blob]) -> Outcome {
+    let mut chance = Chance::of(tx);
+    let (count, with_values) = match &args[1..] {
+        [] => {
+            let fields = hash_or!(tx, args, Reply::Nil);
+            return Ok(fields.pick(chance.bits()).map_or(Reply::Nil, |(field, _)| Reply::Bulk(field.clone())));
+        }
+        [count] => (argument!(options::integer(count)), false),
+        [count, word] if options::is(word, "WITHVALUES") => (argument!(options::integer(count)), true),
+        _ => return Ok(errors::SYNTAX),
+    };
+    if count < -REPEATED_MAX {
+        return Ok(errors::OUT_OF_RANGE);
+    }
+    let fields = hash_or!(tx, args, Reply::Array(Vec::new()));
+    let picked = if count < 0 {
+        repeated(&fields, count.unsigned_abs() as usize, &mut chance)
+    } else {
+        distinct(&fields, count as usize, &mut chance)
+    };
+    // Redis nests the pairs for RESP3 clients. A procedure does not know the protocol of whoever asks, so all get the
+    // flat list of RESP2.
+    let items = picked.into_iter().flat_map(|(field, value)| {
+        [Some(field), with_values.then_some(value)].into_iter().flatten().map(|bytes| Reply::Bulk(bytes.clone()))
+    });
+    Ok(Reply::Array(items.collect()))
+}
+
+/// Up to this size, a list of all fields is drawn from.
+const DRAW_FROM_ALL_MAX: usize = 64;
+
+type Pairs<'a> = Vec<(&'a Blob, &'a Blob)>;
+
+/// Any fields, some perhaps several times.
+fn repeated<'a>(fields: &'a HashValue, count: usize, chance: &mut Chance) -> Pairs<'a> {
+    (0..count).filter_map(|_| fields.pick(chance.bits())).collect()
+}
+
+/// Distinct fields: all if there are not more, drawn one by one if they are few of many, else the rest of a shuffle.
+fn distinct<'a>(fields: &'a HashValue, count: usize, chance: &mut Chance) -> Pairs<'a> {
+    if count >= fields.len() {
+        return fields.iter().collect();
+    }
+    if count * 3 > fields.len() || fields.len() <= DRAW_FROM_ALL_MAX {
+        let mut all: Pairs<'a> = fields.iter().collect();
+        for at in 0..count {
+            let other = at + chance.below(all.len() - at);
+            all.swap(at, other);
+        }
+        all.truncate(count);
+        return all;
+    }
+    let mut seen = BTreeSet::new();
+    let mut picked = Vec::with_capacity(count);
+    while picked.len() < count {
+        let Some((field, value)) = fields.pick(chance.bits()) else { break };
+        if seen.insert(field) {
+            picked.push((field, value));
+        }
+    }
+    picked
+}

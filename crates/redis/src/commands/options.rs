@@ -1,0 +1,58 @@
+//! Options that several commands share.
+
+use crate::errors;
+use crate::parse;
+use txn::{Blob, Reply, Tx};
+
+/// Whether an argument is this word, whatever its case.
+pub fn is(argument: &Blob, word: &str) -> bool {
+    argument.eq_ignore_ascii_case(word.as_bytes())
+}
+
+/// An integer argument.
+pub fn integer(argument: &Blob) -> Result<i64, Reply> {
+    parse::integer(argument).ok_or(errors::NOT_AN_INTEGER)
+}
+
+/// The unit and the origin of a time argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeKind {
+    /// EX: seconds from now.
+    Seconds,
+    /// PX: milliseconds from now.
+    Milliseconds,
+    /// EXAT: seconds since 1970.
+    AtSeconds,
+    /// PXAT: milliseconds since 1970.
+    AtMilliseconds,
+}
+
+impl TimeKind {
+    /// The kind that an option word names.
+    pub fn of_option(word: &Blob) -> Option<TimeKind> {
+        Some(match word {
+            word if is(word, "EX") => TimeKind::Seconds,
+            word if is(word, "PX") => TimeKind::Milliseconds,
+            word if is(word, "EXAT") => TimeKind::AtSeconds,
+            word if is(word, "PXAT") => TimeKind::AtMilliseconds,
+            _ => return None,
+        })
+    }
+    /// Milliseconds since 1970; `None` if that is beyond what fits. May be negative.
+    pub fn to_ms(self, value: i64, now_ms: u64) -> Option<i64> {
+        let now_ms = i64::try_from(now_ms).ok()?;
+        match self {
+            TimeKind::Seconds => value.checked_mul(1000)?.checked_add(now_ms),
+            TimeKind::Milliseconds => value.checked_add(now_ms),
+            TimeKind::AtSeconds => value.checked_mul(1000),
+            TimeKind::AtMilliseconds => Some(value),
+        }
+    }
+}
+
+/// The time from which the entry of `command` expires: it must be positive as given and as a date.
+pub fn expiry_ms(tx: &Tx, kind: TimeKind, argument: &Blob, command: &'static str) -> Result<u64, Reply> {
+    let value = integer(argument)?;
+    let at_ms = if value > 0 { kind.to_ms(value, tx.now_ms()) } else { None };
+    at_ms.and_then(|at_ms| u64::try_from(at_ms).ok()).ok_or_else(|| errors::invalid_expire(command))
+}

@@ -1,0 +1,118 @@
+//! Glob patterns, as KEYS and SCAN take them.
+
+/// Whether `text` matches `pattern`: `*`, `?`, `[a-c]`, `[^x]`, and `\` before a byte that means itself.
+///
+/// Every part but `*` matches exactly one byte, so going back to the last `*` is enough: the time is at most the product
+/// of the lengths.
+pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    let (mut pattern_rest, mut text_rest) = (pattern, text);
+    let mut retry: Option<(&[u8], &[u8])> = None;
+    loop {
+        if let [b'*', after @ ..] = pattern_rest {
+            if after.is_empty() {
+                return true;
+            }
+            retry = Some((after, text_rest));
+            pattern_rest = after;
+            continue;
+        }
+        match (text_rest, pattern_rest.is_empty()) {
+            ([], true) => return true,
+            ([byte, text_tail @ ..], false) => {
+                if let Some(after) = part(pattern_rest, *byte) {
+                    pattern_rest = after;
+                    text_rest = text_tail;
+                    continue;
+                }
+            }
+            ([], false) => return false,
+            (_, true) => {}
+        }
+        let Some((after, [_, shorter @ ..])) = retry else { return false };
+        retry = Some((after, shorter));
+        (pattern_rest, text_rest) = (after, shorter);
+    }
+}
+
+/// The pattern after its first part, if that matches `byte`.
+fn part(pattern: &[u8], byte: u8) -> Option<&[u8]> {
+    match *pattern {
+        [b'?', ref after @ ..] => Some(after),
+        [b'[', ref class @ ..] => {
+            let (holds, after) = class_holds(class, byte);
+            holds.then_some(after)
+        }
+        [b'\\', literal, ref after @ ..] => (literal == byte).then_some(after),
+        [literal, ref after @ ..] => (literal == byte).then_some(after),
+        [] => None,
+    }
+}
+
+/// Whether a class holds `byte`, and the pattern after it. An open class ends with the pattern.
+fn class_holds(class: &[u8], byte: u8) -> (bool, &[u8]) {
+    let (negated, mut rest) = match class {
+        [b'^', rest @ ..] => (true, rest),
+        rest => (false, rest),
+    };
+    let mut holds = false;
+    loop {
+        rest = match *rest {
+            [] => return (holds != negated, rest),
+            [b']', ref after @ ..] => return (holds != negated, after),
+            [b'\\', literal, ref after @ ..] => {
+                holds |= literal == byte;
+                after
+            }
+            [from, b'-', to, ref after @ ..] => {
+                holds |= (from.min(to)..=from.max(to)).contains(&byte);
+                after
+            }
+            [literal, ref after @ ..] => {
+                holds |= literal == byte;
+                after
+            }
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_as_in_redis() {
+        for (pattern, text, want) in [
+            ("*", "", true),
+            ("", "", true),
+            ("", "a", false),
+            ("h?llo", "hello", true),
+            ("h?llo", "hllo", false),
+            ("h*llo", "heeeello", true),
+            ("h*llo", "hello!", false),
+            ("*a*b*c", "xxaxxbxxc", true),
+            ("*a*b*c", "xxaxxcxxb", false),
+            ("h[ae]llo", "hallo", true),
+            ("h[ae]llo", "hillo", false),
+            ("h[^e]llo", "hello", false),
+            ("h[^e]llo", "hbllo", true),
+            ("h[a-c]llo", "hbllo", true),
+            ("h[c-a]llo", "hbllo", true),
+            ("[a\\]]", "]", true),
+            ("\\*", "*", true),
+            ("\\*", "a", false),
+            ("a[bc", "ab", true),
+            ("a\\", "a\\", true),
+            ("**a", "ba", true),
+            ("a*", "a", true),
+            ("?", "", false),
+        ] {
+            assert_eq!(matches(pattern.as_bytes(), text.as_bytes()), want, "{pattern:?} {text:?}");
+        }
+    }
+
+    #[test]
+    fn many_stars_take_no_exponential_time() {
+        assert!(!matches("a*".repeat(1000).as_bytes(), &[b'a'; 999]));
+        assert!(!matches(format!("{}b", "*a".repeat(100)).as_bytes(), &[b'a'; 2000]));
+    }
+}

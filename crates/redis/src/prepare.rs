@@ -1,0 +1,165 @@
+//! From the words of a command to what is to be done with them.
+
+use crate::errors;
+use crate::execute::Caller;
+use crate::introspect;
+use crate::procedures;
+use crate::table::{self, COMMANDS, Command, ConnectionCommand, Resolved, Run};
+use std::sync::Arc;
+use txn::{Args, Footprint, Procedure, Reply};
+
+/// The commands with their procedures at hand: finding one takes no map.
+///
+/// Cheap to make; a thread that has its own shares no reference counts with others.
+pub struct CommandTable {
+    /// By place in [`COMMANDS`]: the command's own procedure, or its subcommands'.
+    procedures: Vec<Procedures>,
+}
+
+struct Procedures {
+    own: Option<Arc<dyn Procedure>>,
+    of_subcommands: Vec<Option<Arc<dyn Procedure>>>,
+}
+
+/// A command that is ready to be done.
+pub struct Prepared {
+    /// Which command.
+    pub command: &'static Command,
+    /// What to do.
+    pub action: Action,
+}
+
+/// What to do with a command.
+pub enum Action {
+    /// Run a transaction: a data command or a script.
+    Transaction {
+        /// What it does.
+        procedure: Arc<dyn Procedure>,
+        /// Its arguments.
+        args: Args,
+        /// What it touches, but for the keys. An engine that needs those asks the procedure (or makes the request by
+        /// [`txn::Request::new`]); leaving them out spares the others a few allocations per command.
+        footprint: Footprint,
+    },
+    /// Reply this, in its turn.
+    Reply(Reply),
+    /// Do it on the connection.
+    Connection {
+        /// Which.
+        command: ConnectionCommand,
+        /// The arguments after the command's name (a subcommand's name included).
+        args: Args,
+    },
+}
+
+impl Default for CommandTable {
+    fn default() -> CommandTable {
+        CommandTable::new()
+    }
+}
+
+impl CommandTable {
+    /// Makes the procedures of all commands.
+    pub fn new() -> CommandTable {
+        let procedures = COMMANDS.iter().map(|command| Procedures {
+            own: procedures::of_command(command),
+            of_subcommands: command.subcommands().iter().map(procedures::of_command).collect(),
+        });
+        CommandTable { procedures: procedures.collect() }
+    }
+
+    /// Finds the command of `argv` (its name first), checks the number of its words, and says what to do. The error is
+    /// the reply.
+    #[inline]
+    pub fn prepare(&self, argv: Args) -> Result<Prepared, Reply> {
+        match table::resolve(&argv) {
+            Ok(resolved) => Ok(self.prepare_resolved(resolved, argv)),
+            Err(error) => Err(error.reply(&argv, Caller::Block)),
+        }
+    }
+
+    /// [`CommandTable::prepare`] for a command that [`table::resolve`] has found in the same words.
+    pub fn prepare_resolved(&self, resolved: Resolved, argv: Args) -> Prepared {
+        let Resolved { command, place, subplace } = resolved;
+        let mut args = argv;
+        args.0.remove(0);
+        let action = match command.run {
+            Run::Pure(run) => Action::Reply(run(&args)),
+            // COMMAND is the only container that is a command by itself; the others' arity demands a subcommand.
+            Run::Container(_) => Action::Reply(introspect::all(&args)),
+            Run::Connection(command) => Action::Connection { command, args },
+            Run::Data(_) | Run::Script(_) => {
+                let procedures = &self.procedures[place];
+                let procedure = match subplace {
+                    None => &procedures.own,
+                    Some(subplace) => &procedures.of_subcommands[subplace],
+                };
+                let Some(procedure) = procedure.clone() else {
+                    return Prepared { command, action: Action::Reply(errors::NO_PROCEDURE) };
+                };
+                let footprint = match command.run {
+                    Run::Script(_) => {
+                        args.0.drain(..usize::from(subplace.is_some()));
+                        procedure.footprint(&args)
+                    }
+                    _ => command.footprint_without_keys(),
+                };
+                Action::Transaction { procedure, args, footprint }
+            }
+        };
+        Prepared { command, action }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use txn::Blob;
+
+    fn prepare(words: &str) -> Result<Prepared, Reply> {
+        CommandTable::new().prepare(words.split(' ').map(Blob::from).collect())
+    }
+
+    fn refused(words: &str) -> String {
+        match prepare(words) {
+            Err(Reply::Error(text)) => text.into_owned(),
+            _ => panic!("{words} was not refused"),
+        }
+    }
+
+    #[test]
+    fn words_that_are_no_command_are_refused_in_redis_words() {
+        assert_eq!(refused("get"), "ERR wrong number of arguments for 'get' command");
+        assert_eq!(refused("SET a"), "ERR wrong number of arguments for 'set' command");
+        assert_eq!(refused("config"), "ERR wrong number of arguments for 'config' command");
+        assert_eq!(refused("CONFIG get"), "ERR wrong number of arguments for 'config|get' command");
+        assert_eq!(refused("foo"), "ERR unknown command 'foo', with args beginning with: ");
+        assert_eq!(refused("foo a b"), "ERR unknown command 'foo', with args beginning with: 'a' 'b' ");
+        assert_eq!(refused("config foo"), "ERR unknown subcommand 'foo'. Try CONFIG HELP.");
+        let long = "x".repeat(300);
+        let shown = "x".repeat(128);
+        assert_eq!(
+            refused(&format!("{long} {long} b")),
+            format!("ERR unknown command '{shown}', with args beginning with: '{shown}' ")
+        );
+    }
+
+    #[test]
+    fn every_kind_is_prepared() {
+        let Action::Transaction { procedure, args, footprint } = prepare("Get k").unwrap().action else { panic!() };
+        assert_eq!((procedure.name(), args, footprint.read_only), ("redis.get", Args::one("k"), true));
+        let keys = procedure.footprint(&Args::one("k")).keys.unwrap();
+        assert_eq!((keys.reads.len(), keys.writes.len()), (1, 0));
+        let Action::Transaction { procedure, .. } = prepare("object ENCODING k").unwrap().action else { panic!() };
+        assert_eq!(procedure.name(), "redis.object|encoding");
+        assert!(matches!(prepare("ping").unwrap().action, Action::Reply(Reply::Status(text)) if text == "PONG"));
+        assert!(matches!(prepare("command").unwrap().action, Action::Reply(Reply::Array(all)) if all.len() > 50));
+        let Action::Connection { command, args } = prepare("config get x").unwrap().action else { panic!() };
+        assert_eq!((command, args.len()), (ConnectionCommand::ConfigGet, 2));
+        for (words, name) in [("evalsha x 0", "redis.evalsha"), ("script load x", "redis.script_load")] {
+            let Action::Transaction { procedure, args, footprint } = prepare(words).unwrap().action else { panic!() };
+            assert_eq!((procedure.name(), args[0].as_bytes()), (name, &b"x"[..]));
+            assert_eq!((footprint.keys, footprint.read_only), (None, false));
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Commands as procedures, and the procedures that stand behind WATCH and expiry.
+//!
+//! A data command `set` is the procedure `redis.set`, a subcommand `object|encoding` is `redis.object|encoding`; its
+//! arguments are the words after the name, because the log stores the procedure's id anyway.
+
+use crate::arguments::Arguments;
+use crate::block::Watched;
+use crate::script;
+use crate::table::{COMMANDS, Command, DataFn, Run};
+use std::sync::Arc;
+use txn::{Args, Blob, Call, Footprint, Intent, Key, Outcome, Position, Procedure, ProcedureFuture, Reply, Tx};
+
+/// A data command.
+struct CommandProcedure {
+    name: String,
+    command: &'static Command,
+    run: DataFn,
+}
+
+impl Procedure for CommandProcedure {
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn footprint(&self, args: &Args) -> Footprint {
+        self.command.footprint(args)
+    }
+    fn run(&self, tx: Tx, call: Call) -> ProcedureFuture {
+        (self.run)(tx, Arguments::Call(call))
+    }
+}
+
+/// The procedure of a command, if it is a data command or one of scripts.
+pub(crate) fn of_command(command: &'static Command) -> Option<Arc<dyn Procedure>> {
+    match command.run {
+        Run::Data(run) => Some(Arc::new(CommandProcedure { name: format!("redis.{}", command.name), command, run })),
+        Run::Script(script) => Some(script::procedure(script)),
+        Run::Pure(_) | Run::Connection(_) | Run::Container(_) => None,
+    }
+}
+
+/// The procedures of all data and script commands, subcommands included.
+pub(crate) fn of_commands() -> impl Iterator<Item = Arc<dyn Procedure>> {
+    COMMANDS.iter().flat_map(|command| std::iter::once(command).chain(command.subcommands())).filter_map(of_command)
+}
+
+/// Deletes those of its arguments (names of user keys) that have expired: what removes entries that nobody reads.
+///
+/// The node submits it; it replies the number of keys it deleted. An entry that expired reads as absent anyway, so
+/// whether and when this runs is never seen.
+pub struct ExpireProcedure;
+
+impl Procedure for ExpireProcedure {
+    fn name(&self) -> &str {
+        "redis.expire-due"
+    }
+    fn footprint(&self, args: &Args) -> Footprint {
+        Footprint { read_only: false, ..Footprint::of_keys(Vec::new(), args.iter().map(Key::from).collect()) }
+    }
+    fn run(&self, mut tx: Tx, call: Call) -> ProcedureFuture {
+        Box::pin(async move { expire_due(&mut tx, &call).await })
+    }
+}
+
+async fn expire_due(tx: &mut Tx, names: &[Blob]) -> Outcome {
+    let mut deleted = 0;
+    for name in names {
+        let key = Key::from(name);
+        let read = tx.read(&key, Intent::Update).await?;
+        // `Tx` shows an expired entry as absent. A key that is absent in truth is deleted in vain, which happens only
+        // if a client deleted it since the node looked; then its version would move, so that is avoided where it shows.
+        if read.entry.is_none() && read.version != Position::NONE {
+            tx.delete(&key).await?;
+            deleted += 1;
+        }
+    }
+    Ok(Reply::Integer(deleted))
+}
+
+/// Replies what WATCH remembers of its arguments (names of user keys): see [`Watched`].
+///
+/// Read-only, so that WATCH is answered from a final snapshot.
+pub struct WatchProcedure;
+
+impl Procedure for WatchProcedure {
+    fn name(&self) -> &str {
+        "redis.watch"
+    }
+    fn footprint(&self, args: &Args) -> Footprint {
+        Footprint::of_keys(args.iter().map(Key::from).collect(), Vec::new())
+    }
+    fn run(&self, mut tx: Tx, call: Call) -> ProcedureFuture {
+        Box::pin(async move {
+            let mut states = Vec::with_capacity(call.len());
+            for name in call.iter() {
+                let read = tx.read(&Key::from(name), Intent::Read).await?;
+                states.push(Watched::of(Key::from(name), &read).to_reply());
+            }
+            Ok(Reply::Array(states))
+        })
+    }
+}

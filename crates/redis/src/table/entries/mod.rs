@@ -1,0 +1,127 @@
+//! The entries of the command table, by family.
+
+mod connection;
+mod generic;
+mod hashes;
+mod scripting;
+mod server;
+mod strings;
+
+use super::command::{Command, ConnectionCommand, Flags, Group, KeyPlaces, KeySpec, Run};
+
+/// All commands.
+pub const COMMANDS: &[Command] = &concat::<COUNT>(FAMILIES);
+
+const FAMILIES: &[&[Command]] = &[
+    strings::COMMANDS,
+    hashes::COMMANDS,
+    generic::COMMANDS,
+    connection::COMMANDS,
+    server::COMMANDS,
+    scripting::COMMANDS,
+];
+
+const COUNT: usize = {
+    let (mut count, mut family) = (0, 0);
+    while family < FAMILIES.len() {
+        count += FAMILIES[family].len();
+        family += 1;
+    }
+    count
+};
+
+const fn concat<const N: usize>(families: &[&[Command]]) -> [Command; N] {
+    let mut all = [families[0][0]; N];
+    let (mut at, mut family) = (0, 0);
+    while family < families.len() {
+        let mut place = 0;
+        while place < families[family].len() {
+            all[at] = families[family][place];
+            (at, place) = (at + 1, place + 1);
+        }
+        family += 1;
+    }
+    all
+}
+
+/// A command in a transaction: an async function over `&mut Tx` and the arguments.
+macro_rules! data {
+    ($function:path) => {
+        $crate::table::Run::Data(|mut tx, args| Box::pin(async move { $function(&mut tx, &args).await }))
+    };
+}
+use data;
+
+/// How an entry is written: a name, an arity and a function, then what differs from the usual.
+impl Command {
+    const fn new(name: &'static str, arity: i16, group: Group, run: Run) -> Command {
+        Command {
+            name,
+            arity,
+            run,
+            flags: Flags::NONE,
+            group,
+            categories: &[],
+            keys: &[],
+            since: "1.0.0",
+            complexity: "O(1)",
+            summary: "",
+        }
+    }
+    const fn flags(mut self, flags: Flags) -> Command {
+        self.flags = self.flags.with(flags);
+        self
+    }
+    const fn readonly(self) -> Command {
+        self.flags(Flags::READONLY)
+    }
+    const fn write(self) -> Command {
+        self.flags(Flags::WRITE)
+    }
+    const fn denyoom(self) -> Command {
+        self.flags(Flags::DENYOOM)
+    }
+    const fn fast(self) -> Command {
+        self.flags(Flags::FAST)
+    }
+    const fn admin(self) -> Command {
+        self.flags(Flags::ADMIN)
+    }
+    const fn noscript(self) -> Command {
+        self.flags(Flags::NOSCRIPT)
+    }
+    /// Answered at any time: `loading stale`.
+    const fn always(self) -> Command {
+        self.flags(Flags::LOADING.with(Flags::STALE))
+    }
+    const fn dangerous(mut self) -> Command {
+        self.categories = &["dangerous"];
+        self
+    }
+    const fn keys(mut self, keys: &'static [KeySpec]) -> Command {
+        self.keys = keys;
+        self
+    }
+    const fn about(mut self, since: &'static str, complexity: &'static str, summary: &'static str) -> Command {
+        self.since = since;
+        self.complexity = complexity;
+        self.summary = summary;
+        self
+    }
+}
+
+const fn range(first: usize, last: isize, step: usize, flags: &'static [&'static str]) -> KeySpec {
+    KeySpec { places: KeyPlaces::Range { first, last, step }, flags }
+}
+
+const RO: &[KeySpec] = &[range(1, 1, 1, &["RO"])];
+const RO_ACCESS: &[KeySpec] = &[range(1, 1, 1, &["RO", "access"])];
+const RO_ALL: &[KeySpec] = &[range(1, -1, 1, &["RO"])];
+const RO_SECOND: &[KeySpec] = &[range(2, 2, 1, &["RO"])];
+const RW_ACCESS_UPDATE: &[KeySpec] = &[range(1, 1, 1, &["RW", "access", "update"])];
+const RW_ACCESS_DELETE: &[KeySpec] = &[range(1, 1, 1, &["RW", "access", "delete"])];
+const RW_UPDATE: &[KeySpec] = &[range(1, 1, 1, &["RW", "update"])];
+const RW_INSERT: &[KeySpec] = &[range(1, 1, 1, &["RW", "insert"])];
+const RW_DELETE: &[KeySpec] = &[range(1, 1, 1, &["RW", "delete"])];
+const OW_UPDATE: &[KeySpec] = &[range(1, 1, 1, &["OW", "update"])];
+const OW_INSERT: &[KeySpec] = &[range(1, 1, 1, &["OW", "insert"])];
