@@ -8,10 +8,12 @@
 //! |---|---|
 //! | [`serial`] | one confirmed transaction at a time: the specification |
 //! | [`nocc`] | in parallel without any concurrency control: the bound that the others are measured against, wrong under conflicts |
+//! | [`calvin`] | in parallel behind one scheduler that locks every transaction's keys, in order, before it runs |
 //! | [`sparkle`] | in parallel and speculatively; timestamped locks and read dependencies detect what ran out of order (Sparkle, section 4.1) |
 //!
 //! All share the store ([`store::Partition`]) and the way a procedure is polled; each keeps its own per-record state.
 
+pub mod calvin;
 pub mod engine;
 pub mod nocc;
 mod running;
@@ -20,6 +22,7 @@ pub mod serial;
 pub mod snapshot;
 pub mod sparkle;
 
+pub use calvin::Calvin;
 pub use engine::{Batch, Budget, Committed, Effects, Engine, Progress, Status, Waiting, WorkerId};
 pub use nocc::NoCc;
 pub use serial::Serial;

@@ -6,8 +6,8 @@ use execute::{Calvin, Engine};
 use ordo_sim::draw::{Draw, seeds};
 use ordo_sim::program::Shape;
 use ordo_sim::scenario::{ProgramSource, Source};
-use ordo_sim::workers::{self, Report};
 use ordo_sim::threads;
+use ordo_sim::workers::{self, Report};
 use std::sync::Arc;
 
 fn calvin(workers: usize, _draw: &mut Draw) -> Arc<dyn Engine> {
@@ -20,7 +20,10 @@ fn any_programs(draw: &mut Draw) -> Box<dyn Source> {
 
 /// Nearly all name their keys, so that they run beside each other.
 fn declared_programs(draw: &mut Draw) -> Box<dyn Source> {
-    Box::new(ProgramSource::new(Shape { declared_percent: 95, ..Shape::draw(draw) }))
+    Box::new(ProgramSource::new(Shape {
+        declared_percent: 95,
+        ..Shape::draw(draw)
+    }))
 }
 
 #[test]
@@ -28,7 +31,8 @@ fn calvin_equals_the_specification_on_virtual_workers() {
     let mut report = Report::default();
     for seed in seeds(300) {
         for programs in [any_programs, declared_programs] {
-            let run = workers::run(&calvin, &programs, seed, 60).unwrap_or_else(|failure| panic!("{failure}"));
+            let run = workers::run(&calvin, &programs, seed, 60)
+                .unwrap_or_else(|failure| panic!("{failure}"));
             report.add(&run);
         }
     }
@@ -43,7 +47,8 @@ fn calvin_equals_the_specification_on_real_threads() {
     for seed in seeds(20) {
         for programs in [any_programs, declared_programs] {
             let threads = 2 + seed as usize % 3;
-            let run = threads::run(&calvin, &programs, seed, 400, threads).unwrap_or_else(|failure| panic!("{failure}"));
+            let run = threads::run(&calvin, &programs, seed, 400, threads)
+                .unwrap_or_else(|failure| panic!("{failure}"));
             report.add(&run);
         }
     }
