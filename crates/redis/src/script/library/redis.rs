@@ -1,0 +1,152 @@
+//! The `redis` table.
+
+use super::super::convert::{error_table, line, status_table, string};
+use super::super::digest_of;
+use super::super::run::{Host, RaisedReply};
+use crate::table::{self, ResolveError};
+use mlua::{Lua, MultiValue, Table, Value};
+use std::rc::Rc;
+use txn::Blob;
+
+/// The version of Redis whose scripting interface this is.
+const REDIS_VERSION: &str = "7.0.15";
+const REDIS_VERSION_NUM: u32 = 0x0007_000F;
+const LOG_LEVELS: [&str; 4] = ["LOG_DEBUG", "LOG_VERBOSE", "LOG_NOTICE", "LOG_WARNING"];
+/// AOF is bit 0, REPLICA bit 1. Scripts replicate as requests here, so the choice has no effect.
+const REPLICATION: [(&str, i64); 5] = [
+    ("REPL_NONE", 0),
+    ("REPL_AOF", 1),
+    ("REPL_SLAVE", 2),
+    ("REPL_REPLICA", 2),
+    ("REPL_ALL", 3),
+];
+
+fn raise<T>(text: &str) -> mlua::Result<T> {
+    Err(mlua::Error::external(RaisedReply(text.to_owned())))
+}
+
+fn one_string(values: &MultiValue) -> Option<Vec<u8>> {
+    match values.front() {
+        Some(Value::String(text)) if values.len() == 1 => Some(text.as_bytes().to_vec()),
+        _ => None,
+    }
+}
+
+/// `redis.error_reply`: a text without a code gets `ERR`.
+fn error_reply(lua: &Lua, values: MultiValue) -> mlua::Result<Value> {
+    let Some(text) = one_string(&values) else {
+        return error_table(lua, "ERR wrong number or type of arguments");
+    };
+    let text = text.strip_prefix(b"-").unwrap_or(&text);
+    let text = line(text.trim_ascii_end());
+    if text.contains(' ') {
+        error_table(lua, &text)
+    } else {
+        error_table(lua, &format!("ERR {text}"))
+    }
+}
+
+fn status_reply(lua: &Lua, values: MultiValue) -> mlua::Result<Value> {
+    match one_string(&values) {
+        Some(text) => status_table(lua, &text),
+        None => error_table(lua, "ERR wrong number or type of arguments"),
+    }
+}
+
+fn sha1hex(lua: &Lua, values: MultiValue) -> mlua::Result<Value> {
+    match values.front() {
+        Some(value) if values.len() == 1 => {
+            let text = lua.coerce_string(value.clone())?;
+            string(
+                lua,
+                &digest_of(
+                    &text
+                        .map(|text| text.as_bytes().to_vec())
+                        .unwrap_or_default(),
+                ),
+            )
+        }
+        _ => raise("ERR wrong number of arguments"),
+    }
+}
+
+fn log(_: &Lua, values: MultiValue) -> mlua::Result<()> {
+    if values.len() < 2 {
+        return raise("ERR redis.log() requires two arguments or more.");
+    }
+    match values.front() {
+        Some(Value::Integer(level)) if (0..LOG_LEVELS.len() as i64).contains(level) => Ok(()),
+        Some(Value::Integer(_) | Value::Number(_)) => raise("ERR Invalid debug level."),
+        _ => raise("ERR First argument must be a number (log level)."),
+    }
+}
+
+fn set_repl(_: &Lua, values: MultiValue) -> mlua::Result<()> {
+    match values.front() {
+        None => raise("ERR redis.set_repl() requires two arguments."),
+        Some(Value::Integer(0..=3)) => Ok(()),
+        _ => raise(
+            "ERR Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.",
+        ),
+    }
+}
+
+/// `redis.acl_check_cmd`: commands inside scripts are not checked one by one, so every existing command may run.
+fn acl_check_cmd(_: &Lua, values: MultiValue) -> mlua::Result<bool> {
+    if values.is_empty() {
+        return raise(
+            "ERR Please specify at least one argument for this redis.acl_check_cmd() call",
+        );
+    }
+    let words: Vec<Blob> = values
+        .iter()
+        .filter_map(|value| value.as_string().map(|s| Blob::new(&s.as_bytes())))
+        .collect();
+    match table::resolve(&words) {
+        Err(ResolveError::Unknown | ResolveError::UnknownSubcommand(_)) => {
+            raise("ERR Invalid command passed to redis.acl_check_cmd()")
+        }
+        Err(ResolveError::Arity(_)) | Ok(_) => Ok(true),
+    }
+}
+
+pub(super) fn library(lua: &Lua, host: &Rc<Host>) -> mlua::Result<Table> {
+    let library = lua.create_table()?;
+    let shared = host.clone();
+    library.set(
+        "call",
+        lua.create_function(move |lua, values: MultiValue| shared.call(lua, &values))?,
+    )?;
+    let shared = host.clone();
+    library.set(
+        "pcall",
+        lua.create_function(move |lua, values: MultiValue| shared.pcall(lua, &values))?,
+    )?;
+    let shared = host.clone();
+    let setresp = move |_: &Lua, values: MultiValue| match values.front() {
+        Some(Value::Integer(version @ (2 | 3))) if values.len() == 1 => {
+            shared.with(|run| run.resp3 = *version == 3)
+        }
+        _ if values.len() != 1 => raise("ERR redis.setresp() requires one argument."),
+        _ => raise("ERR RESP version must be 2 or 3."),
+    };
+    library.set("setresp", lua.create_function(setresp)?)?;
+    library.set("error_reply", lua.create_function(error_reply)?)?;
+    library.set("status_reply", lua.create_function(status_reply)?)?;
+    library.set("sha1hex", lua.create_function(sha1hex)?)?;
+    library.set("log", lua.create_function(log)?)?;
+    library.set("set_repl", lua.create_function(set_repl)?)?;
+    library.set("acl_check_cmd", lua.create_function(acl_check_cmd)?)?;
+    library.set("replicate_commands", lua.create_function(|_, ()| Ok(true))?)?;
+    library.set("breakpoint", lua.create_function(|_, ()| Ok(false))?)?;
+    library.set("debug", lua.create_function(|_, _: MultiValue| Ok(()))?)?;
+    for (level, name) in LOG_LEVELS.iter().enumerate() {
+        library.set(*name, level)?;
+    }
+    for (name, flags) in REPLICATION {
+        library.set(name, flags)?;
+    }
+    library.set("REDIS_VERSION", REDIS_VERSION)?;
+    library.set("REDIS_VERSION_NUM", REDIS_VERSION_NUM)?;
+    Ok(library)
+}

@@ -1,0 +1,253 @@
+//! The string functions that take patterns. The prelude makes `gmatch` and the general `gsub` of `seek`.
+
+use super::super::pattern::{Capture, Match, Matcher, PatternError, is_plain};
+use super::super::run::{Host, Signal};
+use super::arguments::{Arguments, fail};
+use mlua::{Lua, MultiValue, Table, Value};
+use std::rc::Rc;
+
+/// What one call may do before it counts as running for ever: more than the step limit allows anyway.
+const STEPS_MAX: u64 = 100_000_000;
+/// Matching steps (or bytes compared) that count as one step of a script.
+const MATCHING_PER_STEP: u64 = 4;
+const BYTES_PER_STEP: usize = 16;
+
+fn search(
+    host: &Host,
+    lua: &Lua,
+    matcher: &mut Matcher<'_>,
+    from: usize,
+    pattern_start: usize,
+    anchored: bool,
+) -> mlua::Result<Option<Match>> {
+    let before = matcher.steps;
+    let found = matcher.search(from, pattern_start, anchored);
+    let taken = (matcher.steps - before) / MATCHING_PER_STEP;
+    if taken > 0 {
+        host.charge(taken)?;
+    }
+    found.map_err(|error| match error {
+        PatternError::Malformed(text) => fail(lua, text),
+        PatternError::OutOfSteps => host.stop(Signal::OutOfSteps),
+    })
+}
+
+fn capture(lua: &Lua, text: &[u8], capture: Capture) -> mlua::Result<Value> {
+    match capture {
+        Capture::Span(start, end) => lua.create_string(&text[start..end]).map(Value::String),
+        Capture::Position(at) => Ok(Value::Integer(at as i64 + 1)),
+    }
+}
+
+/// Pushes the captures; the whole match if there are none.
+fn push_captures(lua: &Lua, text: &[u8], found: &Match, out: &mut MultiValue) -> mlua::Result<()> {
+    if found.captures.is_empty() {
+        out.push_back(capture(lua, text, Capture::Span(found.start, found.end))?);
+    }
+    for item in &found.captures {
+        out.push_back(capture(lua, text, *item)?);
+    }
+    Ok(())
+}
+
+/// Where a search starts, from 0: negative positions count from the end.
+fn start_of(init: i64, length: usize) -> usize {
+    let from = if init > 0 {
+        init - 1
+    } else if init < 0 {
+        length as i64 + init
+    } else {
+        0
+    };
+    from.clamp(0, length as i64) as usize
+}
+
+fn find(host: &Host, lua: &Lua, values: MultiValue, finding: bool) -> mlua::Result<MultiValue> {
+    let arguments = Arguments::new(lua, if finding { "find" } else { "match" }, values);
+    let (text, pattern) = (arguments.string(0)?, arguments.string(1)?);
+    let (text, pattern) = (text.as_bytes(), pattern.as_bytes());
+    let from = start_of(arguments.integer_or(2, 1)?, text.len());
+    let plain = !matches!(arguments.value(3), Value::Nil | Value::Boolean(false));
+    let mut out = MultiValue::new();
+    if finding && (plain || is_plain(&pattern)) {
+        host.charge(
+            (text.len().saturating_mul(pattern.len().clamp(1, 64)) / BYTES_PER_STEP) as u64,
+        )?;
+        match position(&text[from..], &pattern) {
+            Some(at) => {
+                out.push_back(Value::Integer((from + at + 1) as i64));
+                out.push_back(Value::Integer((from + at + pattern.len()) as i64));
+            }
+            None => out.push_back(Value::Nil),
+        }
+        return Ok(out);
+    }
+    let anchored = pattern.first() == Some(&b'^');
+    let mut matcher = Matcher::new(&text, &pattern, STEPS_MAX);
+    match search(
+        host,
+        lua,
+        &mut matcher,
+        from,
+        usize::from(anchored),
+        anchored,
+    )? {
+        None => out.push_back(Value::Nil),
+        Some(found) if finding => {
+            out.push_back(Value::Integer(found.start as i64 + 1));
+            out.push_back(Value::Integer(found.end as i64));
+            if !found.captures.is_empty() {
+                push_captures(lua, &text, &found, &mut out)?;
+            }
+        }
+        Some(found) => push_captures(lua, &text, &found, &mut out)?,
+    }
+    Ok(out)
+}
+
+fn position(text: &[u8], word: &[u8]) -> Option<usize> {
+    let Some(&first) = word.first() else {
+        return Some(0);
+    };
+    let mut from = 0;
+    while let Some(at) = text[from..].iter().position(|&byte| byte == first) {
+        if text[from + at..].starts_with(word) {
+            return Some(from + at);
+        }
+        from += at + 1;
+    }
+    None
+}
+
+/// `seek(name, text, pattern, from, anchors)`: the start and the end of the next match, counted from 0, and its captures.
+fn seek(host: &Host, lua: &Lua, mut values: MultiValue) -> mlua::Result<MultiValue> {
+    let name = match values.pop_front() {
+        Some(Value::String(name)) if name == "gsub" => "gsub",
+        _ => "gmatch",
+    };
+    let arguments = Arguments::new(lua, name, values);
+    let (text, pattern) = (arguments.string(0)?, arguments.string(1)?);
+    let (text, pattern) = (text.as_bytes(), pattern.as_bytes());
+    let from = arguments.integer(2)? as usize;
+    let anchored = name == "gsub" && pattern.first() == Some(&b'^');
+    let mut out = MultiValue::new();
+    if from > text.len() {
+        return Ok(out);
+    }
+    let mut matcher = Matcher::new(&text, &pattern, STEPS_MAX);
+    if let Some(found) = search(
+        host,
+        lua,
+        &mut matcher,
+        from,
+        usize::from(anchored),
+        anchored,
+    )? {
+        out.push_back(Value::Integer(found.start as i64));
+        out.push_back(Value::Integer(found.end as i64));
+        push_captures(lua, &text, &found, &mut out)?;
+    }
+    Ok(out)
+}
+
+/// `gsub` with a replacement text.
+fn gsub(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<(Value, i64)> {
+    let arguments = Arguments::new(lua, "gsub", values);
+    let (text, pattern, replacement) = (
+        arguments.string(0)?,
+        arguments.string(1)?,
+        arguments.string(2)?,
+    );
+    let (text, pattern, replacement) =
+        (text.as_bytes(), pattern.as_bytes(), replacement.as_bytes());
+    let limit = arguments.integer_or(3, text.len() as i64 + 1)?;
+    let anchored = pattern.first() == Some(&b'^');
+    let mut matcher = Matcher::new(&text, &pattern, STEPS_MAX);
+    let mut out = Vec::with_capacity(text.len());
+    let (mut at, mut count) = (0, 0);
+    while count < limit {
+        let Some(found) = search(host, lua, &mut matcher, at, usize::from(anchored), anchored)?
+        else {
+            break;
+        };
+        count += 1;
+        out.extend_from_slice(&text[at..found.start]);
+        let before = out.len();
+        expand(lua, &text, &found, &replacement, &mut out)?;
+        host.charge(1 + ((out.len() - before) / BYTES_PER_STEP) as u64)?;
+        if out.len() > super::super::limits::limits().memory_bytes_max {
+            return Err(host.stop(Signal::OutOfMemory));
+        }
+        at = found.end;
+        if found.end == found.start {
+            match text.get(at) {
+                Some(&byte) => out.push(byte),
+                None => break,
+            }
+            at += 1;
+        }
+        if anchored {
+            break;
+        }
+    }
+    out.extend_from_slice(text.get(at..).unwrap_or_default());
+    Ok((Value::String(lua.create_string(&out)?), count))
+}
+
+fn expand(
+    lua: &Lua,
+    text: &[u8],
+    found: &Match,
+    replacement: &[u8],
+    out: &mut Vec<u8>,
+) -> mlua::Result<()> {
+    let mut bytes = replacement.iter();
+    while let Some(&byte) = bytes.next() {
+        if byte != b'%' {
+            out.push(byte);
+            continue;
+        }
+        match bytes.next() {
+            Some(b'0') => out.extend_from_slice(&text[found.start..found.end]),
+            Some(digit @ b'1'..=b'9') => match found.captures.get(usize::from(digit - b'1')) {
+                Some(&Capture::Span(start, end)) => out.extend_from_slice(&text[start..end]),
+                Some(&Capture::Position(at)) => {
+                    out.extend_from_slice((at + 1).to_string().as_bytes())
+                }
+                None if *digit == b'1' && found.captures.is_empty() => {
+                    out.extend_from_slice(&text[found.start..found.end]);
+                }
+                None => return Err(fail(lua, "invalid capture index")),
+            },
+            Some(&other) => out.push(other),
+            // As in C, where a text ends with a zero byte.
+            None => out.push(0),
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn library(lua: &Lua, host: &Rc<Host>) -> mlua::Result<Table> {
+    let library = lua.create_table()?;
+    let shared = host.clone();
+    library.set(
+        "find",
+        lua.create_function(move |lua, values| find(&shared, lua, values, true))?,
+    )?;
+    let shared = host.clone();
+    library.set(
+        "match",
+        lua.create_function(move |lua, values| find(&shared, lua, values, false))?,
+    )?;
+    let shared = host.clone();
+    library.set(
+        "seek",
+        lua.create_function(move |lua, values| seek(&shared, lua, values))?,
+    )?;
+    let shared = host.clone();
+    library.set(
+        "gsub",
+        lua.create_function(move |lua, values| gsub(&shared, lua, values))?,
+    )?;
+    Ok(library)
+}

@@ -1,0 +1,43 @@
+//! What a script may use before it is stopped.
+//!
+//! Limits decide outcomes, so all replicas must have the same ones: they belong to the ordered configuration, and the
+//! setting here is made once, before the first script runs.
+
+use std::sync::OnceLock;
+
+/// The limits of one execution of a script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Steps: VM instructions, counted in thousands, plus what library functions and commands charge.
+    pub steps_max: u64,
+    /// Bytes that the script may allocate in Lua, garbage included (see the module's prose), and, counted apart, in the
+    /// replies of the commands that it calls, and in its own reply.
+    pub memory_bytes_max: usize,
+}
+
+impl Limits {
+    /// What applies unless something else is set: a second or so of pure Lua.
+    pub const DEFAULT: Limits = Limits {
+        steps_max: 50_000_000,
+        memory_bytes_max: 256 << 20,
+    };
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits::DEFAULT
+    }
+}
+
+static LIMITS: OnceLock<Limits> = OnceLock::new();
+
+/// Sets the limits of this process. The first call counts, and none counts after the first script has run. Returns
+/// whether it counted.
+pub fn set_limits(limits: Limits) -> bool {
+    LIMITS.set(limits).is_ok()
+}
+
+/// The limits of this process.
+pub fn limits() -> Limits {
+    *LIMITS.get_or_init(Limits::default)
+}

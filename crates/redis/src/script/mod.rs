@@ -1,0 +1,341 @@
+//! Lua scripts as procedures.
+//!
+//! EVAL, EVALSHA, their read-only variants, and SCRIPT LOAD, EXISTS and FLUSH are procedures like any other. The body of a
+//! script is a record of the system space (`script:` and the digest), so that it is ordered before its use, is part of
+//! checkpoints, and is the same at every replica. What the keys of a call are for, only the script knows, so its footprint
+//! names none.
+//!
+//! # A run
+//!
+//! A script runs in a Lua 5.1 VM of the thread that polls its procedure. `redis.call` is synchronous: it polls the
+//! command's future once, with the engine's access lent to the thread for that poll as for any procedure. If the command
+//! is not ready, the engine wants the whole script suspended. Lua 5.1 can't leave a script in the middle of a protected
+//! call and come back, so a script suspends by *unwinding and re-execution*: the run is stopped by a signal, the command's
+//! future and the replies so far are kept in the [`Execution`](run::Execution), and when it is polled again, the script
+//! runs from its start, is given the remembered replies for its first calls, and goes on polling the kept future. Nothing
+//! else of a run survives: counters and the random generator start again. A script is deterministic, so it makes the same
+//! calls again.
+//!
+//! Signals (suspension, [`Stop`], exceeded limits) can't be swallowed. Once a run has one, every function that the script
+//! calls and every tick of the instruction counter raises it again; `pcall`, `xpcall` and `coroutine.resume` are our own
+//! and re-raise it; and whatever the script returns is discarded. A doomed incarnation may see impossible states and loop
+//! over them for ever: every tick asks the engine. An ordinary error of a script, as in Redis, ends it with an error reply
+//! and keeps what it wrote.
+//!
+//! # Limits
+//!
+//! Limits decide outcomes, so they must fall on the same instruction everywhere, whatever else the thread ran before.
+//!
+//! *Steps* are VM instructions, counted in ticks of 1000 that start with the run, plus what functions charge that work
+//! without executing instructions (patterns, sorting, packing, `string.rep`, ...). One instruction on a long string costs
+//! time in proportion to its length; the memory limit bounds that.
+//!
+//! *Memory.* The collector never runs while a script does, so a run's memory is the sum of its allocations, and a
+//! collection can't happen at different moments in different places. (It would show: Lua 5.1 frees the places of removed
+//! keys during collection, which changes the order of `pairs`.) A warm VM is not exact, because a string that an earlier
+//! run left behind is not allocated again. So a script first runs in the warm VM of its thread with half of the limit. If
+//! that is not enough, it runs again, keeping its replies, in a fresh VM with the exact limit, and only that decides. A run
+//! that passes with half of the limit would also pass in a fresh VM, because a warm VM holds less than the other half
+//! (its garbage and its cache of compiled scripts are bounded), so where a script ran is never seen.
+//!
+//! # What scripts can't do
+//!
+//! See clocks, chance, addresses, or another script. Time is the epoch's, `math.random` is seeded by the transaction,
+//! tables and functions are numbered in the order in which a run prints them, and iterating over a table whose keys are
+//! tables or functions is an error, because their order depends on addresses. The environment and all libraries are
+//! read-only behind proxies, settings of `cjson` end with the run, and what compiles code or collects garbage is absent.
+//!
+//! Known limits: a table that *held* tables or functions as keys, and lost them, orders its other keys by where those were;
+//! transcendental functions are the C library's, so replicas should run the same build on the same kind of processor.
+//!
+//! # Files
+//!
+//! [`run`](self) holds an execution's state and `redis.call`; `vm.rs` the VMs and how errors leave them; `prelude.lua` the
+//! environment; `library/` what it is made of; `convert.rs` replies; `pattern.rs` Lua's patterns with counted steps.
+
+mod convert;
+mod cost;
+mod library;
+mod limits;
+mod number;
+mod pattern;
+mod random;
+mod run;
+mod shebang;
+#[cfg(test)]
+mod tests;
+mod vm;
+
+pub use cost::{LIGHT_STEPS_MAX, ScriptName, cost_hint};
+pub use limits::{Limits, limits, set_limits};
+
+use crate::arguments::Arguments;
+use crate::table::ScriptCommand;
+use run::{Digest, Execution};
+use sha1::Digest as _;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+use txn::{
+    Args, Blob, Call, Footprint, Key, Outcome, Procedure, ProcedureFuture, Registry, Reply,
+    ScanRange, Space, Tx,
+};
+
+const NO_SCRIPT: Reply = Reply::error("NOSCRIPT No matching script. Please use EVAL.");
+const WRONG_ARITY: Reply = Reply::error("ERR wrong number of arguments for a script command");
+const KEY_PREFIX: &[u8] = b"script:";
+/// Records that SCRIPT FLUSH looks at in one operation.
+const FLUSH_PAGE: usize = 256;
+
+/// The digest of a script: SHA-1 in lower-case hexadecimal.
+fn digest_of(body: &[u8]) -> Digest {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut digest = [0; 40];
+    for (pair, byte) in digest.chunks_exact_mut(2).zip(sha1::Sha1::digest(body)) {
+        pair[0] = DIGITS[usize::from(byte >> 4)];
+        pair[1] = DIGITS[usize::from(byte & 15)];
+    }
+    digest
+}
+
+/// The digest that a client named, if it has the form of one.
+fn digest_named(name: &[u8]) -> Option<Digest> {
+    let digest: Digest = name.try_into().ok()?;
+    Some(digest.map(|digit| digit.to_ascii_lowercase()))
+}
+
+/// The record of a script's body.
+fn key_of(digest: &Digest) -> Key {
+    let mut name = [0; KEY_PREFIX.len() + 40];
+    name[..KEY_PREFIX.len()].copy_from_slice(KEY_PREFIX);
+    name[KEY_PREFIX.len()..].copy_from_slice(digest);
+    Key::system(&name)
+}
+
+/// A command of the script engine as a procedure. Its arguments are the words after the command's (and subcommand's) name.
+struct ScriptProcedure {
+    command: ScriptCommand,
+}
+
+impl ScriptProcedure {
+    fn read_only(&self) -> bool {
+        matches!(
+            self.command,
+            ScriptCommand::EvalRo | ScriptCommand::EvalShaRo | ScriptCommand::Exists
+        )
+    }
+}
+
+/// The name of the procedure behind a command of the script engine.
+pub fn procedure_name(command: ScriptCommand) -> &'static str {
+    match command {
+        ScriptCommand::Eval => "redis.eval",
+        ScriptCommand::EvalRo => "redis.eval_ro",
+        ScriptCommand::EvalSha => "redis.evalsha",
+        ScriptCommand::EvalShaRo => "redis.evalsha_ro",
+        ScriptCommand::Load => "redis.script_load",
+        ScriptCommand::Exists => "redis.script_exists",
+        ScriptCommand::Flush => "redis.script_flush",
+    }
+}
+
+/// The procedure behind a command of the script engine.
+pub fn procedure(command: ScriptCommand) -> Arc<dyn Procedure> {
+    Arc::new(ScriptProcedure { command })
+}
+
+/// Registers the procedures of the script engine.
+pub fn register(registry: &mut Registry) -> Result<(), txn::procedure::NameTaken> {
+    use ScriptCommand::*;
+    [Eval, EvalRo, EvalSha, EvalShaRo, Load, Exists, Flush]
+        .into_iter()
+        .try_for_each(|command| registry.register(procedure(command)))
+}
+
+impl Procedure for ScriptProcedure {
+    fn name(&self) -> &str {
+        procedure_name(self.command)
+    }
+
+    fn footprint(&self, args: &Args) -> Footprint {
+        let weight = match (self.command, args.first()) {
+            (ScriptCommand::Load | ScriptCommand::Exists, _) => txn::Weight::Light,
+            (ScriptCommand::Flush, _) | (_, None) => txn::Weight::Heavy,
+            (_, Some(script)) => cost_hint(ScriptName::of(script)),
+        };
+        Footprint {
+            keys: None,
+            read_only: self.read_only(),
+            weight,
+        }
+    }
+
+    fn run(&self, tx: Tx, call: Call) -> ProcedureFuture {
+        start(tx, self.command, Arguments::Call(call))
+    }
+}
+
+/// Starts a command of the script engine in a transaction: its own, or that of a block. The arguments are the words after
+/// the command's (and subcommand's) name.
+pub fn start(tx: Tx, command: ScriptCommand, arguments: Arguments) -> ProcedureFuture {
+    match command {
+        ScriptCommand::Eval => Box::pin(eval(tx, arguments, false)),
+        ScriptCommand::EvalRo => Box::pin(eval(tx, arguments, true)),
+        ScriptCommand::EvalSha => Box::pin(evalsha(tx, arguments, false)),
+        ScriptCommand::EvalShaRo => Box::pin(evalsha(tx, arguments, true)),
+        ScriptCommand::Load => Box::pin(load(tx, arguments)),
+        ScriptCommand::Exists => Box::pin(exists(tx, arguments)),
+        ScriptCommand::Flush => Box::pin(flush(tx, arguments)),
+    }
+}
+
+/// The number of keys of a call.
+fn keys_of(args: &[Blob]) -> Result<usize, Reply> {
+    let Some(word) = args.get(1) else {
+        return Err(WRONG_ARITY);
+    };
+    let number = std::str::from_utf8(word)
+        .ok()
+        .filter(|text| !text.starts_with('+'))
+        .and_then(|text| text.parse().ok());
+    let count: i64 = number.ok_or(crate::errors::NOT_AN_INTEGER)?;
+    if count > args.len() as i64 - 2 {
+        Err(Reply::error(
+            "ERR Number of keys can't be greater than number of args",
+        ))
+    } else {
+        usize::try_from(count).map_err(|_| Reply::error("ERR Number of keys can't be negative"))
+    }
+}
+
+async fn eval(mut tx: Tx, arguments: Arguments, read_only: bool) -> Outcome {
+    let keys = match keys_of(&arguments) {
+        Ok(keys) => keys,
+        Err(reply) => return Ok(reply),
+    };
+    let body = arguments[0].clone();
+    let digest = digest_of(&body);
+    // A read-only transaction can't store the body; EVALSHA finds it after an EVAL or SCRIPT LOAD.
+    if !read_only && let Err(reply) = store(&mut tx, &digest, &body).await? {
+        return Ok(reply);
+    }
+    execute(tx, arguments, digest, body, keys, read_only).await
+}
+
+async fn evalsha(mut tx: Tx, arguments: Arguments, read_only: bool) -> Outcome {
+    let keys = match keys_of(&arguments) {
+        Ok(keys) => keys,
+        Err(reply) => return Ok(reply),
+    };
+    let Some(digest) = digest_named(&arguments[0]) else {
+        return Ok(NO_SCRIPT);
+    };
+    match tx
+        .get(&key_of(&digest))
+        .await?
+        .as_ref()
+        .and_then(|value| value.as_string())
+    {
+        Some(body) => {
+            let body = body.clone();
+            execute(tx, arguments, digest, body, keys, read_only).await
+        }
+        None => Ok(NO_SCRIPT),
+    }
+}
+
+/// Stores a body that compiles, unless it is there.
+async fn store(tx: &mut Tx, digest: &Digest, body: &Blob) -> Result<Result<(), Reply>, txn::Stop> {
+    let key = key_of(digest);
+    if tx.get(&key).await?.is_none() {
+        if let Err(reply) = vm::compile(digest, body) {
+            return Ok(Err(reply));
+        }
+        tx.put(&key, body.clone()).await?;
+    }
+    Ok(Ok(()))
+}
+
+async fn execute(
+    tx: Tx,
+    arguments: Arguments,
+    digest: Digest,
+    body: Blob,
+    keys: usize,
+    read_only: bool,
+) -> Outcome {
+    let script = ScriptName::of(&arguments[0]);
+    let mut execution = Some(Box::new(Execution {
+        tx,
+        arguments,
+        digest,
+        body,
+        keys,
+        read_only,
+        exact: false,
+        replies: Vec::new(),
+        replies_bytes: 0,
+        pending: None,
+    }));
+    poll_fn(|_| match execution.take().map(vm::run) {
+        Some(vm::Ended::Done(outcome, steps)) => {
+            cost::record(script, steps);
+            Poll::Ready(outcome)
+        }
+        Some(vm::Ended::Suspended(suspended)) => {
+            execution = Some(suspended);
+            Poll::Pending
+        }
+        None => Poll::Ready(Err(txn::Stop::Restart)),
+    })
+    .await
+}
+
+async fn load(mut tx: Tx, arguments: Arguments) -> Outcome {
+    let Some(body) = arguments.first() else {
+        return Ok(WRONG_ARITY);
+    };
+    let digest = digest_of(body);
+    Ok(match store(&mut tx, &digest, body).await? {
+        Ok(()) => Reply::bulk(&digest),
+        Err(reply) => reply,
+    })
+}
+
+async fn exists(mut tx: Tx, arguments: Arguments) -> Outcome {
+    let mut found = Vec::with_capacity(arguments.len());
+    for name in arguments.iter() {
+        let there = match digest_named(name) {
+            Some(digest) => tx.get(&key_of(&digest)).await?.is_some(),
+            None => false,
+        };
+        found.push(Reply::Integer(i64::from(there)));
+    }
+    Ok(Reply::Array(found))
+}
+
+async fn flush(mut tx: Tx, arguments: Arguments) -> Outcome {
+    let mode = arguments.first().map(|word| word.to_ascii_lowercase());
+    if arguments.len() > 1 || !matches!(mode.as_deref(), None | Some(b"sync" | b"async")) {
+        return Ok(Reply::error(
+            "ERR SCRIPT FLUSH only support SYNC|ASYNC option",
+        ));
+    }
+    let mut from_hash = Some(0);
+    while let Some(hash) = from_hash {
+        let page = tx
+            .scan(ScanRange {
+                space: Space::System,
+                from_hash: hash,
+                limit: FLUSH_PAGE,
+            })
+            .await?;
+        for (key, _) in &page.entries {
+            if key.as_bytes().starts_with(KEY_PREFIX) {
+                tx.delete(key).await?;
+            }
+        }
+        from_hash = page.next_hash;
+    }
+    Ok(Reply::OK)
+}

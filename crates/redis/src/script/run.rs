@@ -1,0 +1,311 @@
+//! One execution of a script, and what the functions that it calls need to know of it.
+
+use super::convert::{self, reply_bytes};
+use super::library::json::JsonConfig;
+use super::limits::{Limits, limits};
+use super::number::push_g;
+use super::random::Lrand48;
+use crate::arguments::Arguments;
+use crate::execute::{Caller, execute};
+use mlua::{Lua, MultiValue, Value};
+use smallvec::SmallVec;
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::task::{Context, Poll, Waker};
+use txn::{Args, Blob, ProcedureFuture, Reply, Stop, Tx};
+
+/// VM instructions between two looks at the limits and at the engine.
+pub(super) const STEPS_PER_TICK: u32 = 1000;
+/// What calling a command counts for, besides its instructions.
+const STEPS_PER_CALL: u64 = 20;
+/// The longest integer that `%.17g` writes without an exponent.
+const PLAIN_INTEGER_MAX: u64 = 100_000_000_000_000_000;
+
+/// A script's digest: SHA-1 in lower-case hexadecimal.
+pub(super) type Digest = [u8; 40];
+
+/// A script's execution, from its start to its reply, across suspensions.
+///
+/// Invariant: `replies` are those of the first `replies.len()` commands that the script calls, and `pending`, if there,
+/// is the future of the next one.
+pub(super) struct Execution {
+    pub tx: Tx,
+    pub arguments: Arguments,
+    pub digest: Digest,
+    pub body: Blob,
+    /// The number of keys among the call's arguments, which start at the third.
+    pub keys: usize,
+    pub read_only: bool,
+    /// The warm VM's allowance was too small: only a fresh VM, with the exact limit, counts.
+    pub exact: bool,
+    pub replies: Vec<Reply>,
+    pub replies_bytes: usize,
+    pub pending: Option<ProcedureFuture>,
+}
+
+impl Execution {
+    pub fn key_arguments(&self) -> &[Blob] {
+        self.arguments.get(2..2 + self.keys).unwrap_or_default()
+    }
+    pub fn other_arguments(&self) -> &[Blob] {
+        self.arguments.get(2 + self.keys..).unwrap_or_default()
+    }
+}
+
+/// Why a run ends before the script does. Once set it stays: every function that the script calls, every tick of the
+/// instruction counter and every protected call raise it again.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Signal {
+    /// A command waits.
+    Suspended,
+    /// The engine's business.
+    Stop(Stop),
+    /// Lua's memory is used up.
+    OutOfMemory,
+    /// The commands' replies hold too much.
+    RepliesTooLarge,
+    /// The script's reply is too large.
+    ReplyTooLarge,
+    /// The steps are used up.
+    OutOfSteps,
+}
+
+/// A run of an execution: from the script's first instruction to its end, or to a [`Signal`].
+pub(super) struct Run {
+    pub execution: Execution,
+    next_call: usize,
+    pub steps: u64,
+    limits: Limits,
+    pub signal: Option<Signal>,
+    /// The protocol that `redis.setresp` chose.
+    pub resp3: bool,
+    pub random: Lrand48,
+    pub json: JsonConfig,
+    /// The text of the error that ended the script.
+    pub failure: Option<String>,
+}
+
+impl Run {
+    pub fn new(execution: Execution) -> Run {
+        let random = Lrand48::of_transaction(execution.tx.seed());
+        Run {
+            execution,
+            next_call: 0,
+            steps: 0,
+            limits: limits(),
+            signal: None,
+            resp3: false,
+            random,
+            json: JsonConfig::default(),
+            failure: None,
+        }
+    }
+}
+
+/// An error reply that `redis.call` raises: scripts see `{err = text}`.
+#[derive(Debug)]
+pub(super) struct RaisedReply(pub String);
+
+impl fmt::Display for RaisedReply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+impl std::error::Error for RaisedReply {}
+
+fn raised_signal() -> mlua::Error {
+    mlua::Error::RuntimeError("the script was stopped".to_owned())
+}
+
+/// What the functions of a VM share: the run that they belong to, if there is one.
+#[derive(Default)]
+pub(super) struct Host {
+    run: RefCell<Option<Run>>,
+    /// Whether the run has a signal; read more often than the run is borrowed.
+    stopped: Cell<bool>,
+}
+
+impl Host {
+    pub fn begin(&self, run: Run) {
+        self.stopped.set(false);
+        *self.run.borrow_mut() = Some(run);
+    }
+    pub fn end(&self) -> Option<Run> {
+        self.run.borrow_mut().take()
+    }
+
+    /// Works on the run. Must not call into Lua, where a tick would want the run too.
+    pub fn with<R>(&self, f: impl FnOnce(&mut Run) -> R) -> mlua::Result<R> {
+        self.check()?;
+        match &mut *self.run.borrow_mut() {
+            Some(run) => Ok(f(run)),
+            None => Err(mlua::Error::RuntimeError(
+                "there is no running script".to_owned(),
+            )),
+        }
+    }
+
+    /// Fails if the run has been stopped.
+    pub fn check(&self) -> mlua::Result<()> {
+        if self.stopped.get() {
+            Err(raised_signal())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Stops the run; the first reason stays. Gives the error to raise.
+    pub fn stop(&self, signal: Signal) -> mlua::Error {
+        if let Some(run) = &mut *self.run.borrow_mut()
+            && run.signal.is_none()
+        {
+            run.signal = Some(signal);
+            self.stopped.set(true);
+        }
+        raised_signal()
+    }
+
+    /// Counts steps that a function takes without executing instructions.
+    pub fn charge(&self, steps: u64) -> mlua::Result<()> {
+        let exceeded = self.with(|run| {
+            run.steps = run.steps.saturating_add(steps);
+            run.steps > run.limits.steps_max
+        })?;
+        if exceeded {
+            Err(self.stop(Signal::OutOfSteps))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The instruction counter's tick.
+    pub fn tick(&self) -> mlua::Result<()> {
+        self.charge(u64::from(STEPS_PER_TICK))?;
+        // A doomed incarnation may loop for ever over a state that never was.
+        if self.with(|run| run.execution.tx.doomed())? {
+            return Err(self.stop(Signal::Stop(Stop::Restart)));
+        }
+        Ok(())
+    }
+
+    /// Fails for a key whose place in a table depends on its address.
+    pub fn ordered(&self, key: &Value) -> mlua::Result<()> {
+        match key {
+            Value::Table(_) | Value::Function(_) | Value::Thread(_) | Value::UserData(_) => {
+                Err(mlua::Error::RuntimeError(UNORDERED_KEYS.to_owned()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// `redis.call` and `redis.pcall`: the reply, or an error reply's text.
+    fn command(&self, lua: &Lua, arguments: &MultiValue) -> mlua::Result<Result<Value, String>> {
+        self.charge(STEPS_PER_CALL)?;
+        let mut slot = self.run.borrow_mut();
+        let Some(run) = &mut *slot else {
+            return Err(raised_signal());
+        };
+        let index = run.next_call;
+        if index == run.execution.replies.len() {
+            let argv = match argv(arguments) {
+                Ok(argv) => argv,
+                Err(text) => return Ok(Err(text.to_owned())),
+            };
+            let signal = match run.execution.advance(argv) {
+                Poll::Ready(Ok(()))
+                    if run.execution.replies_bytes > run.limits.memory_bytes_max =>
+                {
+                    Some(Signal::RepliesTooLarge)
+                }
+                Poll::Ready(Ok(())) => None,
+                Poll::Ready(Err(stop)) => Some(Signal::Stop(stop)),
+                Poll::Pending => Some(Signal::Suspended),
+            };
+            if let Some(signal) = signal {
+                drop(slot);
+                return Err(self.stop(signal));
+            }
+        } else if argv(arguments).is_err() {
+            // Such a call was refused without running a command, so it has no reply to remember.
+            return Ok(Err(argv(arguments).err().unwrap_or_default().to_owned()));
+        }
+        run.next_call += 1;
+        match &run.execution.replies[index] {
+            Reply::Error(text) => Ok(Err(text.clone().into_owned())),
+            reply => convert::to_lua(lua, reply, run.resp3).map(Ok),
+        }
+    }
+
+    /// `redis.call`.
+    pub fn call(&self, lua: &Lua, arguments: &MultiValue) -> mlua::Result<Value> {
+        self.command(lua, arguments)?
+            .map_err(|text| mlua::Error::external(RaisedReply(text)))
+    }
+
+    /// `redis.pcall`.
+    pub fn pcall(&self, lua: &Lua, arguments: &MultiValue) -> mlua::Result<Value> {
+        match self.command(lua, arguments)? {
+            Ok(reply) => Ok(reply),
+            Err(text) => convert::error_table(lua, &text),
+        }
+    }
+}
+
+pub(super) const UNORDERED_KEYS: &str = "cannot iterate over a table whose keys are tables or functions: their order \
+     would differ between replicas; iterate over an array of them instead";
+
+impl Execution {
+    /// Polls the next command once, and remembers its reply.
+    fn advance(&mut self, argv: Args) -> Poll<Result<(), Stop>> {
+        let mut command = self.pending.take().unwrap_or_else(|| {
+            execute(
+                self.tx.clone(),
+                argv,
+                Caller::Script {
+                    read_only: self.read_only,
+                },
+            )
+        });
+        match command
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+        {
+            Poll::Ready(Ok(reply)) => {
+                self.replies_bytes += reply_bytes(&reply);
+                self.replies.push(reply);
+                Poll::Ready(Ok(()))
+            }
+            Poll::Ready(Err(stop)) => Poll::Ready(Err(stop)),
+            Poll::Pending => {
+                self.pending = Some(command);
+                Poll::Pending
+            }
+        }
+    }
+}
+
+/// The words of a command.
+fn argv(arguments: &MultiValue) -> Result<Args, &'static str> {
+    if arguments.is_empty() {
+        return Err("ERR Please specify at least one argument for this redis lib call");
+    }
+    let mut words = SmallVec::with_capacity(arguments.len());
+    for argument in arguments {
+        words.push(match argument {
+            Value::String(text) => Blob::new(&text.as_bytes()),
+            Value::Integer(value) if value.unsigned_abs() < PLAIN_INTEGER_MAX => {
+                Blob::from(itoa::Buffer::new().format(*value))
+            }
+            Value::Integer(value) => number_word(*value as f64),
+            Value::Number(value) => number_word(*value),
+            _ => return Err("ERR Lua redis lib command arguments must be strings or integers"),
+        });
+    }
+    Ok(Args(words))
+}
+
+fn number_word(value: f64) -> Blob {
+    let mut text = Vec::with_capacity(24);
+    push_g(&mut text, value, 17);
+    Blob::from(text)
+}
