@@ -12,6 +12,7 @@
 //! | [`bank`] | Archie's evaluation | short conflicting transfers that roll back, and audits that see torn snapshots |
 //! | [`synthetic`] | Sparkle §5.2 | keys that are known only while running |
 //! | [`tpcc`] | the TPC-C specification, with Sparkle's mixes | long and short transactions that meet at hot rows |
+//! | [`ycsb`] | Q-Store's evaluation | skew: how hot the hottest records are |
 //!
 //! Everything is a function of its seed: the same seed gives the same records and the same stream of calls. Generators
 //! run on the measured threads, so they draw from xoshiro and encode arguments into one [`txn::Blob`]. Rows are binary
@@ -23,10 +24,12 @@ pub mod synthetic;
 #[cfg(test)]
 mod testing;
 pub mod tpcc;
+pub mod ycsb;
 
 pub use bank::Bank;
 pub use synthetic::Synthetic;
 pub use tpcc::Tpcc;
+pub use ycsb::Ycsb;
 
 use std::sync::Arc;
 use txn::{
@@ -149,6 +152,15 @@ impl Tally {
         self.aborted_by_logic += other.aborted_by_logic;
         self.wrong_replies += other.wrong_replies;
         self.replies_sum += other.replies_sum;
+    }
+    fn nothing_rolled_back(&self) -> Result<(), String> {
+        if self.aborted_by_logic == 0 {
+            return Ok(());
+        }
+        Err(format!(
+            "{} calls rolled back, though none has a reason to",
+            self.aborted_by_logic
+        ))
     }
     fn no_wrong_replies(&self) -> Result<(), String> {
         if self.wrong_replies == 0 {

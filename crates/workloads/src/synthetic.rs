@@ -277,12 +277,7 @@ impl Workload for Synthetic {
     }
     fn check(&self, state: &mut dyn State, tally: &Tally) -> Result<(), String> {
         tally.no_wrong_replies()?;
-        if tally.aborted_by_logic != 0 {
-            return Err(format!(
-                "{} calls rolled back, though none has a reason to",
-                tally.aborted_by_logic
-            ));
-        }
+        tally.nothing_rolled_back()?;
         let all = (0..self.index_keys)
             .map(index_key)
             .chain((0..self.normal_keys()).map(normal_key));
