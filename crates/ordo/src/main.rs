@@ -1,0 +1,41 @@
+//! The `ordo` binary: `ordo serve` and `ordo bench`.
+
+mod serve;
+
+use clap::{Arg, ArgAction, Command};
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Takes every word after the subcommand as it is: the settings' own table says what they mean.
+fn words() -> Arg {
+    Arg::new("words").num_args(0..).trailing_var_arg(true).allow_hyphen_values(true).action(ArgAction::Append)
+}
+
+fn main() -> ExitCode {
+    let command = Command::new("ordo")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("A transactional in-memory store that speaks the Redis protocol")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(
+            Command::new("serve")
+                .about("Serves Redis clients (--help lists all settings)")
+                .disable_help_flag(true)
+                .arg(words()),
+        );
+    let result = match command.get_matches().subcommand() {
+        Some(("serve", matches)) => {
+            serve::run(matches.get_many::<String>("words").unwrap_or_default().cloned().collect())
+        }
+        _ => Ok(()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("ordo: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

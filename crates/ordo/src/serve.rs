@@ -1,0 +1,49 @@
+//! `ordo serve`.
+
+use server::config::{Config, Invocation, LogLevel, help};
+use server::server::Server;
+use tracing_subscriber::EnvFilter;
+
+/// Serves until a signal or SHUTDOWN.
+pub fn run(words: Vec<String>) -> anyhow::Result<()> {
+    let config = match Config::from_args(words)? {
+        Invocation::Help => {
+            print!("{}", help());
+            return Ok(());
+        }
+        Invocation::Serve(config) => *config,
+    };
+    start_logging(config.loglevel);
+    tracing::info!("Ordo {}, process {}", env!("CARGO_PKG_VERSION"), std::process::id());
+    let dir = config.dir.clone();
+    let fsync = config.appendfsync;
+    let server = Server::start(config)?;
+    server.stop_on_signals()?;
+    let report = server.report();
+    for warning in &report.warnings {
+        tracing::warn!("{warning}");
+    }
+    tracing::info!(
+        "data in {dir}: checkpoint at position {}, {} transactions replayed, in {} ms",
+        report.checkpoint,
+        report.replayed,
+        report.elapsed_ms
+    );
+    for address in server.addresses() {
+        tracing::info!("serving {address}, appendfsync {fsync}");
+    }
+    server.wait();
+    tracing::info!("stopped: everything acknowledged is in {dir}");
+    Ok(())
+}
+
+/// Logs to standard error. `RUST_LOG` wins over `--loglevel`.
+fn start_logging(level: LogLevel) {
+    let default = match level {
+        LogLevel::Debug => "debug",
+        LogLevel::Verbose | LogLevel::Notice => "info",
+        LogLevel::Warning => "warn",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+}

@@ -1,0 +1,248 @@
+//! The settings: one table, out of which the flags of `ordo serve`, the keys of its file, CONFIG GET, CONFIG SET and the
+//! help text derive. Names, values and units are Redis's wherever Redis has the thing.
+//!
+//! A new setting is one entry of the `settings!` table below: a field of [`Config`] comes out of it, and nothing else has
+//! to be written. Every value has a text form ([`Parameter`]), which is what flags, files and CONFIG exchange.
+
+mod parameter;
+mod sources;
+
+pub use parameter::{LogLevel, OutputLimit, OutputLimits, Parameter};
+pub use sources::{ConfigError, Invocation, help};
+
+use node::FsyncPolicy;
+
+/// What the text form of a setting may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A whole number between the two, both included.
+    Number(u64, u64),
+    /// A number of bytes between the two, with an optional unit (`kb`, `mb`, `gb`: powers of 1024; `k`, `m`, `g`: of 1000).
+    Bytes(u64, u64),
+    /// `yes` or `no`.
+    Flag,
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// Any text.
+    Text,
+    /// Words with spaces between them.
+    Words,
+    /// `<class> <hard> <soft> <soft seconds>`, as often as there are classes to set.
+    OutputLimits,
+}
+
+impl Kind {
+    /// What a value must look like, for messages and for the help text.
+    pub fn expectation(&self) -> String {
+        match self {
+            Kind::Number(min, max) => format!("a whole number from {min} to {max}"),
+            Kind::Bytes(min, _) if *min > 0 => {
+                format!("a number of bytes, at least {min}, with an optional unit (kb, mb, gb)")
+            }
+            Kind::Bytes(..) => "a number of bytes with an optional unit (kb, mb, gb)".to_owned(),
+            Kind::Flag => "yes or no".to_owned(),
+            Kind::Choice(words) => match words {
+                [""] => "an empty text".to_owned(),
+                [only] => format!("only '{only}'"),
+                _ => format!("one of {}", words.join(", ")),
+            },
+            Kind::Text => "a text".to_owned(),
+            Kind::Words => "words with spaces between them".to_owned(),
+            Kind::OutputLimits => {
+                "'<class> <hard limit> <soft limit> <soft seconds>' with a class of normal, slave or pubsub".to_owned()
+            }
+        }
+    }
+}
+
+/// When a setting may change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// At start only.
+    AtStart,
+    /// Also while running, with CONFIG SET.
+    Anytime,
+}
+
+/// One entry of the table.
+pub struct Setting {
+    /// Its name as a flag (after `--`), in a file, and in CONFIG.
+    pub name: &'static str,
+    /// What its values look like.
+    pub kind: Kind,
+    /// The text form of its default.
+    pub default: &'static str,
+    /// When it may change.
+    pub change: Change,
+    /// What it does, in a line.
+    pub help: &'static str,
+    /// Its text form.
+    pub get: fn(&Config) -> String,
+    /// Sets it from a text form.
+    pub set: fn(&mut Config, &str) -> Result<(), String>,
+}
+
+macro_rules! settings {
+    ($($field:ident: $type:ty, $name:literal, $kind:expr, $default:literal, $change:ident, $help:literal;)*) => {
+        /// The values of all settings.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct Config {
+            $(#[doc = $help] pub $field: $type,)*
+        }
+
+        /// All settings, in the order in which the help text lists them.
+        pub static SETTINGS: &[Setting] = &[$(Setting {
+            name: $name,
+            kind: $kind,
+            default: $default,
+            change: Change::$change,
+            help: $help,
+            get: |config| config.$field.to_text(),
+            set: |config, text| {
+                config.$field = <$type as Parameter>::from_text(text, &$kind, &config.$field)?;
+                Ok(())
+            },
+        },)*];
+
+        impl Default for Config {
+            fn default() -> Config {
+                let mut config = Config { $($field: <$type as Default>::default(),)* };
+                for setting in SETTINGS {
+                    (setting.set)(&mut config, setting.default).expect("defaults are valid: a test sets them all");
+                }
+                config
+            }
+        }
+    };
+}
+
+const GIB: u64 = 1 << 30;
+
+settings! {
+    port: u64, "port", Kind::Number(0, 65535), "6379", AtStart,
+        "The TCP port to listen on. 0 lets the system pick a free one.";
+    bind: Vec<String>, "bind", Kind::Words, "127.0.0.1 -::1", AtStart,
+        "The addresses to listen on. One with a leading '-' is skipped where the machine does not have it.";
+    protected_mode: bool, "protected-mode", Kind::Flag, "yes", Anytime,
+        "Without a password, serve clients of this machine only.";
+    requirepass: String, "requirepass", Kind::Text, "", Anytime,
+        "The password that clients must give with AUTH. Empty: none.";
+    dir: String, "dir", Kind::Text, ".", AtStart,
+        "The directory of the input log and the checkpoints.";
+    appendonly: bool, "appendonly", Kind::Choice(&["yes"]), "yes", Anytime,
+        "Whether there is an input log. There always is: the log is the database.";
+    appendfsync: FsyncPolicy, "appendfsync", Kind::Choice(&["always", "everysec", "no"]), "always", AtStart,
+        "When the log reaches the disk: before each acknowledgement, once a second, or when the system pleases.";
+    save: String, "save", Kind::Choice(&[""]), "", Anytime,
+        "Redis's snapshot schedule. Empty: checkpoints follow the growth of the log.";
+    io_threads: u64, "io-threads", Kind::Number(0, 128), "0", AtStart,
+        "Threads that serve connections. 0: one, and a quarter of the processors where there are more than four.";
+    workers: u64, "workers", Kind::Number(0, 1024), "0", AtStart,
+        "Threads that execute transactions, beside the I/O threads' own help. 0: as many as there are processors.";
+    databases: u64, "databases", Kind::Number(1, 1), "1", AtStart,
+        "The number of databases that SELECT knows.";
+    maxclients: u64, "maxclients", Kind::Number(1, 1_000_000), "10000", Anytime,
+        "The number of connections that may be open at once.";
+    timeout: u64, "timeout", Kind::Number(0, 1 << 31), "0", Anytime,
+        "Seconds after which an idle connection is closed. 0: never.";
+    tcp_keepalive: u64, "tcp-keepalive", Kind::Number(0, 1 << 15), "300", Anytime,
+        "Seconds between probes of quiet new connections. 0: none.";
+    tcp_backlog: u64, "tcp-backlog", Kind::Number(1, 65535), "511", AtStart,
+        "The number of connections that may wait to be accepted.";
+    proto_max_bulk_len: u64, "proto-max-bulk-len", Kind::Bytes(1 << 20, 4 * GIB), "536870912", Anytime,
+        "The longest argument of a command.";
+    client_query_buffer_limit: u64, "client-query-buffer-limit", Kind::Bytes(1 << 20, 64 * GIB), "1073741824", Anytime,
+        "The longest command. A connection that sends a longer one is closed.";
+    client_output_buffer_limit: OutputLimits, "client-output-buffer-limit", Kind::OutputLimits,
+        "normal 1gb 256mb 60 slave 256mb 64mb 60 pubsub 32mb 8mb 60", Anytime,
+        "How far a client may fall behind in reading its replies before it is closed: at once beyond the hard limit, or after so many seconds beyond the soft one. 0: no limit.";
+    maxmemory: u64, "maxmemory", Kind::Bytes(0, u64::MAX), "0", Anytime,
+        "Resident memory above which writes are refused. 0: no limit.";
+    maxmemory_policy: String, "maxmemory-policy", Kind::Choice(&["noeviction"]), "noeviction", Anytime,
+        "What happens at maxmemory.";
+    shutdown_timeout: u64, "shutdown-timeout", Kind::Number(0, 86400), "10", Anytime,
+        "Seconds that a shutdown waits for what is in flight.";
+    loglevel: LogLevel, "loglevel", Kind::Choice(LogLevel::WORDS), "notice", AtStart,
+        "How much is said on standard error.";
+}
+
+impl Config {
+    /// The entry of a name, in any case.
+    pub fn setting(name: &str) -> Option<&'static Setting> {
+        SETTINGS.iter().find(|setting| setting.name.eq_ignore_ascii_case(name))
+    }
+
+    /// The number of I/O threads: the setting, or what fits the machine.
+    pub fn io_threads_effective(&self, processors: usize) -> usize {
+        match self.io_threads {
+            0 if processors <= 4 => 1,
+            0 => processors / 4,
+            count => count as usize,
+        }
+    }
+
+    /// The number of workers: the setting, or what fits the machine.
+    pub fn workers_effective(&self, processors: usize) -> usize {
+        if self.workers == 0 { processors.max(1) } else { self.workers as usize }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_valid_and_survive_their_text_form() {
+        let config = Config::default();
+        for setting in SETTINGS {
+            let mut copy = config.clone();
+            (setting.set)(&mut copy, &(setting.get)(&config)).unwrap_or_else(|e| panic!("{}: {e}", setting.name));
+            assert_eq!(copy, config, "{}", setting.name);
+        }
+    }
+
+    #[test]
+    fn bad_values_are_refused() {
+        let cases = [
+            ("port", "65536"),
+            ("port", "-1"),
+            ("port", "x"),
+            ("protected-mode", "maybe"),
+            ("appendfsync", "sometimes"),
+            ("appendonly", "no"),
+            ("maxclients", "0"),
+            ("proto-max-bulk-len", "1kb"),
+            ("maxmemory", "12zb"),
+            ("client-output-buffer-limit", "normal 1 2"),
+            ("client-output-buffer-limit", "friends 1 2 3"),
+            ("save", "900 1"),
+        ];
+        for (name, text) in cases {
+            let setting = Config::setting(name).expect("exists");
+            let mut config = Config::default();
+            assert!((setting.set)(&mut config, text).is_err(), "{name} {text}");
+            assert_eq!(config, Config::default(), "a refused value changes nothing");
+        }
+    }
+
+    #[test]
+    fn units_are_those_of_redis() {
+        let mut config = Config::default();
+        let setting = Config::setting("MaxMemory").expect("case does not matter");
+        for (text, bytes) in [("100", 100), ("1k", 1000), ("1kb", 1024), ("2MB", 2 << 20), ("1g", 1_000_000_000), ("1gb", GIB)] {
+            (setting.set)(&mut config, text).expect(text);
+            assert_eq!(config.maxmemory, bytes, "{text}");
+        }
+    }
+
+    #[test]
+    fn output_limits_of_classes_not_named_stay() {
+        let mut config = Config::default();
+        let setting = Config::setting("client-output-buffer-limit").expect("exists");
+        (setting.set)(&mut config, "normal 10mb 1mb 5").expect("valid");
+        assert_eq!(
+            (setting.get)(&config),
+            "normal 10485760 1048576 5 slave 268435456 67108864 60 pubsub 33554432 8388608 60"
+        );
+    }
+}

@@ -1,0 +1,186 @@
+//! The text forms of setting values.
+
+use super::Kind;
+use node::FsyncPolicy;
+
+/// A value of a setting.
+pub trait Parameter: Sized {
+    /// Its text form, which [`Parameter::from_text`] reads back.
+    fn to_text(&self) -> String;
+    /// Reads a text form; `now` is the present value, which a text may leave in part.
+    fn from_text(text: &str, kind: &Kind, now: &Self) -> Result<Self, String>;
+}
+
+fn refusal(text: &str, kind: &Kind) -> String {
+    format!("'{text}' is not {}", kind.expectation())
+}
+
+/// Reads a number of bytes with Redis's units.
+fn bytes_from_text(text: &str) -> Option<u64> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let scale: u64 = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" => 1000,
+        "kb" => 1 << 10,
+        "m" => 1_000_000,
+        "mb" => 1 << 20,
+        "g" => 1_000_000_000,
+        "gb" => 1 << 30,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(scale)
+}
+
+impl Parameter for u64 {
+    fn to_text(&self) -> String {
+        self.to_string()
+    }
+    fn from_text(text: &str, kind: &Kind, _now: &u64) -> Result<u64, String> {
+        let (value, min, max) = match *kind {
+            Kind::Bytes(min, max) => (bytes_from_text(text), min, max),
+            Kind::Number(min, max) => (text.parse().ok(), min, max),
+            _ => (None, 0, 0),
+        };
+        value.filter(|value| (min..=max).contains(value)).ok_or_else(|| refusal(text, kind))
+    }
+}
+
+impl Parameter for bool {
+    fn to_text(&self) -> String {
+        if *self { "yes" } else { "no" }.to_owned()
+    }
+    fn from_text(text: &str, kind: &Kind, _now: &bool) -> Result<bool, String> {
+        let value = match text.to_ascii_lowercase().as_str() {
+            "yes" => true,
+            "no" => false,
+            _ => return Err(refusal(text, kind)),
+        };
+        match kind {
+            Kind::Choice(words) if !words.contains(&value.to_text().as_str()) => Err(refusal(text, kind)),
+            _ => Ok(value),
+        }
+    }
+}
+
+impl Parameter for String {
+    fn to_text(&self) -> String {
+        self.clone()
+    }
+    fn from_text(text: &str, kind: &Kind, _now: &String) -> Result<String, String> {
+        match kind {
+            Kind::Choice(words) if !words.contains(&text) => Err(refusal(text, kind)),
+            _ => Ok(text.to_owned()),
+        }
+    }
+}
+
+impl Parameter for Vec<String> {
+    fn to_text(&self) -> String {
+        self.join(" ")
+    }
+    fn from_text(text: &str, _kind: &Kind, _now: &Vec<String>) -> Result<Vec<String>, String> {
+        Ok(text.split_whitespace().map(str::to_owned).collect())
+    }
+}
+
+macro_rules! choice {
+    ($(#[$meta:meta])* $name:ident { $($(#[$variant_meta:meta])* $variant:ident = $word:literal,)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+        pub enum $name { $($(#[$variant_meta])* $variant,)* }
+
+        impl $name {
+            /// The words that stand for the choices.
+            pub const WORDS: &'static [&'static str] = &[$($word,)*];
+        }
+
+        impl Parameter for $name {
+            fn to_text(&self) -> String {
+                match self { $($name::$variant => $word,)* }.to_owned()
+            }
+            fn from_text(text: &str, kind: &Kind, _now: &$name) -> Result<$name, String> {
+                match text.to_ascii_lowercase().as_str() {
+                    $($word => Ok($name::$variant),)*
+                    _ => Err(refusal(text, kind)),
+                }
+            }
+        }
+    };
+}
+
+impl Parameter for FsyncPolicy {
+    fn to_text(&self) -> String {
+        self.name().to_owned()
+    }
+    fn from_text(text: &str, kind: &Kind, _now: &FsyncPolicy) -> Result<FsyncPolicy, String> {
+        text.parse().map_err(|_| refusal(text, kind))
+    }
+}
+
+choice! {
+    /// How much is said on standard error.
+    LogLevel {
+        /// Everything.
+        Debug = "debug",
+        /// What an operator may want to know now and then.
+        Verbose = "verbose",
+        /// What an operator wants to know.
+        #[default]
+        Notice = "notice",
+        /// What an operator must know.
+        Warning = "warning",
+    }
+}
+
+/// How far one class of clients may fall behind in reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct OutputLimit {
+    /// Unread bytes beyond which the client is closed at once; 0 for no limit.
+    pub hard_bytes: u64,
+    /// Unread bytes beyond which the client is closed after [`OutputLimit::soft_seconds`]; 0 for no limit.
+    pub soft_bytes: u64,
+    /// How long a client may stay beyond the soft limit.
+    pub soft_seconds: u64,
+}
+
+/// The output limits of all classes of clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct OutputLimits {
+    /// Ordinary clients.
+    pub normal: OutputLimit,
+    /// Replicas.
+    pub slave: OutputLimit,
+    /// Subscribers.
+    pub pubsub: OutputLimit,
+}
+
+impl Parameter for OutputLimits {
+    fn to_text(&self) -> String {
+        [("normal", self.normal), ("slave", self.slave), ("pubsub", self.pubsub)]
+            .map(|(class, limit)| format!("{class} {} {} {}", limit.hard_bytes, limit.soft_bytes, limit.soft_seconds))
+            .join(" ")
+    }
+    fn from_text(text: &str, kind: &Kind, now: &OutputLimits) -> Result<OutputLimits, String> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let mut limits = *now;
+        let (groups, rest) = words.as_chunks::<4>();
+        if groups.is_empty() || !rest.is_empty() {
+            return Err(refusal(text, kind));
+        }
+        for [class, hard, soft, seconds] in groups {
+            let limit = match class.to_ascii_lowercase().as_str() {
+                "normal" => &mut limits.normal,
+                "slave" | "replica" => &mut limits.slave,
+                "pubsub" => &mut limits.pubsub,
+                _ => return Err(refusal(text, kind)),
+            };
+            let parsed = (bytes_from_text(hard), bytes_from_text(soft), seconds.parse().ok());
+            let (Some(hard_bytes), Some(soft_bytes), Some(soft_seconds)) = parsed else {
+                return Err(refusal(text, kind));
+            };
+            *limit = OutputLimit { hard_bytes, soft_bytes, soft_seconds };
+        }
+        Ok(limits)
+    }
+}

@@ -1,0 +1,285 @@
+//! Where settings come from: a TOML file, then flags, which win.
+
+use super::{Change, Config, SETTINGS, Setting};
+use std::path::{Path, PathBuf};
+
+/// Settings that could not be taken. Every message names the source.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// A name that the table does not have.
+    #[error("{origin}: there is no setting '{name}'{hint}. `ordo serve --help` lists all settings")]
+    Unknown {
+        /// The flag or the file.
+        origin: String,
+        /// The name as given.
+        name: String,
+        /// A similar name, as a question, or nothing.
+        hint: String,
+    },
+    /// A value that the setting does not take.
+    #[error("{origin}: {name}: {problem}")]
+    Value {
+        /// The flag or the file.
+        origin: String,
+        /// The setting.
+        name: &'static str,
+        /// What is wrong, with what is allowed.
+        problem: String,
+    },
+    /// A file that could not be read.
+    #[error("{path}: the configuration file cannot be read: {cause}")]
+    Unreadable {
+        /// The file.
+        path: String,
+        /// Why.
+        cause: std::io::Error,
+    },
+    /// A file that is not TOML.
+    #[error("{path}: not a TOML file: {cause}")]
+    NotToml {
+        /// The file.
+        path: String,
+        /// Where and why.
+        cause: toml::de::Error,
+    },
+    /// A word on the command line that is neither a flag nor the configuration file.
+    #[error("command line: '{word}' is neither a setting (--name value) nor the one configuration file")]
+    Stray {
+        /// The word.
+        word: String,
+    },
+    /// Settings that are valid alone and not together.
+    #[error("{0}")]
+    Together(String),
+}
+
+/// What a command line asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Invocation {
+    /// To print the help text.
+    Help,
+    /// To serve.
+    Serve(Box<Config>),
+}
+
+impl Config {
+    /// Reads the arguments of `ordo serve`: `[FILE] [--config FILE] [--name value ...]`. As with Redis, a value may be
+    /// several words: all up to the next word that starts with `--`.
+    pub fn from_args(args: impl IntoIterator<Item = String>) -> Result<Invocation, ConfigError> {
+        let mut file: Option<PathBuf> = None;
+        let mut flags: Vec<(String, Vec<String>)> = Vec::new();
+        for word in args {
+            if word == "--help" || word == "-h" {
+                return Ok(Invocation::Help);
+            }
+            match word.strip_prefix("--") {
+                Some(flag) => match flag.split_once('=') {
+                    Some((name, value)) => flags.push((name.to_owned(), vec![value.to_owned()])),
+                    None => flags.push((flag.to_owned(), Vec::new())),
+                },
+                None => match flags.last_mut() {
+                    Some((_, values)) => values.push(word),
+                    None if file.is_none() => file = Some(PathBuf::from(word)),
+                    None => return Err(ConfigError::Stray { word }),
+                },
+            }
+        }
+        flags.retain(|(name, values)| {
+            let is_file = name == "config" && values.len() == 1;
+            if is_file {
+                file = Some(PathBuf::from(&values[0]));
+            }
+            !is_file
+        });
+        let mut config = Config::default();
+        if let Some(path) = file {
+            config.read_file(&path)?;
+        }
+        for (name, values) in flags {
+            config.set("command line", &name, &values.join(" "))?;
+        }
+        config.validate()?;
+        Ok(Invocation::Serve(Box::new(config)))
+    }
+
+    /// Takes the settings of a TOML file.
+    pub fn read_file(&mut self, path: &Path) -> Result<(), ConfigError> {
+        let origin = path.display().to_string();
+        let text = std::fs::read_to_string(path)
+            .map_err(|cause| ConfigError::Unreadable { path: origin.clone(), cause })?;
+        self.read_toml(&origin, &text)
+    }
+
+    /// Takes the settings of a TOML text.
+    pub fn read_toml(&mut self, origin: &str, text: &str) -> Result<(), ConfigError> {
+        let table: toml::Table =
+            text.parse().map_err(|cause| ConfigError::NotToml { path: origin.to_owned(), cause })?;
+        for (name, value) in &table {
+            let Some(text) = text_of(value) else {
+                let setting = find(origin, name)?;
+                let problem = format!("needs {}, and not a table or a date", setting.kind.expectation());
+                return Err(ConfigError::Value { origin: origin.to_owned(), name: setting.name, problem });
+            };
+            self.set(origin, name, &text)?;
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, origin: &str, name: &str, text: &str) -> Result<(), ConfigError> {
+        let setting = find(origin, name)?;
+        (setting.set)(self, text)
+            .map_err(|problem| ConfigError::Value { origin: origin.to_owned(), name: setting.name, problem })
+    }
+
+    /// Refuses combinations that would expose the data: see [`Config::protected_mode`].
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        if self.bind.is_empty() {
+            return Err(ConfigError::Together("bind: name at least one address, for example 127.0.0.1".to_owned()));
+        }
+        let open = self.bind.iter().find(|address| !is_loopback(address));
+        if let (Some(address), true, true) = (open, self.protected_mode, self.requirepass.is_empty()) {
+            return Err(ConfigError::Together(format!(
+                "bind {address}: anyone who reaches this address could read and write all data, because no password is \
+                 set. Set one with --requirepass, or bind to 127.0.0.1 only, or insist with --protected-mode no"
+            )));
+        }
+        Ok(())
+    }
+}
+
+fn is_loopback(address: &str) -> bool {
+    let address = address.strip_prefix('-').unwrap_or(address);
+    address == "localhost" || address.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+fn text_of(value: &toml::Value) -> Option<String> {
+    Some(match value {
+        toml::Value::String(text) => text.clone(),
+        toml::Value::Integer(number) => number.to_string(),
+        toml::Value::Boolean(flag) => if *flag { "yes" } else { "no" }.to_owned(),
+        toml::Value::Array(items) => items.iter().map(text_of).collect::<Option<Vec<_>>>()?.join(" "),
+        toml::Value::Float(_) | toml::Value::Datetime(_) | toml::Value::Table(_) => return None,
+    })
+}
+
+fn find(origin: &str, name: &str) -> Result<&'static Setting, ConfigError> {
+    Config::setting(name).ok_or_else(|| ConfigError::Unknown {
+        origin: origin.to_owned(),
+        name: name.to_owned(),
+        hint: closest(name).map(|similar| format!(" (did you mean '{similar}'?)")).unwrap_or_default(),
+    })
+}
+
+/// The setting whose name is a few letters away.
+fn closest(name: &str) -> Option<&'static str> {
+    let name = name.to_ascii_lowercase().replace('_', "-");
+    SETTINGS
+        .iter()
+        .map(|setting| (edits(&name, setting.name), setting.name))
+        .filter(|(distance, known)| *distance <= 1 + known.len() / 5)
+        .min()
+        .map(|(_, known)| known)
+}
+
+/// The Levenshtein distance.
+fn edits(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.bytes().enumerate() {
+            let substituted = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = substituted.min(row[j] + 1).min(row[j + 1] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+/// The text of `ordo serve --help`.
+pub fn help() -> String {
+    let mut text = String::from(
+        "Serves Redis clients.\n\n\
+         Usage: ordo serve [FILE] [--name value]...\n\n\
+         FILE (or --config FILE) is a TOML file with the same names: `port = 6380`. Flags win over the file.\n\
+         Settings marked * can also be changed while running, with CONFIG SET.\n\n",
+    );
+    for setting in SETTINGS {
+        let mark = if setting.change == Change::Anytime { "*" } else { "" };
+        let default = if setting.default.is_empty() { "''" } else { setting.default };
+        text.push_str(&format!(
+            "  --{}{mark}\n      {}\n      Takes {}; the default is {default}.\n",
+            setting.name,
+            setting.help,
+            setting.kind.expectation(),
+        ));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn serve(args: &[&str]) -> Config {
+        match Config::from_args(args.iter().map(|word| (*word).to_owned())) {
+            Ok(Invocation::Serve(config)) => *config,
+            other => panic!("{args:?} gave {other:?}"),
+        }
+    }
+    fn error(args: &[&str]) -> String {
+        match Config::from_args(args.iter().map(|word| (*word).to_owned())) {
+            Err(error) => error.to_string(),
+            other => panic!("{args:?} gave {other:?}"),
+        }
+    }
+
+    #[test]
+    fn flags_take_words_up_to_the_next_flag() {
+        let config = serve(&["--bind", "127.0.0.1", "-::1", "--port", "7000", "--maxmemory=1gb", "--requirepass", "a b"]);
+        assert_eq!(config.bind, ["127.0.0.1", "-::1"]);
+        assert_eq!((config.port, config.maxmemory, config.requirepass.as_str()), (7000, 1 << 30, "a b"));
+    }
+
+    #[test]
+    fn a_file_sets_and_flags_win() {
+        let dir = std::env::temp_dir().join(format!("ordo-config-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("temporary directory");
+        let path = dir.join("ordo.toml");
+        std::fs::write(&path, "port = 7001\nbind = ['127.0.0.1']\nprotected-mode = true\nappendfsync = 'everysec'\n")
+            .expect("write");
+        let path = path.to_str().expect("utf-8").to_owned();
+        for args in [vec![path.as_str(), "--port", "7002"], vec!["--port", "7002", "--config", path.as_str()]] {
+            let config = serve(&args);
+            assert_eq!((config.port, config.bind.len()), (7002, 1));
+            assert_eq!(config.appendfsync, node::FsyncPolicy::Everysec);
+        }
+        std::fs::remove_dir_all(&dir).expect("clean up");
+    }
+
+    #[test]
+    fn errors_name_the_source_and_what_is_allowed() {
+        assert!(error(&["--prot", "1"]).contains("did you mean 'port'"), "{}", error(&["--prot", "1"]));
+        let message = error(&["--appendfsync", "never"]);
+        assert!(message.contains("command line: appendfsync") && message.contains("always, everysec, no"), "{message}");
+        assert!(error(&["/nonexistent/ordo.toml"]).contains("/nonexistent/ordo.toml"));
+        let mut config = Config::default();
+        let message = config.read_toml("ordo.toml", "[server]\nport = 1").expect_err("tables are no settings").to_string();
+        assert!(message.contains("ordo.toml: there is no setting 'server'"), "{message}");
+        assert!(config.read_toml("ordo.toml", "port = ").expect_err("not TOML").to_string().contains("not a TOML file"));
+    }
+
+    #[test]
+    fn an_open_address_needs_a_password_or_insistence() {
+        assert!(error(&["--bind", "0.0.0.0"]).contains("--requirepass"));
+        serve(&["--bind", "0.0.0.0", "--requirepass", "x"]);
+        serve(&["--bind", "0.0.0.0", "--protected-mode", "no"]);
+    }
+
+    #[test]
+    fn the_help_text_lists_every_setting() {
+        for setting in SETTINGS {
+            assert!(help().contains(&format!("--{}", setting.name)));
+        }
+    }
+}

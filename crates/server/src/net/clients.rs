@@ -1,0 +1,162 @@
+//! The connections of all I/O threads, as CLIENT LIST, CLIENT KILL and INFO see them.
+//!
+//! Each connection has a [`Client`] that its own thread updates with relaxed stores, a few per round, and that others
+//! read. The list is locked only to connect, to disconnect, and to look at it.
+
+use super::mailbox::Mailbox;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+/// What a client told of itself.
+#[derive(Clone, Debug, Default)]
+pub struct Labels {
+    /// CLIENT SETNAME.
+    pub name: String,
+    /// CLIENT SETINFO LIB-NAME.
+    pub library: String,
+    /// CLIENT SETINFO LIB-VER.
+    pub library_version: String,
+}
+
+/// What others may know of a connection.
+pub struct Client {
+    /// CLIENT ID.
+    pub id: u64,
+    /// Where it comes from.
+    pub address: SocketAddr,
+    /// Where it arrived.
+    pub local_address: SocketAddr,
+    /// When it connected, in milliseconds since 1970.
+    pub connected_ms: u64,
+    /// When it last sent something, in milliseconds since 1970.
+    pub active_ms: AtomicU64,
+    /// Its last command's place in the table plus one; 0 before the first.
+    pub last_command: AtomicUsize,
+    /// Commands in its open MULTI block, plus one; 0 without one.
+    pub block: AtomicUsize,
+    /// Watched keys.
+    pub watched: AtomicUsize,
+    /// 2 or 3.
+    pub protocol: AtomicUsize,
+    /// Unread bytes of its commands.
+    pub input_bytes: AtomicUsize,
+    /// Unsent bytes of its replies.
+    pub output_bytes: AtomicUsize,
+    /// Its requests that are unfinished.
+    pub unfinished: AtomicUsize,
+    /// CLIENT NO-EVICT ON.
+    pub no_evict: AtomicBool,
+    /// Must be closed by its thread.
+    pub killed: AtomicBool,
+    /// What it told.
+    pub labels: Mutex<Labels>,
+    mailbox: Arc<Mailbox>,
+}
+
+/// What is known of a new connection.
+pub struct Arrival {
+    /// Where it comes from.
+    pub address: SocketAddr,
+    /// Where it arrived.
+    pub local_address: SocketAddr,
+    /// When, in milliseconds since 1970.
+    pub now_ms: u64,
+}
+
+impl Client {
+    /// Asks its thread to close it.
+    pub fn kill(&self) {
+        self.killed.store(true, Ordering::SeqCst);
+        self.mailbox.announce_kill();
+    }
+
+    /// Its line in CLIENT LIST, without the line's end.
+    pub fn line(&self, now_ms: u64) -> String {
+        let load = |number: &AtomicUsize| number.load(Ordering::Relaxed);
+        let block = load(&self.block);
+        let flags = if block > 0 { "x" } else { "N" };
+        let labels = self.labels.lock().clone();
+        let command = match load(&self.last_command) {
+            0 => "NULL",
+            place => redis_surface::table::COMMANDS.get(place - 1).map_or("NULL", |command| command.name),
+        };
+        format!(
+            "id={} addr={} laddr={} fd=-1 name={} age={} idle={} flags={flags} db=0 sub=0 psub=0 ssub=0 multi={} watch={} \
+             qbuf={} qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll={} omem={} tot-mem={} events=r \
+             cmd={command} user=default redir=-1 resp={} lib-name={} lib-ver={}",
+            self.id,
+            self.address,
+            self.local_address,
+            labels.name,
+            now_ms.saturating_sub(self.connected_ms) / 1000,
+            now_ms.saturating_sub(self.active_ms.load(Ordering::Relaxed)) / 1000,
+            block as isize - 1,
+            load(&self.watched),
+            load(&self.input_bytes),
+            load(&self.unfinished),
+            load(&self.output_bytes),
+            load(&self.input_bytes) + load(&self.output_bytes),
+            load(&self.protocol),
+            labels.library,
+            labels.library_version,
+        )
+    }
+}
+
+/// All connections.
+#[derive(Default)]
+pub struct Clients {
+    by_id: Mutex<BTreeMap<u64, Arc<Client>>>,
+    last_id: AtomicU64,
+    count: AtomicUsize,
+}
+
+impl Clients {
+    /// Takes a new connection, unless `count_max` are open.
+    pub fn connect(&self, arrival: Arrival, mailbox: Arc<Mailbox>, count_max: usize) -> Option<Arc<Client>> {
+        if self.count.fetch_add(1, Ordering::SeqCst) >= count_max {
+            self.count.fetch_sub(1, Ordering::SeqCst);
+            return None;
+        }
+        let client = Arc::new(Client {
+            id: self.last_id.fetch_add(1, Ordering::Relaxed) + 1,
+            address: arrival.address,
+            local_address: arrival.local_address,
+            connected_ms: arrival.now_ms,
+            active_ms: AtomicU64::new(arrival.now_ms),
+            last_command: AtomicUsize::new(0),
+            block: AtomicUsize::new(0),
+            watched: AtomicUsize::new(0),
+            protocol: AtomicUsize::new(2),
+            input_bytes: AtomicUsize::new(0),
+            output_bytes: AtomicUsize::new(0),
+            unfinished: AtomicUsize::new(0),
+            no_evict: AtomicBool::new(false),
+            killed: AtomicBool::new(false),
+            labels: Mutex::default(),
+            mailbox,
+        });
+        self.by_id.lock().insert(client.id, client.clone());
+        Some(client)
+    }
+
+    /// Forgets a connection.
+    pub fn disconnect(&self, client: &Client) {
+        if self.by_id.lock().remove(&client.id).is_some() {
+            self.count.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// How many connections are open.
+    pub fn count(&self) -> usize {
+        self.count.load(Ordering::SeqCst)
+    }
+
+    /// All connections, oldest first.
+    pub fn all(&self) -> Vec<Arc<Client>> {
+        self.by_id.lock().values().cloned().collect()
+    }
+}

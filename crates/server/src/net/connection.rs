@@ -1,0 +1,243 @@
+//! A socket with its session.
+
+use crate::session::{Desk, Session};
+use mio::net::TcpStream;
+use redis_surface::codec::{Limits, RequestDecoder};
+use std::io::{ErrorKind, Read, Write};
+use std::sync::atomic::Ordering;
+use txn::Reply;
+
+/// Whether a connection goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It does.
+    Open,
+    /// It is over: close it.
+    Over,
+}
+
+/// A client's connection. Belongs to one I/O thread.
+pub struct Connection {
+    stream: TcpStream,
+    decoder: RequestDecoder,
+    /// What was received and not yet decoded.
+    input: Vec<u8>,
+    session: Session,
+    /// The socket may have bytes for us.
+    readable: bool,
+    /// The socket may take bytes.
+    writable: bool,
+    /// Decoding stopped although there may be a whole command: the session took no more.
+    backlog: bool,
+    /// In its thread's list of connections to look at.
+    pub listed: bool,
+    /// In its thread's list of connections with replies to send.
+    pub dirty: bool,
+    /// Since when the output exceeds the soft limit, in milliseconds since 1970.
+    over_soft_limit_since_ms: Option<u64>,
+}
+
+/// An input buffer beyond this is given back when it becomes empty.
+const INPUT_BYTES_KEPT: usize = 64 << 10;
+
+impl Connection {
+    /// The connection of an accepted socket.
+    pub fn new(stream: TcpStream, session: Session) -> Connection {
+        Connection {
+            stream,
+            decoder: RequestDecoder::default(),
+            input: Vec::new(),
+            session,
+            readable: true,
+            writable: true,
+            backlog: false,
+            listed: false,
+            dirty: false,
+            over_soft_limit_since_ms: None,
+        }
+    }
+
+    /// The socket, to register it.
+    pub fn stream(&mut self) -> &mut TcpStream {
+        &mut self.stream
+    }
+    /// The session.
+    pub fn session(&mut self) -> &mut Session {
+        &mut self.session
+    }
+    /// The socket has something for us.
+    pub fn became_readable(&mut self) {
+        self.readable = true;
+    }
+    /// The socket can take bytes again.
+    pub fn became_writable(&mut self) {
+        self.writable = true;
+    }
+
+    /// Whether there is something to do without waiting for an event: bytes to read or commands to decode, and nothing
+    /// that forbids it.
+    pub fn wants_attention(&self) -> bool {
+        self.session.resumable() || (self.session.takes_commands() && (self.readable || self.backlog))
+    }
+
+    /// Goes on where it was held, decodes what is buffered, and reads once.
+    ///
+    /// At most one `scratch` is read in a round, so that one busy client can't keep the others waiting.
+    pub fn serve(&mut self, desk: &mut Desk<'_>, scratch: &mut [u8]) -> Fate {
+        self.session.resume(desk);
+        self.decoder.limits = Limits {
+            bulk_bytes_max: desk.config.proto_max_bulk_len,
+            unauthenticated: self.session.stranger(desk.config),
+        };
+        if self.backlog {
+            let input = std::mem::take(&mut self.input);
+            let used = self.decode(desk, &input);
+            self.input = input;
+            self.forget_input(used);
+        }
+        if self.readable && self.session.takes_commands() && self.read(desk, scratch) == Fate::Over {
+            return Fate::Over;
+        }
+        let held_bytes = self.input.len() + self.decoder.held_bytes();
+        if held_bytes as u64 > desk.config.client_query_buffer_limit {
+            desk.counters.query_limit_closed.add(1);
+            tracing::warn!(
+                "closing client {}: its unfinished command has {held_bytes} bytes, more than client-query-buffer-limit",
+                self.session.client().address
+            );
+            return Fate::Over;
+        }
+        self.session.client().input_bytes.store(held_bytes, Ordering::Relaxed);
+        Fate::Open
+    }
+
+    fn read(&mut self, desk: &mut Desk<'_>, scratch: &mut [u8]) -> Fate {
+        match self.stream.read(scratch) {
+            Ok(0) => {
+                // Finish what is under way: a client may send its last commands and close its half.
+                self.readable = false;
+                self.session.close_after_replies();
+            }
+            Ok(count) => {
+                // A short read has emptied the socket; the next bytes come with an event of their own.
+                self.readable = count == scratch.len();
+                desk.counters.input_bytes.add(count as u64);
+                self.session.client().active_ms.store(desk.now_ms, Ordering::Relaxed);
+                let bytes = &scratch[..count];
+                if self.input.is_empty() {
+                    let used = self.decode(desk, bytes);
+                    if used < bytes.len() {
+                        let wanted = self.decoder.wanted_bytes().min(desk.config.proto_max_bulk_len as usize + 2);
+                        self.input.reserve(wanted.clamp(bytes.len() - used, 1 << 20));
+                        self.input.extend_from_slice(&bytes[used..]);
+                    }
+                } else {
+                    self.input.extend_from_slice(bytes);
+                    let input = std::mem::take(&mut self.input);
+                    let used = self.decode(desk, &input);
+                    self.input = input;
+                    self.forget_input(used);
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => self.readable = false,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) => return Fate::Over,
+        }
+        Fate::Open
+    }
+
+    /// Runs the commands in `bytes`, as far as the session takes them. Returns how many bytes were used.
+    fn decode(&mut self, desk: &mut Desk<'_>, bytes: &[u8]) -> usize {
+        let mut rest = bytes;
+        while self.session.takes_commands() {
+            match self.decoder.next(&mut rest) {
+                Ok(Some(argv)) => {
+                    self.session.command(desk, argv);
+                    self.decoder.limits.unauthenticated = self.session.stranger(desk.config);
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    self.session.refuse_input(desk, &error.reply());
+                    rest = &[];
+                }
+            }
+        }
+        if self.session.closing() {
+            // Nothing that follows will be looked at.
+            rest = &[];
+        }
+        self.backlog = !rest.is_empty() && !self.session.takes_commands();
+        bytes.len() - rest.len()
+    }
+
+    fn forget_input(&mut self, used: usize) {
+        if used < self.input.len() {
+            self.input.drain(..used);
+        } else if self.input.capacity() > INPUT_BYTES_KEPT {
+            self.input = Vec::new();
+        } else {
+            self.input.clear();
+        }
+    }
+
+    /// Sends what can be sent, and closes clients that do not read.
+    pub fn flush(&mut self, desk: &Desk<'_>) -> Fate {
+        while self.writable && !self.session.replies().ready().is_empty() {
+            match self.stream.write(self.session.replies().ready()) {
+                Ok(0) => return Fate::Over,
+                Ok(count) => {
+                    desk.counters.output_bytes.add(count as u64);
+                    self.writable = count == self.session.replies().ready().len();
+                    self.session.replies().sent(count);
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.writable = false,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return Fate::Over,
+            }
+        }
+        if self.session.closing() && self.session.idle() && self.session.replies().ready().is_empty() {
+            return Fate::Over;
+        }
+        self.check_output_limit(desk)
+    }
+
+    /// Applies `client-output-buffer-limit normal`.
+    pub fn check_output_limit(&mut self, desk: &Desk<'_>) -> Fate {
+        let unsent = self.session.replies().unsent_bytes() as u64;
+        let limit = desk.config.client_output_buffer_limit.normal;
+        self.session.client().output_bytes.store(unsent as usize, Ordering::Relaxed);
+        let over = |bytes: u64| bytes > 0 && unsent > bytes;
+        let since_ms = match self.over_soft_limit_since_ms {
+            _ if !over(limit.soft_bytes) => None,
+            None => Some(desk.now_ms),
+            since => since,
+        };
+        self.over_soft_limit_since_ms = since_ms;
+        let too_long = since_ms.is_some_and(|since_ms| desk.now_ms.saturating_sub(since_ms) > limit.soft_seconds * 1000);
+        if over(limit.hard_bytes) || too_long {
+            desk.counters.output_limit_closed.add(1);
+            tracing::warn!(
+                "closing client {}: it has not read {unsent} bytes of its replies, more than client-output-buffer-limit \
+                 allows",
+                self.session.client().address
+            );
+            return Fate::Over;
+        }
+        Fate::Open
+    }
+
+    /// Whether the client was killed, or has been idle for `timeout_ms` (0: never) with nothing under way.
+    pub fn expired(&mut self, now_ms: u64, timeout_ms: u64) -> bool {
+        let client = self.session.client();
+        let idle_ms = now_ms.saturating_sub(client.active_ms.load(Ordering::Relaxed));
+        client.killed.load(Ordering::Relaxed) || (timeout_ms > 0 && idle_ms > timeout_ms && self.session.idle())
+    }
+
+    /// Says why a connection is not served, as well as that goes without waiting.
+    pub fn turn_away(mut stream: TcpStream, reply: &Reply) {
+        let mut bytes = Vec::new();
+        redis_surface::codec::encode(reply, redis_surface::codec::Protocol::Resp2, &mut bytes);
+        // A full socket buffer at this point means a client that does not listen anyway.
+        let _ = stream.write(&bytes);
+    }
+}

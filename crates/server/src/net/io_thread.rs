@@ -1,0 +1,470 @@
+//! The loop of an I/O thread. See the module's head for what a round is.
+
+use super::clients::Arrival;
+use super::connection::{Connection, Fate};
+use super::mailbox::Mailbox;
+use crate::config::Config;
+use crate::runtime::{Answer, Port, Refused};
+use crate::session::{Commands, Desk, Session};
+use crate::shared::{Shared, ThreadCounters, resident_bytes};
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Interest, Poll, Token};
+use socket2::{SockRef, TcpKeepalive};
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use txn::hash::FixedMap;
+use txn::{Reply, Request, SessionId};
+
+/// The token of a thread's waker.
+pub const WAKER: Token = Token(usize::MAX);
+/// Listeners have the tokens from here on; connections those below.
+const FIRST_LISTENER: usize = usize::MAX / 2;
+
+/// How long a thread sleeps at most.
+const TICK: Duration = Duration::from_millis(100);
+/// The same while a connection waits for a time.
+const SHORT_TICK: Duration = Duration::from_millis(10);
+/// How much is read from a socket at once.
+const SCRATCH_BYTES: usize = 64 << 10;
+/// Every so many ticks, idle connections and slow readers are looked for.
+const TICKS_PER_SWEEP: u32 = 10;
+
+/// An I/O thread.
+pub struct IoThread {
+    poll: Poll,
+    shared: Arc<Shared>,
+    commands: Commands,
+    counters: Arc<ThreadCounters>,
+    port: Port,
+    /// Only the first thread's.
+    listeners: Vec<TcpListener>,
+    /// A listener may have more connections.
+    accepts: bool,
+    /// All threads, this one first, in the order in which they get connections.
+    mailboxes: Vec<Arc<Mailbox>>,
+    next_mailbox: usize,
+    config: Arc<Config>,
+    config_generation: u64,
+    connections: Vec<Option<Box<Connection>>>,
+    free: Vec<usize>,
+    by_session: FixedMap<SessionId, usize>,
+    /// Connections to read or to go on with.
+    attention: Vec<usize>,
+    /// Connections with replies to send.
+    dirty: Vec<usize>,
+    /// Connections that wait for a time.
+    timed: Vec<usize>,
+    submissions: Vec<Arc<Request>>,
+    /// The order took nothing more: no connection is read until it does.
+    stalled: bool,
+    answers: Vec<Answer>,
+    scratch: Vec<u8>,
+    now_ms: u64,
+    ticked: Instant,
+    ticks: u32,
+}
+
+/// What an I/O thread is made of.
+pub struct Parts {
+    /// Its poll, with the waker of its mailbox registered as [`WAKER`].
+    pub poll: Poll,
+    /// Its port.
+    pub port: Port,
+    /// Its number.
+    pub index: usize,
+    /// The listeners, if it accepts.
+    pub listeners: Vec<TcpListener>,
+    /// The mailboxes of all threads, its own first.
+    pub mailboxes: Vec<Arc<Mailbox>>,
+    /// What all threads share.
+    pub shared: Arc<Shared>,
+}
+
+impl IoThread {
+    /// Puts a thread together and registers its listeners.
+    pub fn new(parts: Parts) -> io::Result<IoThread> {
+        let Parts { poll, port, index, mut listeners, mailboxes, shared } = parts;
+        for (place, listener) in listeners.iter_mut().enumerate() {
+            poll.registry().register(listener, Token(FIRST_LISTENER + place), Interest::READABLE)?;
+        }
+        Ok(IoThread {
+            poll,
+            commands: Commands::default(),
+            counters: shared.counters(index),
+            port,
+            accepts: !listeners.is_empty(),
+            listeners,
+            mailboxes,
+            next_mailbox: 0,
+            config_generation: shared.settings.generation(),
+            config: shared.settings.now(),
+            connections: Vec::new(),
+            free: Vec::new(),
+            by_session: FixedMap::default(),
+            attention: Vec::new(),
+            dirty: Vec::new(),
+            timed: Vec::new(),
+            submissions: Vec::new(),
+            stalled: false,
+            answers: Vec::new(),
+            scratch: vec![0; SCRATCH_BYTES],
+            now_ms: shared.runtime.now_ms(),
+            ticked: Instant::now(),
+            ticks: 0,
+            shared,
+        })
+    }
+
+    /// Serves until the server stops, and then until what is in flight is answered.
+    pub fn run(mut self) {
+        let mut events = Events::with_capacity(1024);
+        while !self.shared.stopping() {
+            self.wait(&mut events);
+            self.take_events(&events);
+            if !self.stalled {
+                self.serve_all();
+            }
+            self.submit();
+            self.take_answers();
+            self.flush_all();
+            self.tick();
+        }
+        self.wind_down(&mut events);
+    }
+
+    /// Takes nothing new, and answers what was taken, for as long as the settings allow.
+    fn wind_down(&mut self, events: &mut Events) {
+        self.listeners.clear();
+        for connection in self.connections.iter_mut().flatten() {
+            connection.session().close_after_replies();
+        }
+        self.dirty = (0..self.connections.len()).collect();
+        let deadline = Instant::now() + Duration::from_secs(self.config.shutdown_timeout);
+        loop {
+            self.submit();
+            self.take_answers();
+            self.flush_all();
+            let open = self.connections.iter().any(Option::is_some);
+            let left = deadline.saturating_duration_since(Instant::now());
+            if !open || left.is_zero() {
+                return;
+            }
+            self.sleep(events, left.min(TICK));
+            for event in events.iter() {
+                if let Some(Some(connection)) = self.connections.get_mut(event.token().0) {
+                    connection.became_writable();
+                    self.dirty.push(event.token().0);
+                }
+            }
+        }
+    }
+
+    fn wait(&mut self, events: &mut Events) {
+        let busy = !self.stalled && (!self.attention.is_empty() || self.accepts);
+        let timeout = match () {
+            () if busy => Duration::ZERO,
+            () if self.timed.is_empty() => TICK,
+            () => SHORT_TICK,
+        };
+        self.sleep(events, timeout);
+        self.now_ms = self.shared.runtime.now_ms();
+        let generation = self.shared.settings.generation();
+        if generation != self.config_generation {
+            self.config_generation = generation;
+            self.config = self.shared.settings.now();
+        }
+    }
+
+    /// Polls. Whoever has something for this thread either sees it asleep and wakes it, or is seen by its last look.
+    fn sleep(&mut self, events: &mut Events, timeout: Duration) {
+        let mut timeout = timeout;
+        if !timeout.is_zero() {
+            self.mailboxes[0].falls_asleep();
+            self.shared.runtime.help(&self.port);
+            self.port.drain(&mut self.answers);
+            if !self.answers.is_empty() {
+                timeout = Duration::ZERO;
+            }
+        }
+        if let Err(error) = self.poll.poll(events, Some(timeout))
+            && error.kind() != ErrorKind::Interrupted
+        {
+            tracing::error!("waiting for sockets failed: {error}");
+            events.clear();
+        }
+        self.mailboxes[0].is_awake();
+    }
+
+    fn take_events(&mut self, events: &Events) {
+        for event in events.iter() {
+            match event.token() {
+                WAKER => {
+                    for stream in self.mailboxes[0].take_accepted() {
+                        self.adopt(stream);
+                    }
+                    if self.mailboxes[0].take_kills() {
+                        self.sweep();
+                    }
+                }
+                Token(token) if token >= FIRST_LISTENER => self.accepts = true,
+                Token(token) => {
+                    let Some(Some(connection)) = self.connections.get_mut(token) else { continue };
+                    if event.is_readable() || event.is_read_closed() || event.is_error() {
+                        connection.became_readable();
+                        list(&mut self.attention, &mut connection.listed, token);
+                    }
+                    if event.is_writable() {
+                        connection.became_writable();
+                        if !connection.session().replies().ready().is_empty() {
+                            list(&mut self.dirty, &mut connection.dirty, token);
+                        }
+                    }
+                }
+            }
+        }
+        if self.accepts {
+            self.accept();
+        }
+    }
+
+    /// Accepts what waits, a few at a time.
+    fn accept(&mut self) {
+        const ACCEPTED_PER_ROUND: usize = 256;
+        self.accepts = false;
+        for place in 0..self.listeners.len() {
+            for turn in 0..=ACCEPTED_PER_ROUND {
+                if turn == ACCEPTED_PER_ROUND {
+                    self.accepts = true;
+                    break;
+                }
+                match self.listeners[place].accept() {
+                    Ok((stream, _)) => {
+                        self.next_mailbox = (self.next_mailbox + 1) % self.mailboxes.len();
+                        match self.next_mailbox {
+                            0 => self.adopt(stream),
+                            other => self.mailboxes[other].hand_over(stream),
+                        }
+                    }
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                    Err(error) => {
+                        // Out of descriptors, most likely: what waits is tried again at the next tick.
+                        tracing::warn!("a connection could not be accepted: {error}");
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Makes a connection of an accepted socket, unless it is turned away.
+    fn adopt(&mut self, mut stream: TcpStream) {
+        let (Ok(address), Ok(local_address)) = (stream.peer_addr(), stream.local_addr()) else { return };
+        if self.config.protected_mode && self.config.requirepass.is_empty() && !address.ip().to_canonical().is_loopback() {
+            self.counters.rejected.add(1);
+            return Connection::turn_away(stream, &DENIED);
+        }
+        let arrival = Arrival { address, local_address, now_ms: self.now_ms };
+        let count_max = self.config.maxclients as usize;
+        let Some(client) = self.shared.clients.connect(arrival, self.mailboxes[0].clone(), count_max) else {
+            self.counters.rejected.add(1);
+            return Connection::turn_away(stream, &Reply::error("ERR max number of clients reached"));
+        };
+        let token = self.free.pop().unwrap_or(self.connections.len());
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        if let Err(error) = tune(&stream, &self.config)
+            .and_then(|()| self.poll.registry().register(&mut stream, Token(token), interest))
+        {
+            tracing::warn!("client {address} could not be served: {error}");
+            self.shared.clients.disconnect(&client);
+            self.free.push(token);
+            return;
+        }
+        self.counters.connections.add(1);
+        let session = Session::new(self.port.session(), client, &self.config);
+        self.by_session.insert(session.id(), token);
+        let mut connection = Box::new(Connection::new(stream, session));
+        list(&mut self.attention, &mut connection.listed, token);
+        if token == self.connections.len() {
+            self.connections.push(Some(connection));
+        } else {
+            self.connections[token] = Some(connection);
+        }
+    }
+
+    fn close(&mut self, token: usize) {
+        let Some(mut connection) = self.connections.get_mut(token).and_then(Option::take) else { return };
+        self.by_session.remove(&connection.session().id());
+        self.shared.clients.disconnect(connection.session().client());
+        if let Err(error) = self.poll.registry().deregister(connection.stream()) {
+            tracing::debug!("a closed socket was not registered: {error}");
+        }
+        self.free.push(token);
+    }
+
+    /// Serves the connections that want it.
+    fn serve_all(&mut self) {
+        let mut attention = std::mem::take(&mut self.attention);
+        attention.append(&mut self.timed);
+        for &token in &attention {
+            let Some(Some(connection)) = self.connections.get_mut(token) else { continue };
+            connection.listed = false;
+            let mut desk = Desk {
+                shared: &self.shared,
+                port: &self.port,
+                config: &self.config,
+                commands: &self.commands,
+                counters: &self.counters,
+                submissions: &mut self.submissions,
+                now_ms: self.now_ms,
+            };
+            if connection.serve(&mut desk, &mut self.scratch) == Fate::Over {
+                self.close(token);
+                continue;
+            }
+            list(&mut self.dirty, &mut connection.dirty, token);
+            if connection.session().waits_for_time() {
+                self.timed.push(token);
+            } else if connection.wants_attention() {
+                list(&mut self.attention, &mut connection.listed, token);
+            }
+        }
+        if self.attention.is_empty() {
+            attention.clear();
+            self.attention = attention;
+        }
+    }
+
+    /// Submits what the round has collected, or what an earlier one could not.
+    fn submit(&mut self) {
+        self.stalled = false;
+        if self.submissions.is_empty() {
+            return;
+        }
+        match self.shared.runtime.submit(&self.port, &mut self.submissions) {
+            Ok(()) => {}
+            Err(Refused::Busy) => self.stalled = true,
+            Err(refused) => {
+                let text = match &refused {
+                    Refused::ReadOnly(text) => text.to_string(),
+                    other => format!("ERR {other}"),
+                };
+                for request in std::mem::take(&mut self.submissions) {
+                    self.answers.push((request.id, Ok(Reply::error_owned(text.clone()))));
+                }
+            }
+        }
+    }
+
+    /// Helps the engine, and gives the replies that have arrived to their connections.
+    fn take_answers(&mut self) {
+        self.shared.runtime.help(&self.port);
+        let mut answers = std::mem::take(&mut self.answers);
+        self.port.drain(&mut answers);
+        for (id, outcome) in answers.drain(..) {
+            // Connections that were closed meanwhile have no use for their replies.
+            let Some(&token) = self.by_session.get(&id.session) else { continue };
+            let Some(Some(connection)) = self.connections.get_mut(token) else { continue };
+            let mut desk = Desk {
+                shared: &self.shared,
+                port: &self.port,
+                config: &self.config,
+                commands: &self.commands,
+                counters: &self.counters,
+                submissions: &mut self.submissions,
+                now_ms: self.now_ms,
+            };
+            connection.session().arrived(&mut desk, id, outcome);
+            list(&mut self.dirty, &mut connection.dirty, token);
+            if connection.wants_attention() {
+                list(&mut self.attention, &mut connection.listed, token);
+            }
+        }
+        self.answers = answers;
+    }
+
+    fn flush_all(&mut self) {
+        let mut dirty = std::mem::take(&mut self.dirty);
+        for token in dirty.drain(..) {
+            let Some(Some(connection)) = self.connections.get_mut(token) else { continue };
+            connection.dirty = false;
+            let desk = Desk {
+                shared: &self.shared,
+                port: &self.port,
+                config: &self.config,
+                commands: &self.commands,
+                counters: &self.counters,
+                submissions: &mut self.submissions,
+                now_ms: self.now_ms,
+            };
+            if connection.flush(&desk) == Fate::Over {
+                self.close(token);
+            }
+        }
+        self.dirty = dirty;
+    }
+
+    /// What is done ten times a second.
+    fn tick(&mut self) {
+        if self.ticked.elapsed() < TICK {
+            return;
+        }
+        self.ticked = Instant::now();
+        self.ticks = self.ticks.wrapping_add(1);
+        self.accepts = !self.listeners.is_empty();
+        if self.ticks.is_multiple_of(TICKS_PER_SWEEP) {
+            self.sweep();
+        }
+        if !self.listeners.is_empty() {
+            let limit = self.config.maxmemory;
+            self.shared.memory_short.store(limit > 0 && resident_bytes() > limit, Ordering::Relaxed);
+            if self.ticks.is_multiple_of(TICKS_PER_SWEEP) {
+                self.shared.sample(self.now_ms);
+            }
+        }
+    }
+
+    /// Closes connections that were killed, that are idle for too long, or that do not read.
+    fn sweep(&mut self) {
+        let timeout_ms = self.config.timeout * 1000;
+        for token in 0..self.connections.len() {
+            let Some(Some(connection)) = self.connections.get_mut(token) else { continue };
+            let desk = Desk {
+                shared: &self.shared,
+                port: &self.port,
+                config: &self.config,
+                commands: &self.commands,
+                counters: &self.counters,
+                submissions: &mut self.submissions,
+                now_ms: self.now_ms,
+            };
+            if connection.expired(self.now_ms, timeout_ms) || connection.check_output_limit(&desk) == Fate::Over {
+                self.close(token);
+            }
+        }
+    }
+}
+
+const DENIED: Reply = Reply::error(
+    "DENIED This server runs in protected mode and has no password, so it serves clients of its own machine only. To \
+     serve others, set a password (CONFIG SET requirepass, or --requirepass), or insist with CONFIG SET protected-mode \
+     no (or --protected-mode no).",
+);
+
+/// Puts a token into a list unless it is there.
+fn list(tokens: &mut Vec<usize>, listed: &mut bool, token: usize) {
+    if !std::mem::replace(listed, true) {
+        tokens.push(token);
+    }
+}
+
+fn tune(stream: &TcpStream, config: &Config) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    if config.tcp_keepalive > 0 {
+        let time = Duration::from_secs(config.tcp_keepalive);
+        let keepalive = TcpKeepalive::new().with_time(time).with_interval((time / 3).max(Duration::from_secs(1))).with_retries(3);
+        SockRef::from(stream).set_tcp_keepalive(&keepalive)?;
+    }
+    Ok(())
+}

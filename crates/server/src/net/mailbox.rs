@@ -1,0 +1,66 @@
+//! How other threads reach an I/O thread.
+
+use mio::Waker;
+use mio::net::TcpStream;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Where other threads leave something for an I/O thread.
+pub struct Mailbox {
+    waker: Waker,
+    /// The thread waits in its poll, or is about to: only then does it need a wake-up.
+    asleep: AtomicBool,
+    accepted: Mutex<Vec<TcpStream>>,
+    kills: AtomicBool,
+}
+
+impl Mailbox {
+    /// The mailbox of the thread that `waker` wakes.
+    pub fn new(waker: Waker) -> Mailbox {
+        Mailbox { waker, asleep: AtomicBool::new(false), accepted: Mutex::default(), kills: AtomicBool::new(false) }
+    }
+
+    /// Makes the thread look at its port. Costs nothing while it is busy.
+    pub fn notify(&self) {
+        if self.asleep.swap(false, Ordering::SeqCst) {
+            self.wake();
+        }
+    }
+
+    /// Wakes the thread, whatever it does.
+    pub fn wake(&self) {
+        if let Err(error) = self.waker.wake() {
+            // It looks by itself at its next tick.
+            tracing::warn!("an I/O thread could not be woken: {error}");
+        }
+    }
+
+    /// The thread is about to sleep: from now on [`Mailbox::notify`] wakes it. It must look once more before it does.
+    pub(super) fn falls_asleep(&self) {
+        self.asleep.store(true, Ordering::SeqCst);
+    }
+    /// The thread is awake.
+    pub(super) fn is_awake(&self) {
+        self.asleep.store(false, Ordering::SeqCst);
+    }
+
+    /// Hands an accepted connection to the thread.
+    pub(super) fn hand_over(&self, stream: TcpStream) {
+        self.accepted.lock().push(stream);
+        self.wake();
+    }
+    /// Takes what was handed over.
+    pub(super) fn take_accepted(&self) -> Vec<TcpStream> {
+        std::mem::take(&mut *self.accepted.lock())
+    }
+
+    /// Makes the thread look for killed clients.
+    pub(super) fn announce_kill(&self) {
+        self.kills.store(true, Ordering::SeqCst);
+        self.wake();
+    }
+    /// Whether clients were killed since the last look.
+    pub(super) fn take_kills(&self) -> bool {
+        self.kills.swap(false, Ordering::SeqCst)
+    }
+}

@@ -1,0 +1,20 @@
+//! Sockets: who listens, who is connected, and the threads that serve them.
+//!
+//! Every I/O thread has its own poll and its own connections; the first one also accepts, and deals connections out in
+//! turn. A round of a thread is: wait for events → read every ready socket once → decode all whole commands → answer
+//! reads at a snapshot, and collect everything else of the round into *one* submission to the order → help the engine →
+//! take the replies that have arrived → write once to each connection that has any. Nothing in a round is locked for a
+//! command, and a thread is woken through its poll only if it sleeps there.
+//!
+//! Back-pressure: a connection with too much unfinished work is not read, and when the order takes nothing more
+//! ([`crate::runtime::Refused::Busy`]) no connection is. Sockets are registered once, edge-triggered; a connection
+//! remembers that its socket may hold more.
+
+pub mod clients;
+mod connection;
+mod io_thread;
+pub mod listen;
+mod mailbox;
+
+pub use io_thread::{IoThread, Parts, WAKER};
+pub use mailbox::Mailbox;

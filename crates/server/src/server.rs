@@ -1,0 +1,178 @@
+//! A server: a node behind sockets.
+
+use crate::config::{Config, ConfigError};
+use crate::net::listen::{ListenError, listen};
+use crate::net::{IoThread, Mailbox, Parts, WAKER};
+use crate::runtime::{RecoveryReport, Runtime, RuntimeOptions};
+use crate::shared::{Origin, Shared, Stopping};
+use mio::{Poll, Waker};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{SystemTime, UNIX_EPOCH};
+use txn::Registry;
+use txn::hash::mix;
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The settings contradict each other.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// An address cannot be listened on.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The node cannot run, or its data cannot be recovered.
+    #[error(transparent)]
+    Runtime(#[from] crate::runtime::StartError),
+    /// Two commands have procedures of one name: a bug of this build.
+    #[error(transparent)]
+    Procedures(#[from] txn::procedure::NameTaken),
+    /// The system refused a thread or a poll.
+    #[error("an I/O thread could not be started: {0}: raise the process's limits on threads and open files")]
+    Thread(io::Error),
+}
+
+/// A running server.
+pub struct Server {
+    shared: Arc<Shared>,
+    mailboxes: Vec<Arc<Mailbox>>,
+    threads: Vec<JoinHandle<()>>,
+    report: RecoveryReport,
+    addresses: Vec<SocketAddr>,
+}
+
+/// Stops a server from elsewhere.
+#[derive(Clone)]
+pub struct Stopper(Arc<Shared>);
+
+impl Stopper {
+    /// Makes [`Server::wait`] finish what is in flight and return.
+    pub fn stop(&self) {
+        self.0.stop(Stopping::Plain);
+    }
+}
+
+impl Server {
+    /// Recovers the data in `config.dir` and serves it.
+    pub fn start(config: Config) -> Result<Server, StartError> {
+        config.validate()?;
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let io_threads = config.io_threads_effective(processors);
+        let workers = config.workers_effective(processors);
+        // Before the recovery, which may take long: a port that is in use is known at once.
+        let listeners = listen(&config)?;
+        let addresses: Vec<SocketAddr> = listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect();
+
+        let mut registry = Registry::new();
+        redis_surface::register(&mut registry)?;
+        let options = RuntimeOptions {
+            fsync: config.appendfsync,
+            workers,
+            ports: io_threads,
+            expire: Some(Arc::new(redis_surface::ExpireProcedure)),
+            on_halt: Some(Box::new(|text: &str| {
+                tracing::error!("{text}");
+                std::process::exit(EXIT_HALTED);
+            })),
+            ..RuntimeOptions::new(&config.dir)
+        };
+        let (runtime, report) = Runtime::start(options, &registry)?;
+        let started_ms = runtime.now_ms();
+        let origin = Origin {
+            started_ms,
+            run_id: run_id(),
+            address: addresses.first().copied().unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0))),
+            io_threads,
+        };
+        let shared = Arc::new(Shared::new(runtime, config, origin));
+        let mut server = Server { shared, mailboxes: Vec::new(), threads: Vec::new(), report, addresses };
+        match server.start_threads(io_threads, listeners) {
+            Ok(()) => Ok(server),
+            Err(error) => {
+                server.shared.stop(Stopping::Plain);
+                server.wait();
+                Err(StartError::Thread(error))
+            }
+        }
+    }
+
+    fn start_threads(&mut self, count: usize, listeners: Vec<mio::net::TcpListener>) -> io::Result<()> {
+        let polls = (0..count).map(|_| Poll::new()).collect::<io::Result<Vec<Poll>>>()?;
+        for poll in &polls {
+            self.mailboxes.push(Arc::new(Mailbox::new(Waker::new(poll.registry(), WAKER)?)));
+        }
+        let mut listeners = Some(listeners);
+        for (index, poll) in polls.into_iter().enumerate() {
+            let mut mailboxes = self.mailboxes.clone();
+            mailboxes.rotate_left(index);
+            let own = mailboxes[0].clone();
+            let port = self.shared.runtime.port(Box::new(move || own.notify()));
+            let port = port.ok_or_else(|| io::Error::other("all ports of the node are taken"))?;
+            let listeners = listeners.take().unwrap_or_default();
+            let thread = IoThread::new(Parts { poll, port, index, listeners, mailboxes, shared: self.shared.clone() })?;
+            let name = format!("ordo-io-{index}");
+            self.threads.push(std::thread::Builder::new().name(name).spawn(move || thread.run())?);
+        }
+        Ok(())
+    }
+
+    /// The addresses that are listened on.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+    /// What was found in the directory.
+    pub fn report(&self) -> &RecoveryReport {
+        &self.report
+    }
+    /// A way to stop the server.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(self.shared.clone())
+    }
+
+    /// Stops on SIGTERM and SIGINT.
+    pub fn stop_on_signals(&self) -> io::Result<()> {
+        let mut signals = Signals::new([SIGTERM, SIGINT])?;
+        let stopper = self.stopper();
+        std::thread::Builder::new().name("ordo-signals".to_owned()).spawn(move || {
+            if let Some(signal) = signals.forever().next() {
+                let name = if signal == SIGTERM { "SIGTERM" } else { "SIGINT" };
+                tracing::info!("{name}: finishing what is in flight");
+                stopper.stop();
+            }
+        })?;
+        Ok(())
+    }
+
+    /// Waits until the server is asked to stop, answers what is in flight, and brings the log to the disk.
+    pub fn wait(mut self) {
+        let how = self.shared.wait_for_stop();
+        for mailbox in &self.mailboxes {
+            mailbox.wake();
+        }
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("an I/O thread panicked: please report it, with the message above");
+            }
+        }
+        self.shared.runtime.shutdown(how == Stopping::Save);
+    }
+}
+
+/// The exit code when a bug stopped the node.
+const EXIT_HALTED: i32 = 70;
+
+/// Forty hexadecimal digits that differ from run to run.
+fn run_id() -> String {
+    let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+    let mut seed = mix(nanos ^ (u64::from(std::process::id()) << 40));
+    let mut id = String::new();
+    while id.len() < 40 {
+        seed = mix(seed);
+        id.push_str(&format!("{:08x}", seed as u32));
+    }
+    id
+}

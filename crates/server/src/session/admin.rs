@@ -1,0 +1,63 @@
+//! SAVE and its relatives, SHUTDOWN, MEMORY, DEBUG, SCRIPT KILL.
+
+use super::{Desk, Hold, Session, is_word};
+use crate::shared::Stopping;
+use redis_surface::errors;
+use redis_surface::table::ConnectionCommand;
+use std::sync::atomic::Ordering;
+use txn::{Args, Reply};
+
+impl Session {
+    /// SAVE: answered once its checkpoint is written.
+    pub(super) fn save(&mut self, desk: &Desk<'_>) {
+        // A checkpoint that is being written already may lack this connection's last writes: wait for one more.
+        let missing = if desk.shared.start_save() { 1 } else { 2 };
+        self.hold = Some(Hold::Save(desk.shared.saves_ended() + missing));
+    }
+
+    /// What SAVE answers once its checkpoint ended.
+    pub(super) fn saved(desk: &Desk<'_>) -> Reply {
+        if desk.shared.last_save_ok.load(Ordering::Relaxed) {
+            Reply::OK
+        } else {
+            Reply::error("ERR the checkpoint could not be written: the server's log output says why")
+        }
+    }
+
+    /// SHUTDOWN. `None` when the server stops: there is nobody to answer.
+    pub(super) fn shutdown(&mut self, desk: &Desk<'_>, argv: &Args) -> Option<Reply> {
+        let mut how = Stopping::Plain;
+        for word in &argv[1..] {
+            if is_word(word, "save") {
+                how = Stopping::Save;
+            } else if is_word(word, "abort") {
+                return Some(Reply::error("ERR No shutdown in progress."));
+            } else if !["nosave", "now", "force"].iter().any(|known| is_word(word, known)) {
+                return Some(errors::SYNTAX);
+            }
+        }
+        desk.shared.stop(how);
+        self.close_after_replies();
+        None
+    }
+}
+
+/// BGSAVE and BGREWRITEAOF: a checkpoint is what Redis has two files for.
+pub(super) fn background_save(desk: &Desk<'_>, command: ConnectionCommand) -> Reply {
+    match (desk.shared.start_save(), command) {
+        (true, ConnectionCommand::BgSave) => Reply::Status("Background saving started".into()),
+        (true, _) => Reply::Status("Background append only file rewriting started".into()),
+        (false, ConnectionCommand::BgSave) => Reply::error("ERR Background save already in progress"),
+        (false, _) => Reply::error("ERR Background append only file rewriting already in progress"),
+    }
+}
+
+/// LASTSAVE.
+pub(super) fn last_save(desk: &Desk<'_>) -> Reply {
+    Reply::Integer(desk.shared.last_save_s() as i64)
+}
+
+/// SCRIPT KILL: scripts end by themselves at their step limit, and an ordered one must run to the same end everywhere.
+pub(super) fn script_kill() -> Reply {
+    Reply::error("NOTBUSY No scripts in execution right now.")
+}

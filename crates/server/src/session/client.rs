@@ -1,0 +1,273 @@
+//! CLIENT and its subcommands.
+
+use super::{Desk, Session, Speech, is_word};
+use crate::net::clients::Client;
+use redis_surface::errors;
+use redis_surface::table::ConnectionCommand;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use txn::{Args, Blob, Reply};
+
+const NOT_AN_INTEGER: Reply = errors::NOT_AN_INTEGER;
+
+/// A name or label without characters that would break CLIENT LIST's format.
+pub(super) fn checked_name(word: &[u8]) -> Result<String, Reply> {
+    if word.iter().all(|byte| (b'!'..=b'~').contains(byte)) {
+        Ok(String::from_utf8_lossy(word).into_owned())
+    } else {
+        Err(Reply::error("ERR Client names cannot contain spaces, newlines or special characters."))
+    }
+}
+
+fn number(word: &[u8]) -> Option<u64> {
+    std::str::from_utf8(word).ok()?.parse().ok()
+}
+
+/// A switch that is `on` or `off`.
+fn switch(word: &[u8]) -> Option<bool> {
+    if is_word(word, "on") {
+        Some(true)
+    } else if is_word(word, "off") {
+        Some(false)
+    } else {
+        None
+    }
+}
+
+impl Session {
+    /// Runs a subcommand of CLIENT.
+    pub(super) fn client_command(&mut self, desk: &mut Desk<'_>, command: ConnectionCommand, argv: &Args) -> Reply {
+        use ConnectionCommand as C;
+        match (command, argv.get(2..).unwrap_or_default()) {
+            (C::ClientId, _) => Reply::Integer(self.client.id as i64),
+            (C::ClientGetName, _) => {
+                let name = self.client.labels.lock().name.clone();
+                if name.is_empty() { Reply::Nil } else { Reply::bulk(name) }
+            }
+            (C::ClientSetName, [name]) => match checked_name(name) {
+                Ok(name) => {
+                    self.client.labels.lock().name = name;
+                    Reply::OK
+                }
+                Err(error) => error,
+            },
+            (C::ClientSetInfo, [attribute, value]) => self.set_info(attribute, value),
+            (C::ClientInfo, _) => Reply::Verbatim("txt", Blob::from(format!("{}\n", self.client.line(desk.now_ms)))),
+            (C::ClientList, filter) => list(desk, filter),
+            (C::ClientKill, filter) => self.kill(desk, filter),
+            (C::ClientReply, [mode]) => self.set_speech(mode).unwrap_or(Reply::OK),
+            (C::ClientNoEvict, [mode]) => match switch(mode) {
+                Some(on) => {
+                    self.client.no_evict.store(on, Ordering::Relaxed);
+                    Reply::OK
+                }
+                None => errors::SYNTAX,
+            },
+            (C::ClientNoTouch, [mode]) if switch(mode).is_some() => Reply::OK,
+            (C::ClientPause, [timeout, mode @ ..]) => pause(desk, timeout, mode),
+            (C::ClientUnpause, _) => {
+                desk.shared.pause.end();
+                Reply::OK
+            }
+            // Nothing blocks yet, so there is nobody to unblock.
+            (C::ClientUnblock, _) => Reply::Integer(0),
+            (C::ClientTracking, [mode, ..]) => match switch(mode) {
+                Some(false) => Reply::OK,
+                Some(true) => Reply::error("ERR client side caching is not supported: leave CLIENT TRACKING off"),
+                None => errors::SYNTAX,
+            },
+            (C::ClientHelp, _) => help(),
+            _ => errors::SYNTAX,
+        }
+    }
+
+    fn set_info(&self, attribute: &[u8], value: &[u8]) -> Reply {
+        let Ok(value) = checked_name(value) else {
+            return Reply::error_owned(format!(
+                "ERR {} cannot contain spaces, newlines or special characters.",
+                String::from_utf8_lossy(attribute)
+            ));
+        };
+        let mut labels = self.client.labels.lock();
+        if is_word(attribute, "lib-name") {
+            labels.library = value;
+        } else if is_word(attribute, "lib-ver") {
+            labels.library_version = value;
+        } else {
+            return Reply::error_owned(format!(
+                "ERR Unrecognized option '{}'",
+                String::from_utf8_lossy(attribute)
+            ));
+        }
+        Reply::OK
+    }
+
+    /// CLIENT REPLY. `None` if it is not answered itself.
+    pub(super) fn set_speech(&mut self, mode: &[u8]) -> Option<Reply> {
+        if is_word(mode, "on") {
+            self.speech = Speech::On;
+            Some(Reply::OK)
+        } else if is_word(mode, "off") {
+            self.speech = Speech::Off;
+            None
+        } else if is_word(mode, "skip") {
+            if self.speech != Speech::Off {
+                self.speech = Speech::SkipNext;
+            }
+            None
+        } else {
+            Some(errors::SYNTAX)
+        }
+    }
+
+    fn kill(&mut self, desk: &Desk<'_>, filter: &[Blob]) -> Reply {
+        // The old form names an address and answers OK; the new one filters and answers with a number.
+        if let [address] = filter {
+            let victim = desk.shared.clients.all().into_iter().find(|client| is_word(address, &client.address.to_string()));
+            return match victim {
+                Some(victim) => {
+                    self.end(&victim);
+                    Reply::OK
+                }
+                None => Reply::error("ERR No such client"),
+            };
+        }
+        let filter = match Filter::parse(filter, true) {
+            Ok(filter) => filter,
+            Err(error) => return error,
+        };
+        let victims: Vec<_> = desk
+            .shared
+            .clients
+            .all()
+            .into_iter()
+            .filter(|client| filter.accepts(client) && !(filter.skip_me && client.id == self.client.id))
+            .collect();
+        for victim in &victims {
+            self.end(victim);
+        }
+        Reply::Integer(victims.len() as i64)
+    }
+
+    /// Closes a connection; this one after the reply.
+    fn end(&mut self, victim: &Arc<Client>) {
+        if victim.id == self.client.id {
+            self.close_after_replies();
+        } else {
+            victim.kill();
+        }
+    }
+}
+
+/// Which clients CLIENT LIST and CLIENT KILL mean.
+#[derive(Default)]
+struct Filter {
+    ids: Option<Vec<u64>>,
+    address: Option<String>,
+    local_address: Option<String>,
+    /// Only clients of another kind than there are.
+    nobody: bool,
+    skip_me: bool,
+    older_than_s: Option<u64>,
+}
+
+impl Filter {
+    fn parse(words: &[Blob], kill: bool) -> Result<Filter, Reply> {
+        let mut filter = Filter { skip_me: kill, ..Filter::default() };
+        let mut rest = words;
+        while let [option, value, tail @ ..] = rest {
+            let text = String::from_utf8_lossy(value).into_owned();
+            rest = tail;
+            if is_word(option, "id") {
+                let mut ids = filter.ids.take().unwrap_or_default();
+                ids.push(number(value).ok_or(Reply::error("ERR client-id should be greater than 0"))?);
+                // CLIENT LIST takes several after one ID.
+                while let ([next, tail @ ..], false) = (rest, kill) {
+                    let Some(id) = number(next) else { break };
+                    ids.push(id);
+                    rest = tail;
+                }
+                filter.ids = Some(ids);
+            } else if is_word(option, "type") {
+                match text.to_ascii_lowercase().as_str() {
+                    "normal" => {}
+                    "master" | "replica" | "slave" | "pubsub" => filter.nobody = true,
+                    _ => return Err(Reply::error_owned(format!("ERR Unknown client type '{text}'"))),
+                }
+            } else if is_word(option, "user") {
+                filter.nobody |= text != "default";
+            } else if is_word(option, "addr") {
+                filter.address = Some(text);
+            } else if is_word(option, "laddr") {
+                filter.local_address = Some(text);
+            } else if is_word(option, "maxage") {
+                filter.older_than_s = Some(number(value).ok_or(NOT_AN_INTEGER)?);
+            } else if is_word(option, "skipme") {
+                filter.skip_me = match text.to_ascii_lowercase().as_str() {
+                    "yes" => true,
+                    "no" => false,
+                    _ => return Err(errors::SYNTAX),
+                };
+            } else {
+                return Err(errors::SYNTAX);
+            }
+        }
+        if rest.is_empty() { Ok(filter) } else { Err(errors::SYNTAX) }
+    }
+
+    fn accepts(&self, client: &Client) -> bool {
+        !self.nobody
+            && self.ids.as_ref().is_none_or(|ids| ids.contains(&client.id))
+            && self.address.as_ref().is_none_or(|address| *address == client.address.to_string())
+            && self.local_address.as_ref().is_none_or(|address| *address == client.local_address.to_string())
+            && self.older_than_s.is_none_or(|age_s| {
+                client.active_ms.load(Ordering::Relaxed).saturating_sub(client.connected_ms) / 1000 >= age_s
+            })
+    }
+}
+
+fn list(desk: &Desk<'_>, filter: &[Blob]) -> Reply {
+    let filter = match Filter::parse(filter, false) {
+        Ok(filter) => filter,
+        Err(error) => return error,
+    };
+    let mut text = String::new();
+    for client in desk.shared.clients.all() {
+        if filter.accepts(&client) {
+            text.push_str(&client.line(desk.now_ms));
+            text.push('\n');
+        }
+    }
+    Reply::Verbatim("txt", Blob::from(text))
+}
+
+fn pause(desk: &Desk<'_>, timeout: &[u8], mode: &[Blob]) -> Reply {
+    let writes_only = match mode {
+        [] => false,
+        [word] if is_word(word, "all") => false,
+        [word] if is_word(word, "write") => true,
+        _ => return errors::SYNTAX,
+    };
+    match number(timeout).and_then(|timeout_ms| desk.now_ms.checked_add(timeout_ms)) {
+        Some(until_ms) => {
+            desk.shared.pause.pause(until_ms, writes_only);
+            Reply::OK
+        }
+        None => Reply::error("ERR timeout is not an integer or out of range"),
+    }
+}
+
+fn help() -> Reply {
+    let lines = [
+        "CLIENT <subcommand> [<argument> ...]. Subcommands are:",
+        "GETNAME, SETNAME <name>: the connection's name.",
+        "ID, INFO: the connection's number, and all about it.",
+        "KILL <ip:port>, KILL <filter> <value> ...: closes connections. Filters: ID, TYPE, USER, ADDR, LADDR, SKIPME, MAXAGE.",
+        "LIST [TYPE <type>] [ID <id> ...]: all about all connections.",
+        "NO-EVICT (ON|OFF), NO-TOUCH (ON|OFF): taken for compatibility.",
+        "PAUSE <milliseconds> [WRITE|ALL], UNPAUSE: holds commands.",
+        "REPLY (ON|OFF|SKIP): whether commands are answered.",
+        "SETINFO (LIB-NAME|LIB-VER) <text>: names the client's library.",
+    ];
+    Reply::Array(lines.into_iter().map(|line| Reply::Status(line.into())).collect())
+}

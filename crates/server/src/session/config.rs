@@ -1,0 +1,64 @@
+//! CONFIG and its subcommands.
+
+use super::Desk;
+use crate::config::{Change, Config, SETTINGS};
+use redis_surface::{errors, pattern};
+use txn::{Blob, Reply};
+
+/// CONFIG RESETSTAT.
+pub(super) fn reset_stat(desk: &Desk<'_>) -> Reply {
+    desk.shared.reset_totals();
+    Reply::OK
+}
+
+/// CONFIG REWRITE.
+pub(super) fn rewrite() -> Reply {
+    Reply::error(
+        "ERR the configuration file is never rewritten by the server: change it by hand, and use CONFIG SET for the \
+         running server",
+    )
+}
+
+/// CONFIG GET.
+pub(super) fn get(desk: &Desk<'_>, patterns: &[Blob]) -> Reply {
+    let config = desk.shared.settings.now();
+    let matching = SETTINGS.iter().filter(|setting| {
+        patterns.iter().any(|word| pattern::matches(&word.to_ascii_lowercase(), setting.name.as_bytes()))
+    });
+    Reply::Map(matching.map(|setting| (Reply::bulk(setting.name), Reply::bulk((setting.get)(&config)))).collect())
+}
+
+/// CONFIG SET: all pairs, or none.
+pub(super) fn set(desk: &Desk<'_>, pairs: &[Blob]) -> Reply {
+    let (pairs, odd) = pairs.as_chunks::<2>();
+    if !odd.is_empty() {
+        return errors::SYNTAX;
+    }
+    let result = desk.shared.settings.change(|config: &mut Config| -> Result<(), Reply> {
+        let mut seen: Vec<&str> = Vec::new();
+        for [name, value] in pairs {
+            let name = String::from_utf8_lossy(name);
+            let Some(setting) = Config::setting(&name) else {
+                return Err(Reply::error_owned(format!(
+                    "ERR Unknown option or number of arguments for CONFIG SET - '{name}'"
+                )));
+            };
+            let failed = |why: &str| {
+                Reply::error_owned(format!(
+                    "ERR CONFIG SET failed (possibly related to argument '{}') - {why}",
+                    setting.name
+                ))
+            };
+            if seen.contains(&setting.name) {
+                return Err(failed("duplicate parameter"));
+            }
+            seen.push(setting.name);
+            if setting.change == Change::AtStart {
+                return Err(failed("can't set immutable config: change it at the next start of the server"));
+            }
+            (setting.set)(config, &String::from_utf8_lossy(value)).map_err(|problem| failed(&problem))?;
+        }
+        Ok(())
+    });
+    result.err().unwrap_or(Reply::OK)
+}

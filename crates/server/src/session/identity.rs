@@ -1,0 +1,119 @@
+//! AUTH, HELLO, RESET.
+
+use super::{Desk, Session, Speech, is_word};
+use redis_surface::codec::Protocol;
+use redis_surface::errors;
+use std::sync::atomic::Ordering;
+use txn::{Args, Reply};
+
+const WRONG_PASSWORD: Reply = Reply::error("WRONGPASS invalid username-password pair or user is disabled.");
+const NO_PASSWORD_SET: Reply = Reply::error(
+    "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?",
+);
+
+/// Compares without telling by its time where the difference is.
+fn same_secret(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |difference, (x, y)| difference | (x ^ y)) == 0
+}
+
+impl Session {
+    /// Checks a user's password. The one user is `default`.
+    fn authenticate(&mut self, desk: &Desk<'_>, user: &[u8], password: &[u8]) -> Result<(), Reply> {
+        let secret = desk.config.requirepass.as_bytes();
+        // Without a password the default user has none to get wrong, as in Redis.
+        if user != b"default" || !(secret.is_empty() || same_secret(password, secret)) {
+            return Err(WRONG_PASSWORD);
+        }
+        self.authenticated = true;
+        Ok(())
+    }
+
+    pub(super) fn auth(&mut self, desk: &Desk<'_>, argv: &Args) -> Reply {
+        let result = match &argv[1..] {
+            [_] if desk.config.requirepass.is_empty() => Err(NO_PASSWORD_SET),
+            [password] => self.authenticate(desk, b"default", password),
+            [user, password] => self.authenticate(desk, user, password),
+            _ => Err(errors::SYNTAX),
+        };
+        result.err().unwrap_or(Reply::OK)
+    }
+
+    pub(super) fn hello(&mut self, desk: &Desk<'_>, argv: &Args) -> Reply {
+        match self.greet(desk, argv) {
+            Ok(()) => self.introduction(),
+            Err(error) => error,
+        }
+    }
+
+    /// Takes HELLO's arguments: all of them, or none.
+    fn greet(&mut self, desk: &Desk<'_>, argv: &Args) -> Result<(), Reply> {
+        let mut words = argv[1..].iter();
+        let mut protocol = self.protocol;
+        let mut name = None;
+        if let Some(version) = words.next() {
+            protocol = match version.as_bytes() {
+                b"2" => Protocol::Resp2,
+                b"3" => Protocol::Resp3,
+                other if other.iter().all(u8::is_ascii_digit) => {
+                    return Err(Reply::error("NOPROTO unsupported protocol version"));
+                }
+                _ => return Err(Reply::error("ERR Protocol version is not an integer or out of range")),
+            };
+        }
+        while let Some(option) = words.next() {
+            if is_word(option, "auth") {
+                let (Some(user), Some(password)) = (words.next(), words.next()) else { return Err(syntax(option)) };
+                self.authenticate(desk, user, password)?;
+            } else if is_word(option, "setname") {
+                let Some(word) = words.next() else { return Err(syntax(option)) };
+                name = Some(super::client::checked_name(word)?);
+            } else {
+                return Err(syntax(option));
+            }
+        }
+        if self.stranger(desk.config) {
+            return Err(Reply::error(
+                "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH \
+                 <user> <pass> option can be used to authenticate the client and select the RESP protocol version at \
+                 the same time",
+            ));
+        }
+        if let Some(name) = name {
+            self.client.labels.lock().name = name;
+        }
+        self.set_protocol(protocol);
+        Ok(())
+    }
+
+    fn set_protocol(&mut self, protocol: Protocol) {
+        self.protocol = protocol;
+        self.client.protocol.store(if protocol == Protocol::Resp3 { 3 } else { 2 }, Ordering::Relaxed);
+    }
+
+    fn introduction(&self) -> Reply {
+        let text = |text: &'static str| Reply::bulk(text);
+        Reply::Map(vec![
+            (text("server"), text("redis")),
+            (text("version"), text(super::info::REDIS_VERSION)),
+            (text("proto"), Reply::Integer(if self.protocol == Protocol::Resp3 { 3 } else { 2 })),
+            (text("id"), Reply::Integer(self.client.id as i64)),
+            (text("mode"), text("standalone")),
+            (text("role"), text("master")),
+            (text("modules"), Reply::Array(Vec::new())),
+        ])
+    }
+
+    pub(super) fn reset(&mut self, desk: &Desk<'_>) -> Reply {
+        self.end_block();
+        self.set_protocol(Protocol::Resp2);
+        self.speech = Speech::On;
+        self.authenticated = desk.config.requirepass.is_empty();
+        self.client.no_evict.store(false, Ordering::Relaxed);
+        self.client.labels.lock().name.clear();
+        Reply::Status("RESET".into())
+    }
+}
+
+fn syntax(option: &[u8]) -> Reply {
+    Reply::error_owned(format!("ERR Syntax error in HELLO option '{}'", String::from_utf8_lossy(option)))
+}

@@ -1,0 +1,428 @@
+//! What a connection is in the middle of: who it is, which protocol it speaks, its open block, its replies.
+//!
+//! A session takes commands one at a time ([`Session::command`]) and sorts them:
+//!
+//! - **reads** run at once, at the newest final snapshot, while nothing of this connection is unfinished;
+//! - **everything else that touches data** becomes a request for the order. A read behind an unfinished write goes the
+//!   same way, so that commands take effect in the order in which they were sent;
+//! - **commands of the connection itself** (CLIENT, CONFIG, INFO, ...) are answered here. Those that look at data wait
+//!   until everything before them is answered ([`Hold`]), and the connection is not read meanwhile.
+//!
+//! Replies leave in the order of the commands, whatever finishes first: see [`replies`].
+
+mod admin;
+mod client;
+mod config;
+mod identity;
+mod info;
+pub mod replies;
+mod transaction;
+
+use crate::config::Config;
+use crate::net::clients::Client;
+use crate::runtime::{Port, ReadOutcome};
+use crate::shared::{Shared, ThreadCounters};
+use redis_surface::{Action, Caller, CommandTable, Watched};
+use redis_surface::codec::Protocol;
+use redis_surface::table::{self, Command, ConnectionCommand, Flags, Run};
+use replies::{Answered, Replies, Treatment, reply_of};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use transaction::Block;
+use txn::{Args, Footprint, Key, Procedure, Reply, Request, RequestId, SessionId, Weight};
+
+/// What a session needs while it handles commands: its thread's, lent for the length of a round.
+pub struct Desk<'a> {
+    /// What all threads share.
+    pub shared: &'a Arc<Shared>,
+    /// Where this thread's requests are answered.
+    pub port: &'a Port,
+    /// The settings.
+    pub config: &'a Config,
+    /// The commands with their procedures.
+    pub commands: &'a Commands,
+    /// This thread's counters.
+    pub counters: &'a ThreadCounters,
+    /// What this round submits.
+    pub submissions: &'a mut Vec<Arc<Request>>,
+    /// The time, in milliseconds since 1970.
+    pub now_ms: u64,
+}
+
+/// The procedures of commands, blocks and scripts, at hand for a thread.
+pub struct Commands {
+    table: CommandTable,
+    block: Arc<dyn Procedure>,
+    watch: Arc<dyn Procedure>,
+}
+
+impl Default for Commands {
+    fn default() -> Commands {
+        Commands {
+            table: CommandTable::new(),
+            block: Arc::new(redis_surface::BlockProcedure),
+            watch: Arc::new(redis_surface::WatchProcedure),
+        }
+    }
+}
+
+/// Why a connection's next command waits.
+#[derive(Debug)]
+enum Hold {
+    /// The command runs once everything before it is answered.
+    Command(Args),
+    /// The next command is looked at once everything before it is answered.
+    Answers,
+    /// The command is looked at again when CLIENT PAUSE ends.
+    Pause(Args),
+    /// SAVE is answered once so many checkpoints ended.
+    Save(u64),
+}
+
+/// Whether replies are sent (CLIENT REPLY).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Speech {
+    On,
+    Off,
+    /// The next command's reply is dropped.
+    SkipNext,
+    /// The present command's reply is dropped.
+    Skipping,
+}
+
+/// Completes a transaction command when its request is answered.
+#[derive(Debug)]
+pub enum Completion {
+    /// WATCH: these keys, with the versions that the reply tells.
+    Watch(Vec<Key>),
+    /// EXEC: these commands of the connection itself run now, and their replies go to these places among the others.
+    Exec(Vec<(usize, Args)>),
+}
+
+/// How much of a connection's work may be unfinished before it is not read any more.
+const UNFINISHED_REQUESTS_MAX: usize = 1024;
+/// How many bytes of encoded replies may wait behind unfinished requests before the connection is not read any more.
+const HELD_BYTES_MAX: usize = 4 << 20;
+
+/// The state of a connection above its bytes.
+pub struct Session {
+    id: SessionId,
+    client: Arc<Client>,
+    authenticated: bool,
+    protocol: Protocol,
+    speech: Speech,
+    block: Option<Block>,
+    watched: Vec<Watched>,
+    replies: Replies,
+    hold: Option<Hold>,
+    closing: bool,
+}
+
+impl Session {
+    /// The session of a new connection.
+    pub fn new(id: SessionId, client: Arc<Client>, config: &Config) -> Session {
+        Session {
+            id,
+            client,
+            authenticated: config.requirepass.is_empty(),
+            protocol: Protocol::Resp2,
+            speech: Speech::On,
+            block: None,
+            watched: Vec::new(),
+            replies: Replies::new(),
+            hold: None,
+            closing: false,
+        }
+    }
+
+    /// The order's name for the connection.
+    pub fn id(&self) -> SessionId {
+        self.id
+    }
+    /// What others may know of the connection.
+    pub fn client(&self) -> &Arc<Client> {
+        &self.client
+    }
+    /// The replies.
+    pub fn replies(&mut self) -> &mut Replies {
+        &mut self.replies
+    }
+    /// Whether the client must still authenticate.
+    pub fn stranger(&self, config: &Config) -> bool {
+        !self.authenticated && !config.requirepass.is_empty()
+    }
+    /// Whether the next command may be taken.
+    pub fn takes_commands(&self) -> bool {
+        self.hold.is_none()
+            && !self.closing
+            && self.replies.awaited_count() < UNFINISHED_REQUESTS_MAX
+            && self.replies.held_bytes() < HELD_BYTES_MAX
+    }
+    /// Whether the connection is to be closed once its replies are sent.
+    pub fn closing(&self) -> bool {
+        self.closing
+    }
+    /// Whether the connection waits for something that no reply brings: it is to be resumed now and then.
+    pub fn waits_for_time(&self) -> bool {
+        matches!(self.hold, Some(Hold::Pause(_) | Hold::Save(_)))
+    }
+    /// Whether a held command can go on.
+    pub fn resumable(&self) -> bool {
+        self.hold.is_some() && !self.replies.awaits() && !self.waits_for_time()
+    }
+    /// Whether nothing is unfinished.
+    pub fn idle(&self) -> bool {
+        !self.replies.awaits() && self.hold.is_none()
+    }
+    /// Takes no more commands, and closes the connection once its replies are sent.
+    pub fn close_after_replies(&mut self) {
+        self.closing = true;
+        self.hold = None;
+    }
+
+    /// Ends the connection with an error that is its client's fault.
+    pub fn refuse_input(&mut self, desk: &Desk<'_>, error: &Reply) {
+        desk.counters.errors.add(1);
+        self.replies.push(error, self.protocol);
+        self.close_after_replies();
+    }
+
+    /// Takes a command.
+    pub fn command(&mut self, desk: &mut Desk<'_>, argv: Args) {
+        desk.counters.commands.add(1);
+        if self.speech == Speech::SkipNext {
+            self.speech = Speech::Skipping;
+        }
+        self.admit(desk, argv);
+        if self.speech == Speech::Skipping && self.hold.is_none() {
+            self.speech = Speech::On;
+        }
+    }
+
+    /// Goes on with a command that was held, if what it waited for is over.
+    pub fn resume(&mut self, desk: &mut Desk<'_>) {
+        if self.replies.awaits() {
+            return;
+        }
+        match self.hold.take() {
+            None | Some(Hold::Answers) => {}
+            Some(Hold::Command(argv) | Hold::Pause(argv)) => self.admit(desk, argv),
+            Some(Hold::Save(saves)) if desk.shared.saves_ended() < saves => {
+                desk.shared.start_save();
+                self.hold = Some(Hold::Save(saves));
+            }
+            Some(Hold::Save(_)) => self.answer(desk, &Session::saved(desk)),
+        }
+        if self.speech == Speech::Skipping && self.hold.is_none() {
+            self.speech = Speech::On;
+        }
+    }
+
+    /// Checks a command, and runs or queues it.
+    fn admit(&mut self, desk: &mut Desk<'_>, argv: Args) {
+        let resolved = match table::resolve(&argv) {
+            Ok(resolved) => resolved,
+            Err(error) => return self.reject(desk, error.reply(&argv, Caller::Block)),
+        };
+        let command = resolved.command;
+        if !self.authenticated && !command.is(Flags::NO_AUTH) && self.stranger(desk.config) {
+            return self.reject(desk, Reply::error("NOAUTH Authentication required."));
+        }
+        if desk.shared.memory_short.load(Ordering::Relaxed) && command.is(Flags::DENYOOM) {
+            return self.reject(desk, Reply::error("OOM command not allowed when used memory > 'maxmemory'."));
+        }
+        if desk.shared.pause.holds(may_write(command), desk.now_ms) && !during_pause(command) {
+            self.hold = Some(Hold::Pause(argv));
+            return;
+        }
+        desk.counters.calls[resolved.place].add(1);
+        self.client.last_command.store(resolved.place + 1, Ordering::Relaxed);
+        if self.block.is_some() && !ends_block(command) {
+            return self.queue(desk, resolved, argv);
+        }
+        match command.run {
+            Run::Connection(own) => {
+                if self.replies.awaits() && looks_at_data(own) {
+                    self.hold = Some(Hold::Command(argv));
+                } else if let Some(reply) = self.own_command(desk, own, &argv) {
+                    self.answer(desk, &reply);
+                }
+            }
+            _ => match desk.commands.table.prepare_resolved(resolved, argv).action {
+                Action::Transaction { procedure, args, footprint } => {
+                    self.transact(desk, procedure, args, footprint, None);
+                }
+                Action::Reply(reply) => self.answer(desk, &reply),
+                Action::Connection { .. } => self.answer(desk, &redis_surface::errors::NOT_IN_BLOCK),
+            },
+        }
+    }
+
+    /// Refuses a command, and with it the block that it was meant for.
+    fn reject(&mut self, desk: &Desk<'_>, error: Reply) {
+        if let Some(block) = &mut self.block {
+            block.faulty = true;
+        }
+        self.answer(desk, &error);
+    }
+
+    /// Answers the present command.
+    fn answer(&mut self, desk: &Desk<'_>, reply: &Reply) {
+        if reply.is_error() {
+            desk.counters.errors.add(1);
+        }
+        if self.speaks() {
+            self.replies.push(reply, self.protocol);
+        }
+    }
+
+    fn speaks(&self) -> bool {
+        self.speech == Speech::On
+    }
+
+    /// Runs a transaction: at a snapshot if that is the same to everyone, else through the order.
+    fn transact(
+        &mut self,
+        desk: &mut Desk<'_>,
+        procedure: Arc<dyn Procedure>,
+        args: Args,
+        footprint: Footprint,
+        completion: Option<Completion>,
+    ) {
+        let id = RequestId { session: self.id, sequence: self.replies.next_sequence(), attempt: 0 };
+        let at_once = footprint.read_only && footprint.weight == Weight::Light && !self.replies.awaits();
+        let request = Arc::new(Request { id, map_version: 0, procedure, args, footprint });
+        if at_once {
+            if let ReadOutcome::Done(outcome) = desk.shared.runtime.read(desk.port, &request) {
+                desk.counters.snapshot_reads.add(1);
+                let reply = reply_of(outcome);
+                let reply = match completion {
+                    None => reply,
+                    Some(completion) => self.complete(desk, completion, reply),
+                };
+                return self.answer(desk, &reply);
+            }
+        }
+        let treatment = match completion {
+            Some(completion) => {
+                // What follows depends on how this ends.
+                self.hold = Some(Hold::Answers);
+                Treatment::Complete { completion: Box::new(completion), speaks: self.speaks() }
+            }
+            None if self.speaks() => Treatment::Send,
+            None => Treatment::Drop,
+        };
+        self.replies.expect(treatment, self.protocol);
+        desk.counters.submitted.add(1);
+        desk.submissions.push(request);
+    }
+
+    /// Takes the outcome of a request of this session.
+    pub fn arrived(&mut self, desk: &mut Desk<'_>, id: RequestId, outcome: txn::Outcome) {
+        if !self.replies.arrived(id.sequence, outcome) {
+            return;
+        }
+        while let Some((Answered { treatment, protocol, outcome }, after)) = self.replies.next_answered() {
+            let reply = reply_of(outcome);
+            if reply.is_error() {
+                desk.counters.errors.add(1);
+            }
+            match treatment {
+                Treatment::Send => self.replies.complete(&reply, protocol),
+                Treatment::Drop => {}
+                Treatment::Complete { completion, speaks } => {
+                    let reply = self.complete(desk, *completion, reply);
+                    if speaks {
+                        self.replies.complete(&reply, protocol);
+                    }
+                }
+            }
+            self.replies.release(after);
+        }
+    }
+
+    /// Runs a command of the connection itself. `None` if it is answered later, or never.
+    fn own_command(&mut self, desk: &mut Desk<'_>, command: ConnectionCommand, argv: &Args) -> Option<Reply> {
+        match command {
+            ConnectionCommand::Multi => Some(self.multi()),
+            ConnectionCommand::Exec => self.exec(desk),
+            ConnectionCommand::Discard => Some(self.discard()),
+            ConnectionCommand::Watch => self.watch(desk, argv),
+            ConnectionCommand::Quit => {
+                self.answer(desk, &Reply::OK);
+                self.close_after_replies();
+                None
+            }
+            ConnectionCommand::Reset => Some(self.reset(desk)),
+            ConnectionCommand::Shutdown => self.shutdown(desk, argv),
+            ConnectionCommand::ClientReply => self.set_speech(&argv[2]),
+            ConnectionCommand::Save => {
+                self.save(desk);
+                None
+            }
+            plain => Some(self.value_command(desk, plain, argv)),
+        }
+    }
+
+    /// Runs a command of the connection itself that does nothing but reply: what a block may hold as well.
+    fn value_command(&mut self, desk: &mut Desk<'_>, command: ConnectionCommand, argv: &Args) -> Reply {
+        use ConnectionCommand as C;
+        match command {
+            C::AclWhoAmI => Reply::bulk("default"),
+            C::Auth => self.auth(desk, argv),
+            C::Hello => self.hello(desk, argv),
+            C::ConfigGet => config::get(desk, &argv[2..]),
+            C::ConfigSet => config::set(desk, &argv[2..]),
+            C::ConfigResetStat => config::reset_stat(desk),
+            C::ConfigRewrite => config::rewrite(),
+            C::Info => info::command(desk, argv),
+            C::BgSave | C::BgRewriteAof => admin::background_save(desk, command),
+            // There are no replicas yet; what was answered is in the log.
+            C::Wait => Reply::Integer(0),
+            C::LastSave => admin::last_save(desk),
+            C::ScriptKill => admin::script_kill(),
+            C::Unwatch => self.unwatch(),
+            C::Multi | C::Exec | C::Discard | C::Watch | C::Quit | C::Reset | C::Save | C::Shutdown => {
+                redis_surface::errors::NOT_IN_BLOCK
+            }
+            client => self.client_command(desk, client, argv),
+        }
+    }
+}
+
+fn may_write(command: &Command) -> bool {
+    command.is(Flags::WRITE)
+        || matches!(command.run, Run::Script(_))
+        || matches!(command.run, Run::Connection(ConnectionCommand::Exec))
+}
+
+/// Commands that CLIENT PAUSE does not hold: else nobody could end it.
+fn during_pause(command: &Command) -> bool {
+    matches!(command.run, Run::Connection(own) if own != ConnectionCommand::Exec)
+}
+
+/// Commands that an open block does not queue.
+fn ends_block(command: &Command) -> bool {
+    matches!(
+        command.run,
+        Run::Connection(
+            ConnectionCommand::Exec
+                | ConnectionCommand::Discard
+                | ConnectionCommand::Multi
+                | ConnectionCommand::Watch
+                | ConnectionCommand::Quit
+                | ConnectionCommand::Reset
+        )
+    )
+}
+
+/// Commands of the connection that must see what the connection wrote before them.
+fn looks_at_data(command: ConnectionCommand) -> bool {
+    use ConnectionCommand as C;
+    matches!(command, C::Watch | C::Info | C::Save | C::BgSave | C::BgRewriteAof | C::Shutdown | C::Wait)
+}
+
+/// Compares a word of a command with a lower-case name.
+fn is_word(word: &[u8], name: &str) -> bool {
+    word.eq_ignore_ascii_case(name.as_bytes())
+}

@@ -1,0 +1,408 @@
+//! What all I/O threads share: settings, the list of clients, counters, and the wish to stop.
+//!
+//! Nothing here is locked for a command. Settings are a snapshot that each thread takes again when their generation
+//! changes; counters belong to one thread each and are added up by whoever asks.
+
+use crate::config::Config;
+use crate::net::clients::Clients;
+use crate::runtime::Runtime;
+use parking_lot::{Condvar, Mutex};
+use redis_surface::table::COMMANDS;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// The settings, and how often they changed.
+pub struct Settings {
+    now: Mutex<Arc<Config>>,
+    generation: AtomicU64,
+}
+
+impl Settings {
+    /// Settings at the start.
+    pub fn new(config: Config) -> Settings {
+        Settings { now: Mutex::new(Arc::new(config)), generation: AtomicU64::new(0) }
+    }
+    /// The present settings.
+    pub fn now(&self) -> Arc<Config> {
+        self.now.lock().clone()
+    }
+    /// Changes whenever the settings do.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+    /// Changes the settings, all or nothing.
+    pub fn change<E>(&self, change: impl FnOnce(&mut Config) -> Result<(), E>) -> Result<(), E> {
+        let mut now = self.now.lock();
+        let mut config = (**now).clone();
+        change(&mut config)?;
+        *now = Arc::new(config);
+        self.generation.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+}
+
+/// A counter with one writer.
+#[derive(Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds to it. Only its owner may: there is no read-modify-write, which is what makes it cheap.
+    #[inline]
+    pub fn add(&self, count: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
+    }
+    /// Its value.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The counters of one I/O thread.
+pub struct ThreadCounters {
+    /// Commands that were processed.
+    pub commands: Counter,
+    /// Bytes that were read.
+    pub input_bytes: Counter,
+    /// Bytes that were written.
+    pub output_bytes: Counter,
+    /// Connections that were accepted.
+    pub connections: Counter,
+    /// Connections that were refused because there were too many, or by protected mode.
+    pub rejected: Counter,
+    /// Connections that were closed because their client did not read.
+    pub output_limit_closed: Counter,
+    /// Connections that were closed because their command was too long.
+    pub query_limit_closed: Counter,
+    /// Error replies.
+    pub errors: Counter,
+    /// Reads that were answered at a snapshot, without the order.
+    pub snapshot_reads: Counter,
+    /// Requests that were submitted to the order.
+    pub submitted: Counter,
+    /// Calls, by the command's place in the table.
+    pub calls: Box<[Counter]>,
+}
+
+impl ThreadCounters {
+    fn new() -> ThreadCounters {
+        ThreadCounters {
+            commands: Counter::default(),
+            input_bytes: Counter::default(),
+            output_bytes: Counter::default(),
+            connections: Counter::default(),
+            rejected: Counter::default(),
+            output_limit_closed: Counter::default(),
+            query_limit_closed: Counter::default(),
+            errors: Counter::default(),
+            snapshot_reads: Counter::default(),
+            submitted: Counter::default(),
+            calls: COMMANDS.iter().map(|_| Counter::default()).collect(),
+        }
+    }
+}
+
+/// Sums over all threads, at one time.
+#[derive(Clone, Debug, Default)]
+pub struct Totals {
+    /// See [`ThreadCounters::commands`].
+    pub commands: u64,
+    /// See [`ThreadCounters::input_bytes`].
+    pub input_bytes: u64,
+    /// See [`ThreadCounters::output_bytes`].
+    pub output_bytes: u64,
+    /// See [`ThreadCounters::connections`].
+    pub connections: u64,
+    /// See [`ThreadCounters::rejected`].
+    pub rejected: u64,
+    /// See [`ThreadCounters::output_limit_closed`].
+    pub output_limit_closed: u64,
+    /// See [`ThreadCounters::query_limit_closed`].
+    pub query_limit_closed: u64,
+    /// See [`ThreadCounters::errors`].
+    pub errors: u64,
+    /// See [`ThreadCounters::snapshot_reads`].
+    pub snapshot_reads: u64,
+    /// See [`ThreadCounters::submitted`].
+    pub submitted: u64,
+    /// See [`ThreadCounters::calls`].
+    pub calls: Vec<u64>,
+}
+
+impl Totals {
+    fn of(threads: &[Arc<ThreadCounters>]) -> Totals {
+        let sum = |pick: fn(&ThreadCounters) -> &Counter| threads.iter().map(|thread| pick(thread).get()).sum();
+        Totals {
+            commands: sum(|t| &t.commands),
+            input_bytes: sum(|t| &t.input_bytes),
+            output_bytes: sum(|t| &t.output_bytes),
+            connections: sum(|t| &t.connections),
+            rejected: sum(|t| &t.rejected),
+            output_limit_closed: sum(|t| &t.output_limit_closed),
+            query_limit_closed: sum(|t| &t.query_limit_closed),
+            errors: sum(|t| &t.errors),
+            snapshot_reads: sum(|t| &t.snapshot_reads),
+            submitted: sum(|t| &t.submitted),
+            calls: (0..COMMANDS.len()).map(|place| threads.iter().map(|t| t.calls[place].get()).sum()).collect(),
+        }
+    }
+
+    /// What was added since `before`.
+    fn since(&self, before: &Totals) -> Totals {
+        Totals {
+            commands: self.commands - before.commands,
+            input_bytes: self.input_bytes - before.input_bytes,
+            output_bytes: self.output_bytes - before.output_bytes,
+            connections: self.connections - before.connections,
+            rejected: self.rejected - before.rejected,
+            output_limit_closed: self.output_limit_closed - before.output_limit_closed,
+            query_limit_closed: self.query_limit_closed - before.query_limit_closed,
+            errors: self.errors - before.errors,
+            snapshot_reads: self.snapshot_reads - before.snapshot_reads,
+            submitted: self.submitted - before.submitted,
+            calls: self
+                .calls
+                .iter()
+                .enumerate()
+                .map(|(place, calls)| calls - before.calls.get(place).copied().unwrap_or(0))
+                .collect(),
+        }
+    }
+}
+
+/// Rates over the last second or so, sampled by the first I/O thread.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rates {
+    /// Commands a second.
+    pub commands: u64,
+    /// Bytes read a second.
+    pub input_bytes: u64,
+    /// Bytes written a second.
+    pub output_bytes: u64,
+}
+
+#[derive(Default)]
+struct Sample {
+    at_ms: u64,
+    commands: u64,
+    input_bytes: u64,
+    output_bytes: u64,
+    rates: Rates,
+}
+
+/// CLIENT PAUSE.
+#[derive(Default)]
+pub struct Pause {
+    until_ms: AtomicU64,
+    writes_only: AtomicBool,
+}
+
+impl Pause {
+    /// Pauses until a time; a longer pause that is on stays.
+    pub fn pause(&self, until_ms: u64, writes_only: bool) {
+        self.writes_only.store(writes_only, Ordering::SeqCst);
+        self.until_ms.fetch_max(until_ms, Ordering::SeqCst);
+    }
+    /// Ends a pause.
+    pub fn end(&self) {
+        self.until_ms.store(0, Ordering::SeqCst);
+    }
+    /// Until when a command that writes (or not) has to wait, if it has to.
+    #[inline]
+    pub fn holds(&self, writes: bool, now_ms: u64) -> bool {
+        let until_ms = self.until_ms.load(Ordering::Relaxed);
+        until_ms > now_ms && (writes || !self.writes_only.load(Ordering::Relaxed))
+    }
+}
+
+/// How a stop was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stopping {
+    /// With a checkpoint first.
+    Save,
+    /// Just so: the log has everything.
+    Plain,
+}
+
+/// What all I/O threads share.
+pub struct Shared {
+    /// The node.
+    pub runtime: Arc<Runtime>,
+    /// The settings.
+    pub settings: Settings,
+    /// The connections.
+    pub clients: Clients,
+    /// CLIENT PAUSE.
+    pub pause: Pause,
+    /// Whether memory is above `maxmemory`; refreshed by the first I/O thread.
+    pub memory_short: AtomicBool,
+    /// When this process started, in milliseconds since 1970.
+    pub started_ms: u64,
+    /// Names this run of the server.
+    pub run_id: String,
+    /// The first address that is listened on.
+    pub address: SocketAddr,
+    /// The number of I/O threads.
+    pub io_threads: usize,
+    /// Whether the last SAVE or BGSAVE went well.
+    pub last_save_ok: AtomicBool,
+    /// Whether a checkpoint that a client asked for is being written.
+    saving: AtomicBool,
+    saves_ended: AtomicU64,
+    counters: Vec<Arc<ThreadCounters>>,
+    reset: Mutex<Totals>,
+    sample: Mutex<Sample>,
+    stopping: Mutex<Option<Stopping>>,
+    stop_asked: Condvar,
+    stopped: AtomicBool,
+}
+
+/// What is known at the start.
+pub struct Origin {
+    /// See [`Shared::started_ms`].
+    pub started_ms: u64,
+    /// See [`Shared::run_id`].
+    pub run_id: String,
+    /// See [`Shared::address`].
+    pub address: SocketAddr,
+    /// See [`Shared::io_threads`].
+    pub io_threads: usize,
+}
+
+impl Shared {
+    /// The shared state of a server that starts.
+    pub fn new(runtime: Arc<Runtime>, config: Config, origin: Origin) -> Shared {
+        Shared {
+            runtime,
+            settings: Settings::new(config),
+            clients: Clients::default(),
+            pause: Pause::default(),
+            memory_short: AtomicBool::new(false),
+            started_ms: origin.started_ms,
+            run_id: origin.run_id,
+            address: origin.address,
+            io_threads: origin.io_threads,
+            last_save_ok: AtomicBool::new(true),
+            saving: AtomicBool::new(false),
+            saves_ended: AtomicU64::new(0),
+            counters: (0..origin.io_threads).map(|_| Arc::new(ThreadCounters::new())).collect(),
+            reset: Mutex::default(),
+            sample: Mutex::default(),
+            stopping: Mutex::default(),
+            stop_asked: Condvar::new(),
+            stopped: AtomicBool::new(false),
+        }
+    }
+
+    /// The counters of an I/O thread.
+    pub fn counters(&self, thread: usize) -> Arc<ThreadCounters> {
+        self.counters[thread].clone()
+    }
+
+    /// Sums since the start, or since CONFIG RESETSTAT.
+    pub fn totals(&self) -> Totals {
+        Totals::of(&self.counters).since(&self.reset.lock())
+    }
+
+    /// CONFIG RESETSTAT.
+    pub fn reset_totals(&self) {
+        *self.reset.lock() = Totals::of(&self.counters);
+    }
+
+    /// Takes a sample for [`Shared::rates`].
+    pub fn sample(&self, now_ms: u64) {
+        let totals = Totals::of(&self.counters);
+        let mut sample = self.sample.lock();
+        let elapsed_ms = now_ms.saturating_sub(sample.at_ms);
+        if elapsed_ms == 0 {
+            return;
+        }
+        let rate = |now: u64, before: u64| now.saturating_sub(before) * 1000 / elapsed_ms;
+        let rates = Rates {
+            commands: rate(totals.commands, sample.commands),
+            input_bytes: rate(totals.input_bytes, sample.input_bytes),
+            output_bytes: rate(totals.output_bytes, sample.output_bytes),
+        };
+        *sample = Sample {
+            at_ms: now_ms,
+            commands: totals.commands,
+            input_bytes: totals.input_bytes,
+            output_bytes: totals.output_bytes,
+            rates,
+        };
+    }
+
+    /// Rates as of the last sample.
+    pub fn rates(&self) -> Rates {
+        self.sample.lock().rates
+    }
+
+    /// Starts writing a checkpoint, unless one that a client asked for is being written. Whether it started.
+    pub fn start_save(self: &Arc<Shared>) -> bool {
+        if self.saving.swap(true, Ordering::SeqCst) {
+            return false;
+        }
+        let shared = self.clone();
+        let thread = std::thread::Builder::new().name("ordo-save".to_owned());
+        let spawned = thread.spawn(move || {
+            let result = shared.runtime.checkpoint();
+            if let Err(error) = &result {
+                tracing::error!("the checkpoint that a client asked for failed: {error}");
+            }
+            shared.save_ended(result.is_ok());
+        });
+        if let Err(error) = spawned {
+            tracing::error!("no thread for a checkpoint: {error}");
+            self.save_ended(false);
+        }
+        true
+    }
+
+    fn save_ended(&self, ok: bool) {
+        self.last_save_ok.store(ok, Ordering::SeqCst);
+        self.saves_ended.fetch_add(1, Ordering::SeqCst);
+        self.saving.store(false, Ordering::SeqCst);
+    }
+
+    /// When the newest checkpoint was written, or else when the server started, in seconds since 1970.
+    pub fn last_save_s(&self) -> u64 {
+        self.runtime.status().node.last_checkpoint_at_ms.max(self.started_ms) / 1000
+    }
+
+    /// How many checkpoints that clients asked for have ended.
+    pub fn saves_ended(&self) -> u64 {
+        self.saves_ended.load(Ordering::SeqCst)
+    }
+
+    /// Asks the server to stop.
+    pub fn stop(&self, how: Stopping) {
+        self.stopping.lock().get_or_insert(how);
+        self.stopped.store(true, Ordering::SeqCst);
+        self.stop_asked.notify_all();
+    }
+
+    /// Whether a stop was asked for.
+    pub fn stopping(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
+    }
+
+    /// Waits until a stop is asked for.
+    pub fn wait_for_stop(&self) -> Stopping {
+        let mut stopping = self.stopping.lock();
+        loop {
+            if let Some(how) = *stopping {
+                return how;
+            }
+            self.stop_asked.wait(&mut stopping);
+        }
+    }
+}
+
+/// The resident memory of this process, in bytes; 0 where the system does not tell.
+pub fn resident_bytes() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm")
+        .ok()
+        .and_then(|text| text.split_ascii_whitespace().nth(1)?.parse::<u64>().ok())
+        .unwrap_or(0);
+    pages * 4096
+}

@@ -1,0 +1,167 @@
+//! What clients may not do to the server, and what happens to them.
+
+mod support;
+
+use std::io::Write;
+use support::{Dice, TestServer, show};
+use txn::Reply;
+
+#[test]
+fn only_so_many_clients_are_served() {
+    let (server, _dir) = TestServer::start(&[("maxclients", "2")]);
+    let (mut a, mut b) = (server.client(), server.client());
+    a.talk(&[("PING", "PONG")]);
+    b.talk(&[("PING", "PONG")]);
+    let mut c = server.client();
+    assert_eq!(show(&c.read()), "-ERR max number of clients reached");
+    assert_eq!(c.try_read(), None);
+    a.talk(&[("CONFIG SET maxclients 3", "OK")]);
+    server.client().talk(&[("PING", "PONG")]);
+}
+
+#[test]
+fn a_malformed_frame_closes_its_connection_alone() {
+    let (server, _dir) = TestServer::start(&[]);
+    let mut bystander = server.client();
+    for (bytes, want) in [
+        (&b"*1\r\n:1\r\n"[..], "-ERR Protocol error: expected '$', got ':'"),
+        (b"*x\r\n", "-ERR Protocol error: invalid multibulk length"),
+        (b"*1\r\n$-5\r\n", "-ERR Protocol error: invalid bulk length"),
+        (b"*1\r\n$999999999999\r\n", "-ERR Protocol error: invalid bulk length"),
+        (b"GET 'open\r\n", "-ERR Protocol error: unbalanced quotes in request"),
+    ] {
+        let mut client = server.client();
+        client.send_raw(b"PING\r\n");
+        client.send_raw(bytes);
+        assert_eq!(show(&client.read()), "PONG");
+        assert_eq!(show(&client.read()), want);
+        assert_eq!(client.try_read(), None);
+        bystander.talk(&[("PING", "PONG")]);
+    }
+}
+
+#[test]
+fn nested_arrays_are_refused_without_recursion() {
+    let (server, _dir) = TestServer::start(&[]);
+    let mut client = server.client();
+    client.send_raw("*1\r\n".repeat(200_000).as_bytes().get(..40_000).expect("long enough"));
+    assert_eq!(show(&client.read()), "-ERR Protocol error: expected '$', got '*'");
+    server.client().talk(&[("PING", "PONG")]);
+}
+
+#[test]
+fn random_bytes_never_stop_the_server() {
+    let (server, _dir) = TestServer::start(&[]);
+    let mut dice = Dice::new();
+    let mut bystander = server.client();
+    let parts: [&[u8]; 12] = [
+        b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n",
+        b"*1\r\n$5\r\nMULTI\r\n",
+        b"*1\r\n$4\r\nEXEC\r\n",
+        b"*2\r\n$5\r\nWATCH\r\n$1\r\nk\r\n",
+        b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n",
+        b"*",
+        b"$",
+        b"\r\n",
+        b"-1",
+        b"HELLO 3\r\n",
+        b"CLIENT REPLY OFF\r\n",
+        b"RESET\r\n",
+    ];
+    for _ in 0..300 {
+        let mut client = server.client();
+        let mut bytes = Vec::new();
+        for _ in 0..dice.below(30) {
+            match dice.below(4) {
+                0 => bytes.extend((0..dice.below(20)).map(|_| dice.below(256) as u8)),
+                _ => bytes.extend_from_slice(parts[dice.below(parts.len())]),
+            }
+        }
+        // The server may close the connection before it has taken everything.
+        let _ = client.stream.write_all(&bytes);
+        if dice.below(2) == 0 {
+            let _ = client.stream.shutdown(std::net::Shutdown::Write);
+            while client.try_read().is_some() {}
+        }
+    }
+    bystander.talk(&[("PING", "PONG"), ("DEL nothing", "0")]);
+}
+
+#[test]
+fn a_word_and_a_command_may_be_only_so_long() {
+    let (server, _dir) = TestServer::start(&[("proto-max-bulk-len", "1mb"), ("client-query-buffer-limit", "2mb")]);
+    let mut client = server.client();
+    let long = "x".repeat(1 << 20);
+    assert_eq!(show(&client.call(&["SET", "k", &long])), "OK");
+    assert_eq!(client.call(&["GET", "k"]), Reply::bulk(long.as_bytes()));
+    client.send_raw(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1048577\r\n");
+    assert_eq!(show(&client.read()), "-ERR Protocol error: invalid bulk length");
+    assert_eq!(client.try_read(), None);
+    // Many words that are each short enough.
+    let mut client = server.client();
+    let mut command = b"*100\r\n$3\r\nDEL\r\n".to_vec();
+    for _ in 0..5 {
+        command.extend_from_slice(format!("${}\r\n{}\r\n", 1 << 19, "x".repeat(1 << 19)).as_bytes());
+    }
+    let _ = client.stream.write_all(&command);
+    assert_eq!(client.try_read(), None);
+    assert!(server.client().line("INFO stats").contains("client_query_buffer_limit_disconnections:1"));
+}
+
+#[test]
+fn a_client_that_does_not_read_is_closed() {
+    let (server, _dir) = TestServer::start(&[("client-output-buffer-limit", "normal 4mb 0 0")]);
+    let mut client = server.client();
+    client.call(&["SET", "big", &"x".repeat(1 << 20)]);
+    let mut reader = server.client();
+    for _ in 0..64 {
+        // Sending may fail once the server has closed the connection.
+        if client.stream.write_all(b"GET big\r\n").is_err() {
+            break;
+        }
+    }
+    // A client that does read gets as much without harm.
+    for _ in 0..64 {
+        assert!(matches!(reader.call(&["GET", "big"]), Reply::Bulk(bytes) if bytes.len() == 1 << 20));
+    }
+    let mut whole_replies = 0;
+    while client.try_read().is_some() {
+        whole_replies += 1;
+    }
+    assert!(whole_replies < 64, "the connection was never closed");
+    assert!(reader.line("INFO stats").contains("client_output_buffer_limit_disconnections:1"));
+}
+
+#[test]
+fn idle_clients_are_closed_if_the_settings_say_so() {
+    let (server, _dir) = TestServer::start(&[("timeout", "1")]);
+    let mut client = server.client();
+    client.talk(&[("PING", "PONG")]);
+    assert_eq!(client.try_read(), None);
+}
+
+#[test]
+fn writes_are_refused_when_memory_is_short() {
+    let (server, _dir) = TestServer::start(&[]);
+    let mut client = server.client();
+    client.talk(&[("SET k v", "OK"), ("CONFIG SET maxmemory 1mb", "OK")]);
+    // The limit is looked at ten times a second.
+    let refused = (0..100_000).any(|_| client.line("SET k w").starts_with("-OOM command not allowed"));
+    assert!(refused);
+    assert_ne!(client.line("GET k"), "nil");
+    assert_eq!(client.line("DEL k"), "1");
+}
+
+#[test]
+fn the_last_commands_of_a_half_closed_connection_are_answered() {
+    let (server, _dir) = TestServer::start(&[]);
+    let mut client = server.client();
+    for _ in 0..100 {
+        client.send(&["INCR", "n"]);
+    }
+    client.end();
+    for number in 1..=100 {
+        assert_eq!(show(&client.read()), number.to_string());
+    }
+    assert_eq!(client.try_read(), None);
+}

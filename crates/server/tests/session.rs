@@ -1,0 +1,357 @@
+//! What a connection may be in the middle of: blocks, watches, identity, pipelines.
+
+mod support;
+
+use std::sync::Barrier;
+use support::{Client, Dice, TestServer, show};
+
+#[test]
+fn commands_work_in_both_protocols_and_inline() {
+    let (server, _dir) = TestServer::start(&[]);
+    let mut client = server.client();
+    client.talk(&[
+        ("PING", "PONG"),
+        ("ECHO hi", "\"hi\""),
+        ("SET k v", "OK"),
+        ("GET k", "\"v\""),
+        ("GET none", "nil"),
+        ("HSET h f 1", "1"),
+        ("HGETALL h", "[\"f\" \"1\"]"),
+        ("NOSUCH a b", "-ERR unknown command 'NOSUCH', with args beginning with: 'a' 'b' "),
+        ("GET", "-ERR wrong number of arguments for 'get' command"),
+        ("SELECT 0", "OK"),
+        ("HSET k f 1", "-WRONGTYPE Operation against a key holding the wrong kind of value"),
+    ]);
+    client.send_raw(b"SET inline 'a b'\r\nGET inline\r\n");
+    assert_eq!((show(&client.read()), show(&client.read())), ("OK".to_owned(), "\"a b\"".to_owned()));
+    assert!(client.line("HELLO 3").starts_with("{\"server\": \"redis\""));
+    client.talk(&[("HGETALL h", "{\"f\": \"1\"}"), ("GET none", "nil"), ("HELLO 4", "-NOPROTO unsupported protocol version")]);
+}
+
+#[test]
+fn a_pipeline_is_answered_in_its_order_and_sees_its_own_writes() {
+    let (server, _dir) = TestServer::start(&[]);
+    let mut dice = Dice::new();
+    let mut clients: Vec<Client> = (0..4).map(|_| server.client()).collect();
+    for round in 0..30 {
+        for (number, client) in clients.iter_mut().enumerate() {
+            let key = format!("key:{number}");
+            let mut value = String::from("nil");
+            let mut want = Vec::new();
+            let mut bytes = Vec::new();
+            for step in 0..1 + dice.below(300) {
+                let command: Vec<String> = match dice.below(6) {
+                    0 | 1 => {
+                        value = format!("\"{round}-{step}\"");
+                        want.push("OK".to_owned());
+                        vec!["SET".into(), key.clone(), format!("{round}-{step}")]
+                    }
+                    2 => {
+                        want.push("PONG".to_owned());
+                        vec!["PING".into()]
+                    }
+                    3 => {
+                        want.push("-ERR unknown command 'OOPS', with args beginning with: ".to_owned());
+                        vec!["OOPS".into()]
+                    }
+                    _ => {
+                        want.push(value.clone());
+                        vec!["GET".into(), key.clone()]
+                    }
+                };
+                redis_surface::codec::encode_command(&command, &mut bytes);
+            }
+            if round > 0 || !want.is_empty() {
+                redis_surface::codec::encode_command(&["DEL", &key], &mut bytes);
+            }
+            // In pieces, so that commands are cut anywhere.
+            let cut = dice.below(bytes.len());
+            client.send_raw(&bytes[..cut]);
+            client.send_raw(&bytes[cut..]);
+            for want in want {
+                assert_eq!(show(&client.read()), want);
+            }
+            client.read();
+        }
+    }
+}
+
+#[test]
+fn a_pipeline_longer_than_every_buffer_is_answered() {
+    let (server, _dir) = TestServer::start(&[]);
+    let mut client = server.client();
+    let count = 60_000;
+    let mut bytes = Vec::new();
+    for _ in 0..count {
+        redis_surface::codec::encode_command(&["INCR", "counter"], &mut bytes);
+        redis_surface::codec::encode_command(&["GET", "counter"], &mut bytes);
+    }
+    let mut writer = client.stream.try_clone().expect("a second handle");
+    let sender = std::thread::spawn(move || std::io::Write::write_all(&mut writer, &bytes));
+    for number in 1..=count {
+        assert_eq!(show(&client.read()), number.to_string());
+        assert_eq!(show(&client.read()), format!("\"{number}\""));
+    }
+    sender.join().expect("no panic").expect("everything was sent");
+}
+
+#[test]
+fn blocks_queue_execute_and_are_discarded() {
+    let (server, _dir) = TestServer::start(&[]);
+    let mut client = server.client();
+    client.talk(&[
+        ("EXEC", "-ERR EXEC without MULTI"),
+        ("DISCARD", "-ERR DISCARD without MULTI"),
+        ("MULTI", "OK"),
+        ("MULTI", "-ERR MULTI calls can not be nested"),
+        ("SET a 1", "QUEUED"),
+        ("INCR a", "QUEUED"),
+        ("HGET a f", "QUEUED"),
+        ("GET a", "QUEUED"),
+        ("EXEC", "[OK 2 -WRONGTYPE Operation against a key holding the wrong kind of value \"2\"]"),
+        ("MULTI", "OK"),
+        ("EXEC", "[]"),
+        ("MULTI", "OK"),
+        ("SET a 9", "QUEUED"),
+        ("DISCARD", "OK"),
+        ("GET a", "\"2\""),
+        ("MULTI", "OK"),
+        ("SET a", "-ERR wrong number of arguments for 'set' command"),
+        ("SET a 9", "QUEUED"),
+        ("EXEC", "-EXECABORT Transaction discarded because of previous errors."),
+        ("GET a", "\"2\""),
+        ("MULTI", "OK"),
+        ("WATCH a", "-ERR WATCH inside MULTI is not allowed"),
+        ("CLIENT SETNAME inside", "QUEUED"),
+        ("PING", "QUEUED"),
+        ("CLIENT GETNAME", "QUEUED"),
+        ("EXEC", "[OK PONG \"inside\"]"),
+        ("CLIENT GETNAME", "\"inside\""),
+    ]);
+}
+
+#[test]
+fn a_watched_key_that_changes_voids_the_block() {
+    let (server, _dir) = TestServer::start(&[]);
+    let (mut a, mut b) = (server.client(), server.client());
+    let begin = [("WATCH k other", "OK"), ("MULTI", "OK"), ("SET k mine", "QUEUED")];
+    a.talk(&begin);
+    a.talk(&[("EXEC", "[OK]")]);
+    a.talk(&begin);
+    b.talk(&[("SET k theirs", "OK")]);
+    a.talk(&[("EXEC", "nil-array"), ("GET k", "\"theirs\"")]);
+    // Deleting and setting to the same value are changes too; so is the first write of an absent key.
+    a.talk(&begin);
+    b.talk(&[("DEL k", "1"), ("SET k theirs", "OK")]);
+    a.talk(&[("EXEC", "nil-array")]);
+    a.talk(&begin);
+    b.talk(&[("SET other 1", "OK"), ("DEL other", "1")]);
+    a.talk(&[("EXEC", "nil-array")]);
+    // A watch ends with EXEC, DISCARD and UNWATCH, and one's own change counts as a change.
+    a.talk(&begin);
+    a.talk(&[("DISCARD", "OK")]);
+    b.talk(&[("SET k x", "OK")]);
+    a.talk(&[("MULTI", "OK"), ("GET k", "QUEUED"), ("EXEC", "[\"x\"]"), ("WATCH k", "OK"), ("UNWATCH", "OK")]);
+    b.talk(&[("SET k y", "OK")]);
+    a.talk(&[("MULTI", "OK"), ("GET k", "QUEUED"), ("EXEC", "[\"y\"]"), ("WATCH k", "OK"), ("SET k z", "OK")]);
+    a.talk(&[("MULTI", "OK"), ("GET k", "QUEUED"), ("EXEC", "nil-array")]);
+}
+
+#[test]
+fn a_watch_in_the_middle_of_a_pipeline_sees_what_was_written_before_it() {
+    let (server, _dir) = TestServer::start(&[]);
+    let mut client = server.client();
+    for round in 0..200 {
+        for words in [
+            &["SET", "k", "1"][..],
+            &["WATCH", "k"],
+            &["MULTI"],
+            &["INCR", "k"],
+            &["EXEC"],
+            &["WATCH", "k"],
+            &["SET", "k", "5"],
+            &["MULTI"],
+            &["INCR", "k"],
+            &["EXEC"],
+            &["GET", "k"],
+        ] {
+            client.send(words);
+        }
+        let replies: Vec<String> = (0..11).map(|_| show(&client.read())).collect();
+        assert_eq!(
+            replies,
+            ["OK", "OK", "OK", "QUEUED", "[2]", "OK", "OK", "OK", "QUEUED", "nil-array", "\"5\""],
+            "round {round}"
+        );
+    }
+}
+
+#[test]
+fn optimistic_counters_lose_no_increment() {
+    const CLIENTS: usize = 4;
+    const INCREMENTS: usize = 100;
+    let (server, _dir) = TestServer::start(&[]);
+    server.client().talk(&[("SET counter 0", "OK")]);
+    let start = Barrier::new(CLIENTS);
+    std::thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(|| {
+                let mut client = server.client();
+                start.wait();
+                let mut done = 0;
+                while done < INCREMENTS {
+                    assert_eq!(client.line("WATCH counter"), "OK");
+                    let value: u64 = client.line("GET counter").trim_matches('"').parse().expect("a number");
+                    client.talk(&[("MULTI", "OK"), (&format!("SET counter {}", value + 1), "QUEUED")]);
+                    match client.line("EXEC").as_str() {
+                        "[OK]" => done += 1,
+                        "nil-array" => {}
+                        other => panic!("EXEC answered {other}"),
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(server.client().line("GET counter"), format!("\"{}\"", CLIENTS * INCREMENTS));
+}
+
+#[test]
+fn a_password_is_asked_for() {
+    let (server, _dir) = TestServer::start(&[("requirepass", "secret")]);
+    let mut client = server.client();
+    client.talk(&[
+        ("GET k", "-NOAUTH Authentication required."),
+        ("NOSUCH", "-ERR unknown command 'NOSUCH', with args beginning with: "),
+        ("AUTH wrong", "-WRONGPASS invalid username-password pair or user is disabled."),
+        ("AUTH other secret", "-WRONGPASS invalid username-password pair or user is disabled."),
+        ("AUTH secret", "OK"),
+        ("GET k", "nil"),
+        ("RESET", "RESET"),
+        ("GET k", "-NOAUTH Authentication required."),
+        ("AUTH default secret", "OK"),
+        ("GET k", "nil"),
+        ("CONFIG SET requirepass other", "OK"),
+        ("GET k", "nil"),
+    ]);
+    let mut stranger = server.client();
+    assert!(stranger.line("HELLO 3").starts_with("-NOAUTH HELLO must be called with the client already authenticated"));
+    assert!(stranger.line("HELLO 3 AUTH default other SETNAME me").contains("\"proto\": 3"));
+    stranger.talk(&[("CLIENT GETNAME", "\"me\"")]);
+    let mut open = server.client();
+    open.send_raw(b"*11\r\n");
+    assert_eq!(show(&open.read()), "-ERR Protocol error: unauthenticated multibulk length");
+    assert_eq!(open.try_read(), None);
+}
+
+#[test]
+fn client_subcommands_tell_and_change_connections() {
+    let (server, _dir) = TestServer::start(&[]);
+    let (mut a, mut b) = (server.client(), server.client());
+    let id = a.line("CLIENT ID");
+    a.talk(&[
+        ("CLIENT GETNAME", "nil"),
+        ("CLIENT SETNAME one", "OK"),
+        ("CLIENT GETNAME", "\"one\""),
+        ("CLIENT SETINFO LIB-NAME tester", "OK"),
+        ("CLIENT NO-EVICT ON", "OK"),
+        ("CLIENT TRACKING off", "OK"),
+    ]);
+    let list = b.line("CLIENT LIST");
+    assert!(list.contains(&format!("id={id} ")) && list.contains("name=one") && list.contains("lib-name=tester"), "{list}");
+    assert!(a.line("CLIENT INFO").contains("cmd=client"));
+    // OFF silences until ON; SKIP silences one command.
+    a.send(&["CLIENT", "REPLY", "OFF"]);
+    a.send(&["SET", "k", "1"]);
+    a.send(&["GET", "k"]);
+    assert_eq!(a.line("CLIENT REPLY ON"), "OK");
+    a.send(&["CLIENT", "REPLY", "SKIP"]);
+    a.send(&["SET", "k", "2"]);
+    assert_eq!(a.line("GET k"), "\"2\"");
+    assert_eq!(b.line(&format!("CLIENT KILL ID {id}")), "1");
+    assert_eq!(a.try_read(), None);
+    assert_eq!(b.line(&format!("CLIENT KILL ID {id}")), "0");
+}
+
+#[test]
+fn a_pause_holds_writes_until_it_ends() {
+    let (server, _dir) = TestServer::start(&[]);
+    let (mut a, mut b) = (server.client(), server.client());
+    a.talk(&[("CLIENT PAUSE 100000 WRITE", "OK")]);
+    b.send(&["SET", "k", "1"]);
+    a.talk(&[("GET k", "nil"), ("CLIENT UNPAUSE", "OK")]);
+    assert_eq!(show(&b.read()), "OK");
+    a.talk(&[("GET k", "\"1\"")]);
+}
+
+#[test]
+fn settings_are_listed_and_changed() {
+    let (server, _dir) = TestServer::start(&[]);
+    let mut client = server.client();
+    client.talk(&[
+        ("CONFIG GET appendonly", "[\"appendonly\" \"yes\"]"),
+        ("CONFIG GET save", "[\"save\" \"\"]"),
+        ("CONFIG GET max*clients timeout", "[\"maxclients\" \"10000\" \"timeout\" \"0\"]"),
+        ("CONFIG SET timeout 7 maxclients 99", "OK"),
+        ("CONFIG GET timeout", "[\"timeout\" \"7\"]"),
+        ("CONFIG SET nonsense 1", "-ERR Unknown option or number of arguments for CONFIG SET - 'nonsense'"),
+        ("CONFIG RESETSTAT", "OK"),
+    ]);
+    assert!(client.line("CONFIG SET timeout 8 maxclients none").contains("related to argument 'maxclients'"));
+    client.talk(&[("CONFIG GET timeout", "[\"timeout\" \"7\"]")]);
+    assert!(client.line("CONFIG SET port 1").contains("immutable"));
+}
+
+#[test]
+fn info_counts_commands_and_keys() {
+    let (server, _dir) = TestServer::start(&[]);
+    let mut client = server.client();
+    client.send(&["SET", "a", "1"]);
+    client.send(&["SET", "b", "1"]);
+    client.send(&["INFO"]);
+    client.read();
+    client.read();
+    let info = show(&client.read());
+    for want in ["redis_version:", "db0:keys=2,", "total_commands_processed:3", "role:master", "connected_clients:1", "# Ordo"] {
+        assert!(info.contains(want), "{want} is not in {info}");
+    }
+    let stats = client.line("INFO commandstats");
+    assert!(stats.contains("cmdstat_set:calls=2") && !stats.contains("# Server"), "{stats}");
+}
+
+#[test]
+fn scripts_run_as_transactions() {
+    let (server, _dir) = TestServer::start(&[]);
+    let mut client = server.client();
+    let transfer = "redis.call('DECRBY', KEYS[1], ARGV[1]) return redis.call('INCRBY', KEYS[2], ARGV[1])";
+    assert_eq!(show(&client.call(&["EVAL", transfer, "2", "a", "b", "5"])), "5");
+    client.talk(&[("GET a", "\"-5\"")]);
+    let sha = match client.call(&["SCRIPT", "LOAD", "return ARGV[1]"]) {
+        txn::Reply::Bulk(sha) => String::from_utf8_lossy(&sha).into_owned(),
+        other => panic!("SCRIPT LOAD answered {other:?}"),
+    };
+    assert_eq!(show(&client.call(&["EVALSHA", &sha, "0", "x"])), "\"x\"");
+    assert_eq!(client.line(&format!("SCRIPT EXISTS {sha} ffffffffffffffffffffffffffffffffffffffff")), "[1 0]");
+    assert!(client.line("EVALSHA ffffffffffffffffffffffffffffffffffffffff 0").starts_with("-NOSCRIPT"));
+    // In a block, together with commands.
+    client.talk(&[("MULTI", "OK")]);
+    assert_eq!(show(&client.call(&["EVAL", "return redis.call('INCR', 'n')", "0"])), "QUEUED");
+    client.talk(&[("INCR n", "QUEUED"), ("EXEC", "[1 2]")]);
+}
+
+#[test]
+fn a_long_script_does_not_hold_up_other_clients() {
+    let (server, _dir) = TestServer::start(&[("workers", "2")]);
+    let mut slow = server.client();
+    let mut client = server.client();
+    client.talk(&[("SET k 1", "OK")]);
+    slow.send(&["EVAL", "local n = 0 for i = 1, 20000000 do n = n + 1 end return n", "0"]);
+    for _ in 0..100 {
+        client.talk(&[("GET k", "\"1\"")]);
+    }
+    // The reads were answered while the script ran: it answers now.
+    slow.stream.set_nonblocking(true).expect("non-blocking");
+    let early = std::io::Read::read(&mut slow.stream, &mut [0; 64]);
+    assert!(early.is_err(), "the script was too short to prove anything");
+    slow.stream.set_nonblocking(false).expect("blocking");
+    assert_eq!(show(&slow.read()), "20000000");
+}
