@@ -1,7 +1,8 @@
 //! Benchmarks: programs with fixed seeds whose figures are ratios taken in one run.
 //!
-//! Two drivers and a comparison live here.
+//! Two drivers and a comparison live here:
 //!
+//! * [`engine`] drives engines in one process, without a network, on the workloads of the `workloads` crate.
 //! * [`redis`] drives any server that speaks RESP over the network, from one thread that costs less than the server.
 //! * [`compare`] starts Debian's `redis-server` and `ordo serve`, drives them in turn, and prints the ratios.
 //!
@@ -16,6 +17,7 @@
     reason = "benchmarks measure real time with real threads: clocks and threads are theirs"
 )]
 
+pub mod engine;
 pub mod progress;
 pub mod redis;
 pub mod report;

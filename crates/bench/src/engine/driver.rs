@@ -1,0 +1,391 @@
+//! Drives one engine: the threads of a slice generate calls, deliver them in batches, and step the engine.
+//!
+//! There is no network, no log and no thread beside the measured ones: what an engine saves or wastes shows. Every
+//! worker draws calls from its own generator into a private buffer, and delivers (and at once confirms) it as a batch
+//! when it is full; so all engines pay the same for their input. What is delivered and not final-committed is bounded by
+//! the run-ahead.
+//!
+//! Invariant: `outstanding` counts requests that were delivered and did not end yet. A request that an engine gave back
+//! because of undeclared keys stays counted until it ends, so that `outstanding == 0` means that nothing is owed.
+
+use super::EngineKind;
+use crate::report::Latencies;
+use crossbeam_utils::{Backoff, CachePadded};
+use execute::{Batch, Budget, Committed, Effects, Engine, Progress, ReadOutcome, SnapshotReader, WorkerId};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use store::{Image, View};
+use txn::{Epoch, Footprint, Key, Position, Request, RequestId, SessionId, Stop};
+use workloads::{Client, Draw, Generator, State, Tally, Workload};
+
+/// One of so many positions has its latency taken.
+const SAMPLED: u64 = 32;
+/// Read-only transactions that a worker runs at snapshots before it looks at the engine again.
+const READS_AT_ONCE: usize = 8;
+/// Operations of one step.
+const STEP: Budget = Budget { operations: 512, heavy: true };
+/// Records that an idle worker offers for collection at once.
+const COLLECTED_AT_ONCE: usize = 64;
+/// How long a worker with nothing to do rests, once it has looked often.
+const REST: Duration = Duration::from_micros(50);
+/// How often it looks before.
+const LOOKS: u32 = 100;
+/// The epoch time of the loaded records: any time will do, and a fixed one keeps runs alike.
+const LOADED_AT_MS: u64 = 1_700_000_000_000;
+
+/// How a driver feeds its engine.
+#[derive(Clone, Copy, Debug)]
+pub struct Feeding {
+    /// Requests in a batch.
+    pub batch: usize,
+    /// Requests that may be delivered and not yet final-committed.
+    pub run_ahead: usize,
+    /// Read-only transactions run at a final snapshot instead of passing through the order.
+    pub reads_at_snapshots: bool,
+}
+
+/// An engine with its store and its callers.
+pub struct Driver {
+    core: Core,
+    workers: Vec<Worker>,
+}
+
+/// What the workers share.
+struct Core {
+    kind: EngineKind,
+    engine: Arc<dyn Engine>,
+    feeding: Feeding,
+    started: Instant,
+    tail: Mutex<Tail>,
+    outstanding: CachePadded<AtomicI64>,
+    /// When sampled positions were delivered, in nanoseconds since `started`.
+    stamps: Vec<AtomicU64>,
+}
+
+/// Where the order ends.
+struct Tail {
+    next: Position,
+    epoch: Epoch,
+}
+
+struct Worker {
+    id: WorkerId,
+    generator: Box<dyn Generator>,
+    reader: SnapshotReader,
+    sequence: u64,
+    pending: Vec<Arc<Request>>,
+    sink: Sink,
+}
+
+/// What one worker saw its engine commit.
+#[derive(Default)]
+struct Sink {
+    /// Since the start: what the workload's check needs.
+    tally: Tally,
+    /// Since the slice began.
+    latencies: Latencies,
+    /// Ended in this step.
+    ended: i64,
+    /// Positions of this step whose latency is to be taken.
+    sampled: Vec<Position>,
+    /// To be submitted again with other key sets.
+    undeclared: Vec<Arc<Request>>,
+    undeclared_total: u64,
+}
+
+impl Effects for Sink {
+    fn committed(&mut self, committed: Committed) {
+        if committed.outcome == Err(Stop::Undeclared) {
+            self.undeclared.push(committed.request);
+            self.undeclared_total += 1;
+            return;
+        }
+        self.tally.add(&committed.outcome);
+        self.ended += 1;
+        if committed.position.0.is_multiple_of(SAMPLED) {
+            self.sampled.push(committed.position);
+        }
+    }
+}
+
+/// What an engine did in a slice.
+#[derive(Clone, Default)]
+pub struct Slice {
+    /// From the first call until the last one ended.
+    pub elapsed: Duration,
+    /// Transactions that took effect.
+    pub committed: u64,
+    /// Transactions that rolled back by their own logic.
+    pub aborted_by_logic: u64,
+    /// Incarnations that were thrown away.
+    pub restarts: u64,
+    /// Sampled latencies from delivery to final commit.
+    pub latencies: Latencies,
+}
+
+impl Slice {
+    /// Committed transactions per second.
+    pub fn throughput_per_s(&self) -> f64 {
+        self.committed as f64 / self.elapsed.as_secs_f64()
+    }
+}
+
+impl Driver {
+    /// Creates the engine and loads the workload's records, in parallel.
+    pub fn load(kind: EngineKind, workers: usize, workload: &dyn Workload, seed: u64, feeding: Feeding) -> Driver {
+        let engine = kind.create(workers);
+        let next_part = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+                scope.spawn(|| {
+                    loop {
+                        let part = next_part.fetch_add(1, Ordering::Relaxed);
+                        if part >= workload.parts() {
+                            return;
+                        }
+                        workload.load(seed, part, &mut |key, entry| {
+                            engine.view().load(Image { key, version: Position::FIRST, entry: Some(entry) });
+                        });
+                    }
+                });
+            }
+        });
+        engine.view().loaded(Position::FIRST, LOADED_AT_MS, &[]);
+        let stamps = (feeding.run_ahead + workers * feeding.batch) as u64 / SAMPLED + 2;
+        let workers = (0..workers)
+            .map(|index| Worker {
+                id: WorkerId(index),
+                generator: workload.generator(seed, Client { index, count: workers }),
+                reader: SnapshotReader::new(engine.clone()),
+                sequence: 0,
+                pending: Vec::new(),
+                sink: Sink::default(),
+            })
+            .collect();
+        let core = Core {
+            kind,
+            engine,
+            feeding,
+            started: Instant::now(),
+            tail: Mutex::new(Tail { next: Position::FIRST.next(), epoch: Epoch(1) }),
+            outstanding: CachePadded::default(),
+            stamps: (0..stamps * 2).map(|_| AtomicU64::new(0)).collect(),
+        };
+        Driver { core, workers }
+    }
+
+    /// Runs the engine for about `duration`, until all that was delivered has ended.
+    pub fn slice(&mut self, duration: Duration) -> Slice {
+        let tally_before = self.tally();
+        let restarts_before = self.restarts();
+        for worker in &mut self.workers {
+            worker.sink.latencies.reset();
+        }
+        let feeders = AtomicUsize::new(self.workers.len());
+        let started = Instant::now();
+        std::thread::scope(|scope| {
+            for worker in &mut self.workers {
+                let (core, feeders) = (&self.core, &feeders);
+                scope.spawn(move || worker.run(core, started + duration, feeders));
+            }
+        });
+        let elapsed = started.elapsed();
+        let tally = self.tally();
+        let mut slice = Slice {
+            elapsed,
+            committed: tally.committed - tally_before.committed,
+            aborted_by_logic: tally.aborted_by_logic - tally_before.aborted_by_logic,
+            restarts: self.restarts() - restarts_before,
+            latencies: Latencies::default(),
+        };
+        for worker in &self.workers {
+            slice.latencies.merge(&worker.sink.latencies);
+        }
+        slice
+    }
+
+    /// Whether the final state is one that a serial execution could have left.
+    pub fn check(&self, workload: &dyn Workload) -> Result<(), String> {
+        let view = self.core.engine.view();
+        let snapshot = view.open();
+        let mut state = FinalState { view, snapshot };
+        let verdict = workload.check(&mut state, &self.tally());
+        view.close(state.snapshot);
+        verdict
+    }
+
+    /// The records and versions that the store holds now.
+    pub fn census(&self) -> store::Census {
+        self.core.engine.view().census()
+    }
+
+    fn tally(&self) -> Tally {
+        let mut total = Tally::default();
+        for worker in &self.workers {
+            total.merge(&worker.sink.tally);
+        }
+        total
+    }
+
+    fn restarts(&self) -> u64 {
+        let resubmitted: u64 = self.workers.iter().map(|worker| worker.sink.undeclared_total).sum();
+        self.core.engine.status().restarts + resubmitted
+    }
+}
+
+impl Core {
+    fn now_ns(&self) -> u64 {
+        self.started.elapsed().as_nanos() as u64
+    }
+
+    fn now_ms(&self) -> u64 {
+        LOADED_AT_MS + self.started.elapsed().as_millis() as u64
+    }
+
+    fn stamp(&self, position: Position) -> &AtomicU64 {
+        &self.stamps[(position.0 / SAMPLED) as usize % self.stamps.len()]
+    }
+
+    /// Appends requests to the order: delivered and confirmed at once.
+    fn deliver(&self, requests: Vec<Arc<Request>>) {
+        let mut tail = self.tail.lock();
+        let batch = Batch { epoch: tail.epoch, time_ms: self.now_ms(), first: tail.next, requests };
+        let end = batch.end();
+        let now_ns = self.now_ns();
+        let mut sampled = Position(tail.next.0.next_multiple_of(SAMPLED));
+        while sampled < end {
+            self.stamp(sampled).store(now_ns, Ordering::Relaxed);
+            sampled = sampled.advanced(SAMPLED);
+        }
+        *tail = Tail { next: end, epoch: Epoch(tail.epoch.0 + 1) };
+        self.engine.deliver(batch);
+        self.engine.confirm(end.prev());
+    }
+}
+
+impl Worker {
+    fn run(&mut self, core: &Core, until: Instant, feeders: &AtomicUsize) {
+        let mut feeding = true;
+        let mut looks = 0;
+        let backoff = Backoff::new();
+        loop {
+            if feeding && Instant::now() >= until {
+                feeding = false;
+                self.flush(core);
+                feeders.fetch_sub(1, Ordering::SeqCst);
+            }
+            let progress = core.engine.step(self.id, STEP, &mut self.sink);
+            self.settle(core);
+            let outstanding = core.outstanding.load(Ordering::Relaxed);
+            if feeding && outstanding < core.feeding.run_ahead as i64 {
+                self.feed(core);
+                // Half a batch is better than an engine that waits for it.
+                if self.pending.len() >= core.feeding.batch || outstanding < core.feeding.batch as i64 {
+                    self.flush(core);
+                }
+                looks = 0;
+                continue;
+            }
+            if progress == Progress::Worked {
+                looks = 0;
+                backoff.reset();
+                continue;
+            }
+            if feeders.load(Ordering::SeqCst) == 0 && core.outstanding.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+            looks += 1;
+            if looks < LOOKS {
+                backoff.snooze();
+            } else {
+                core.engine.view().collect(COLLECTED_AT_ONCE);
+                std::thread::park_timeout(REST);
+            }
+        }
+    }
+
+    /// Draws calls until there is a batch of them. Read-only ones run at once, if they need no place in the order.
+    fn feed(&mut self, core: &Core) {
+        let mut reads = 0;
+        while self.pending.len() < core.feeding.batch && reads < READS_AT_ONCE {
+            let draw = self.generator.next();
+            self.sequence += 1;
+            let id = RequestId { session: SessionId(self.id.0 as u64 + 1), sequence: self.sequence, attempt: 0 };
+            if draw.read_only && core.feeding.reads_at_snapshots {
+                reads += 1;
+                self.read(core, draw, id);
+                continue;
+            }
+            let mut request = draw.into_request(id, core.kind.needs_keys());
+            if core.kind.needs_keys() && request.footprint.keys.is_none() {
+                request.footprint = reconnoitre(core, &request);
+            }
+            self.pending.push(Arc::new(request));
+        }
+    }
+
+    fn read(&mut self, core: &Core, draw: Draw, id: RequestId) {
+        let request = Arc::new(draw.into_request(id, false));
+        let sampled = id.sequence.is_multiple_of(SAMPLED).then(Instant::now);
+        match self.reader.run(&request, core.now_ms()) {
+            ReadOutcome::Done(outcome) => self.sink.tally.add(&outcome),
+            ReadOutcome::MustOrder => self.pending.push(request),
+        }
+        if let Some(started) = sampled {
+            self.sink.latencies.record(started.elapsed(), 1);
+        }
+    }
+
+    fn flush(&mut self, core: &Core) {
+        if self.pending.is_empty() {
+            return;
+        }
+        let batch = std::mem::replace(&mut self.pending, Vec::with_capacity(core.feeding.batch));
+        core.outstanding.fetch_add(batch.len() as i64, Ordering::SeqCst);
+        core.deliver(batch);
+    }
+
+    /// Accounts for what a step ended, and submits again what it gave back.
+    fn settle(&mut self, core: &Core) {
+        if !self.sink.sampled.is_empty() {
+            let now_ns = core.now_ns();
+            for position in self.sink.sampled.drain(..) {
+                let delivered_ns = core.stamp(position).load(Ordering::Relaxed);
+                self.sink.latencies.record(Duration::from_nanos(now_ns.saturating_sub(delivered_ns)), 1);
+            }
+        }
+        if !self.sink.undeclared.is_empty() {
+            let again = self.sink.undeclared.drain(..).map(|request| {
+                let mut request = (*request).clone();
+                request.id.attempt += 1;
+                request.footprint = reconnoitre(core, &request);
+                Arc::new(request)
+            });
+            core.deliver(again.collect());
+        }
+        if self.sink.ended > 0 {
+            core.outstanding.fetch_sub(std::mem::take(&mut self.sink.ended), Ordering::SeqCst);
+        }
+    }
+}
+
+/// The footprint that a dry run at the newest final snapshot finds.
+fn reconnoitre(core: &Core, request: &Request) -> Footprint {
+    execute::calvin::reconnoitre(&core.engine, &Arc::new(request.clone()), core.now_ms())
+}
+
+struct FinalState<'a> {
+    view: &'a dyn View,
+    snapshot: store::Snapshot,
+}
+
+impl State for FinalState<'_> {
+    fn get(&mut self, key: &Key) -> Option<txn::Entry> {
+        self.view.read_at(&self.snapshot, key).entry
+    }
+    fn count(&mut self) -> u64 {
+        self.view.count_at(&self.snapshot)
+    }
+}

@@ -1,0 +1,338 @@
+//! Drives engines in one process, without a network, and compares them.
+//!
+//! Every contender (an engine with a number of workers) has its own store, loaded once with the workload's records, and
+//! its own callers ([`driver`]). The run is cut into rounds; in each round every contender has a slice, in an order that
+//! turns and reverses from round to round. A first round warms up and does not count.
+//!
+//! **Read-only transactions.** `sparkle` and `nocc` run them at a final snapshot, beside the order, as Sparkle's section
+//! 4.4 says. `calvin` runs them through its lock scheduler like all others, as Calvin's published code does, and `serial`
+//! in order, as the specification is. `--reads` overrides it for all engines of a run.
+//!
+//! **Key sets.** Requests of `calvin` name their keys; where the arguments don't tell them, the caller finds them by
+//! reconnaissance, on the measured threads. Resubmissions count as restarts.
+//!
+//! **The check.** After the run, the workload's consistency conditions must hold in every contender's final state, and
+//! the replies must add up. `nocc` has no concurrency control, so that its violations are reported and do not fail a run.
+
+mod driver;
+mod settings;
+
+pub use settings::{Settings, WORKLOADS};
+
+use crate::progress::Progress;
+use crate::report::{Latencies, Record, Spread};
+use anyhow::{Context, Result, bail};
+use driver::{Driver, Feeding, Slice};
+use execute::Engine;
+use std::collections::BTreeMap;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Which engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EngineKind {
+    /// The specification.
+    Serial,
+    /// The bound.
+    NoCc,
+    /// One lock scheduler.
+    Calvin,
+    /// Speculation.
+    Sparkle,
+}
+
+impl EngineKind {
+    /// All engines with their names.
+    pub const ALL: [(&'static str, EngineKind); 4] = [
+        ("serial", EngineKind::Serial),
+        ("nocc", EngineKind::NoCc),
+        ("calvin", EngineKind::Calvin),
+        ("sparkle", EngineKind::Sparkle),
+    ];
+
+    fn create(self, workers: usize) -> Arc<dyn Engine> {
+        match self {
+            EngineKind::Serial => Arc::new(execute::Serial::new()),
+            EngineKind::NoCc => Arc::new(execute::NoCc::new(workers)),
+            EngineKind::Calvin => Arc::new(execute::Calvin::new(workers)),
+            EngineKind::Sparkle => Arc::new(execute::Sparkle::new(execute::sparkle::Options::new(workers))),
+        }
+    }
+
+    fn needs_keys(self) -> bool {
+        self == EngineKind::Calvin
+    }
+
+    fn reads_at_snapshots(self) -> bool {
+        matches!(self, EngineKind::NoCc | EngineKind::Sparkle)
+    }
+}
+
+/// An engine with a number of workers: `sparkle`, or `sparkle@1`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Contender {
+    /// The engine.
+    pub kind: EngineKind,
+    /// Its workers, if they are not those of the run.
+    pub workers: Option<usize>,
+}
+
+impl FromStr for Contender {
+    type Err = anyhow::Error;
+    fn from_str(text: &str) -> Result<Contender> {
+        let (name, workers) = match text.split_once('@') {
+            Some((name, workers)) => {
+                let workers = workers.parse().ok().filter(|&workers| workers > 0);
+                (name, Some(workers.with_context(|| format!("'{text}': after @ comes a number of workers"))?))
+            }
+            None => (text, None),
+        };
+        let names: Vec<&str> = EngineKind::ALL.iter().map(|(name, _)| *name).collect();
+        let kind = EngineKind::ALL.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind);
+        let kind = kind.with_context(|| format!("unknown engine '{name}': choose from {}", names.join(", ")))?;
+        Ok(Contender { kind, workers })
+    }
+}
+
+impl Contender {
+    fn name(self) -> &'static str {
+        EngineKind::ALL.iter().find(|(_, kind)| *kind == self.kind).map_or("", |(name, _)| name)
+    }
+}
+
+/// Where read-only transactions run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reads {
+    /// Where each engine's design says.
+    Design,
+    /// At final snapshots, for all engines.
+    Snapshot,
+    /// Through the order, for all engines.
+    Order,
+}
+
+/// A run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The engines; ratios are to the first.
+    pub contenders: Vec<Contender>,
+    /// Worker threads: with several counts, every engine runs with each.
+    pub workers: Vec<usize>,
+    /// The workload with its options.
+    pub settings: Settings,
+    /// The measured time of each contender.
+    pub duration: Duration,
+    /// The length of a slice.
+    pub slice: Duration,
+    /// The seed of records and calls.
+    pub seed: u64,
+    /// Requests in a batch.
+    pub batch: usize,
+    /// Requests that may be delivered and not yet final-committed.
+    pub run_ahead: usize,
+    /// Where read-only transactions run.
+    pub reads: Reads,
+}
+
+/// What a run found.
+#[derive(Debug)]
+pub struct Report {
+    /// One record per contender.
+    pub records: Vec<Record>,
+    /// What the checks of engines that must be correct found wrong.
+    pub violations: Vec<String>,
+    /// What is to be known beside the figures.
+    pub notes: Vec<String>,
+}
+
+struct Entrant {
+    name: &'static str,
+    workers: usize,
+    driver: Driver,
+    memory_bytes: i64,
+    slices: Vec<Slice>,
+    reads_at_snapshots: bool,
+}
+
+/// Runs the contenders side by side.
+pub fn run(options: &Options) -> Result<Report> {
+    if options.workers.is_empty() || options.workers.contains(&0) {
+        bail!("--workers must be at least 1");
+    }
+    if options.batch == 0 || options.run_ahead == 0 || options.slice.is_zero() {
+        bail!("--batch, --run-ahead and --slice-ms must be at least 1");
+    }
+    let workload = options.settings.workload()?;
+    let pairs: Vec<(Contender, usize)> = match options.contenders.iter().any(|contender| contender.workers.is_some()) {
+        true if options.workers.len() > 1 => {
+            bail!("give either several --workers or engine@workers, not both")
+        }
+        _ => options
+            .contenders
+            .iter()
+            .flat_map(|&contender| {
+                options.workers.iter().map(move |&workers| (contender, contender.workers.unwrap_or(workers)))
+            })
+            .collect(),
+    };
+    if pairs.is_empty() {
+        bail!("--engine names no engine");
+    }
+    let rounds = ((options.duration.as_secs_f64() / options.slice.as_secs_f64()).round() as usize).max(1);
+    let progress = Progress::new((pairs.len() * (rounds + 2)) as u64);
+
+    let mut entrants = Vec::new();
+    for (contender, workers) in pairs {
+        progress.say(format!("loading {} for {}", workload.name(), contender.name()));
+        let reads_at_snapshots = match options.reads {
+            Reads::Design => contender.kind.reads_at_snapshots(),
+            Reads::Snapshot => true,
+            Reads::Order => false,
+        };
+        let feeding = Feeding { batch: options.batch, run_ahead: options.run_ahead, reads_at_snapshots };
+        let before = resident_bytes();
+        let driver = Driver::load(contender.kind, workers, &*workload, options.seed, feeding);
+        let memory_bytes = resident_bytes() - before;
+        entrants.push(Entrant {
+            name: contender.name(),
+            workers,
+            driver,
+            memory_bytes,
+            slices: Vec::new(),
+            reads_at_snapshots,
+        });
+        progress.advance();
+    }
+
+    for round in 0..=rounds {
+        for index in turn(entrants.len(), round) {
+            let entrant = &mut entrants[index];
+            progress.say(format!("{} with {} workers", entrant.name, entrant.workers));
+            let before = resident_bytes();
+            let slice = entrant.driver.slice(options.slice);
+            entrant.memory_bytes += resident_bytes() - before;
+            // The first round warms up.
+            if round > 0 {
+                entrant.slices.push(slice);
+            }
+            progress.advance();
+        }
+    }
+
+    let mut report = Report { records: Vec::new(), violations: Vec::new(), notes: Vec::new() };
+    let first: Vec<f64> = entrants[0].slices.iter().map(Slice::throughput_per_s).collect();
+    for entrant in &entrants {
+        progress.say(format!("checking {}", entrant.name));
+        if let Err(violation) = entrant.driver.check(&*workload) {
+            let text = format!("{}, {} workers: {violation}", entrant.name, entrant.workers);
+            match entrant.name {
+                "nocc" => report.notes.push(format!("{text} (nocc has no concurrency control: no failure)")),
+                _ => report.violations.push(text),
+            }
+        }
+        report.records.push(entrant.record(options, &first));
+    }
+    Ok(report)
+}
+
+/// The order of a round: it turns every second round and is reversed every other one, so that nobody always follows
+/// the same neighbour.
+fn turn(count: usize, round: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..count).collect();
+    order.rotate_left(round / 2 % count);
+    if round % 2 == 1 {
+        order.reverse();
+    }
+    order
+}
+
+impl Entrant {
+    fn record(&self, options: &Options, first: &[f64]) -> Record {
+        let throughputs: Vec<f64> = self.slices.iter().map(Slice::throughput_per_s).collect();
+        let seconds: f64 = self.slices.iter().map(|slice| slice.elapsed.as_secs_f64()).sum();
+        let committed: u64 = self.slices.iter().map(|slice| slice.committed).sum();
+        let mut latencies = Latencies::default();
+        for slice in &self.slices {
+            latencies.merge(&slice.latencies);
+        }
+        let ratio_spread = Spread::of_ratios(&throughputs, first);
+        let census = self.driver.census();
+        let mut shown: BTreeMap<String, String> = options.settings.shown();
+        let reads = if self.reads_at_snapshots { "snapshot" } else { "order" };
+        shown.extend(
+            [
+                ("batch", options.batch.to_string()),
+                ("run-ahead", options.run_ahead.to_string()),
+                ("slice-ms", options.slice.as_millis().to_string()),
+                ("reads", reads.to_owned()),
+                ("load-average", load_average()),
+                ("records", census.records.to_string()),
+                ("versions", census.versions.to_string()),
+            ]
+            .map(|(name, value)| (name.to_owned(), value)),
+        );
+        Record {
+            engine: self.name.to_owned(),
+            workload: options.settings.workload.clone(),
+            workers: self.workers,
+            seconds,
+            committed,
+            aborted_by_logic: self.slices.iter().map(|slice| slice.aborted_by_logic).sum(),
+            restarts: self.slices.iter().map(|slice| slice.restarts).sum(),
+            throughput_per_s: committed as f64 / seconds,
+            latency_us: latencies.summary(),
+            memory_bytes: self.memory_bytes.max(0) as u64,
+            seed: options.seed,
+            ratio_to_first: ratio_spread.median,
+            ratio_spread,
+            throughput_spread: Spread::of(&throughputs),
+            options: shown,
+        }
+    }
+}
+
+/// Resident memory of this process; 0 where the system does not tell.
+fn resident_bytes() -> i64 {
+    resident_bytes_of("self") as i64
+}
+
+/// Resident memory of a process by its number; 0 where the system does not tell.
+pub(crate) fn resident_bytes_of(process: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let kilobytes = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix("kB"));
+    kilobytes.and_then(|text| text.trim().parse::<u64>().ok()).unwrap_or(0) * 1024
+}
+
+/// The machine's load over the last minute: other work falsifies figures.
+pub(crate) fn load_average() -> String {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split_whitespace().next().unwrap_or("unknown").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contenders_parse() {
+        let contender: Contender = "sparkle@2".parse().unwrap();
+        assert_eq!(contender, Contender { kind: EngineKind::Sparkle, workers: Some(2) });
+        assert!("sparkle@0".parse::<Contender>().is_err());
+        let error = "sparkl".parse::<Contender>().unwrap_err().to_string();
+        assert!(error.contains("serial, nocc, calvin, sparkle"), "{error}");
+    }
+
+    #[test]
+    fn turns_are_fair() {
+        for count in 1..5 {
+            let mut places = vec![vec![0; count]; count];
+            for round in 0..2 * count {
+                for (place, entrant) in turn(count, round).into_iter().enumerate() {
+                    places[entrant][place] += 1;
+                }
+            }
+            assert!(places.iter().flatten().all(|&times| times == 2), "{count}: {places:?}");
+        }
+    }
+}
