@@ -13,7 +13,10 @@ use crate::table::{self, Flags, Run};
 use txn::codec::{Reader, put_bytes, put_varint};
 use txn::request::KeySets;
 use txn::tx::Read;
-use txn::{Args, Blob, Call, Footprint, Intent, Key, Outcome, Position, Procedure, ProcedureFuture, Reply, Tx, Weight};
+use txn::{
+    Args, Blob, Call, Footprint, Intent, Key, Outcome, Position, Procedure, ProcedureFuture, Reply,
+    Tx, Weight,
+};
 
 /// A watched key as the connection saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,28 +32,41 @@ pub struct Watched {
 impl Watched {
     /// The state of a key as read by a transaction, or at a snapshot with the expiry looked at.
     pub fn of(key: Key, read: &Read) -> Watched {
-        Watched { key, version: read.version, present: read.entry.is_some() }
+        Watched {
+            key,
+            version: read.version,
+            present: read.entry.is_some(),
+        }
     }
     /// Whether the key is still in that state.
     fn holds(&self, read: &Read) -> bool {
         self.version == read.version && self.present == read.entry.is_some()
     }
     pub(crate) fn to_reply(&self) -> Reply {
-        Reply::Array(vec![Reply::Integer(self.version.0.cast_signed()), Reply::Boolean(self.present)])
+        Reply::Array(vec![
+            Reply::Integer(self.version.0.cast_signed()),
+            Reply::Boolean(self.present),
+        ])
     }
     /// The states of `keys` from the reply of [`crate::procedures::WatchProcedure`] to them.
     pub fn from_reply(keys: &[Key], reply: &Reply) -> Option<Vec<Watched>> {
-        let Reply::Array(states) = reply else { return None };
+        let Reply::Array(states) = reply else {
+            return None;
+        };
         let state = |(key, state): (&Key, &Reply)| match state {
             Reply::Array(state) => match state[..] {
-                [Reply::Integer(version), Reply::Boolean(present)] => {
-                    Some(Watched { key: key.clone(), version: Position(version.cast_unsigned()), present })
-                }
+                [Reply::Integer(version), Reply::Boolean(present)] => Some(Watched {
+                    key: key.clone(),
+                    version: Position(version.cast_unsigned()),
+                    present,
+                }),
                 _ => None,
             },
             _ => None,
         };
-        (states.len() == keys.len()).then(|| keys.iter().zip(states).map(state).collect()).flatten()
+        (states.len() == keys.len())
+            .then(|| keys.iter().zip(states).map(state).collect())
+            .flatten()
     }
 }
 
@@ -80,7 +96,10 @@ impl Block {
         for command in &self.commands {
             put_varint(&mut header, command.len() as u64);
         }
-        let words = self.commands.iter().flat_map(|command| command.iter().cloned());
+        let words = self
+            .commands
+            .iter()
+            .flat_map(|command| command.iter().cloned());
         Args(std::iter::once(Blob::from(header)).chain(words).collect())
     }
 
@@ -97,10 +116,15 @@ impl Block {
                 1 => true,
                 _ => return None,
             };
-            block.watched.push(Watched { key, version, present });
+            block.watched.push(Watched {
+                key,
+                version,
+                present,
+            });
         }
         for _ in 0..header.varint()? {
-            let (command, rest) = words.split_at_checked(usize::try_from(header.varint()?).ok()?)?;
+            let (command, rest) =
+                words.split_at_checked(usize::try_from(header.varint()?).ok()?)?;
             block.commands.push(command.iter().cloned().collect());
             words = rest;
         }
@@ -109,18 +133,35 @@ impl Block {
 
     /// What the block touches. Without the keys (`with_keys` false) it is cheap.
     pub fn footprint(&self, with_keys: bool) -> Footprint {
-        let mut all = Footprint { keys: None, read_only: true, weight: Weight::Light };
+        let mut all = Footprint {
+            keys: None,
+            read_only: true,
+            weight: Weight::Light,
+        };
         let mut sets = with_keys.then(|| KeySets {
-            reads: self.watched.iter().map(|watched| watched.key.clone()).collect(),
+            reads: self
+                .watched
+                .iter()
+                .map(|watched| watched.key.clone())
+                .collect(),
             ..KeySets::default()
         });
         for argv in &self.commands {
             // A command that is none only replies an error.
-            let Ok(table::Resolved { command, .. }) = table::resolve(argv) else { continue };
-            if matches!(command.run, Run::Pure(_) | Run::Connection(_) | Run::Container(_)) {
+            let Ok(table::Resolved { command, .. }) = table::resolve(argv) else {
+                continue;
+            };
+            if matches!(
+                command.run,
+                Run::Pure(_) | Run::Connection(_) | Run::Container(_)
+            ) {
                 continue;
             }
-            let footprint = if with_keys { command.footprint(&argv[1..]) } else { command.footprint_without_keys() };
+            let footprint = if with_keys {
+                command.footprint(&argv[1..])
+            } else {
+                command.footprint_without_keys()
+            };
             all.read_only &= footprint.read_only;
             if footprint.weight == Weight::Heavy || command.is(Flags::HEAVY) {
                 all.weight = Weight::Heavy;
@@ -159,7 +200,9 @@ impl Procedure for BlockProcedure {
 
 async fn run(mut tx: Tx, call: Call) -> Outcome {
     let Some(block) = Block::from_args(&call) else {
-        return Ok(Reply::error("ERR malformed block: it was not made by this version's Block::to_args"));
+        return Ok(Reply::error(
+            "ERR malformed block: it was not made by this version's Block::to_args",
+        ));
     };
     for watched in &block.watched {
         let read = tx.read(&watched.key, Intent::Read).await?;

@@ -5,7 +5,8 @@ use std::fmt::Write;
 use txn::{Blob, Reply};
 
 /// A command met a value of another type.
-pub const WRONG_TYPE: Reply = Reply::error("WRONGTYPE Operation against a key holding the wrong kind of value");
+pub const WRONG_TYPE: Reply =
+    Reply::error("WRONGTYPE Operation against a key holding the wrong kind of value");
 /// An option is unknown or contradicts another.
 pub const SYNTAX: Reply = Reply::error("ERR syntax error");
 /// A number that should be an integer is not, or does not fit.
@@ -19,7 +20,8 @@ pub const NAN_OR_INFINITY: Reply = Reply::error("ERR increment would produce NaN
 /// An offset before the string's start.
 pub const OFFSET_OUT_OF_RANGE: Reply = Reply::error("ERR offset is out of range");
 /// A string would become too long.
-pub const STRING_TOO_LONG: Reply = Reply::error("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
+pub const STRING_TOO_LONG: Reply =
+    Reply::error("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
 /// RENAME of a key that does not exist.
 pub const NO_SUCH_KEY: Reply = Reply::error("ERR no such key");
 /// A cursor that SCAN did not give.
@@ -40,7 +42,8 @@ pub const SAME_OBJECT: Reply = Reply::error("ERR source and destination objects 
 pub const EXPIRE_NX_WITH_OTHERS: Reply =
     Reply::error("ERR NX and XX, GT or LT options at the same time are not compatible");
 /// EXPIRE with options that exclude each other.
-pub const EXPIRE_GT_WITH_LT: Reply = Reply::error("ERR GT and LT options at the same time are not compatible");
+pub const EXPIRE_GT_WITH_LT: Reply =
+    Reply::error("ERR GT and LT options at the same time are not compatible");
 /// OBJECT FREQ: nobody counts accesses.
 pub const NO_LFU: Reply = Reply::error(
     "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between \
@@ -49,13 +52,15 @@ pub const NO_LFU: Reply = Reply::error(
 /// LCS of something else than strings.
 pub const LCS_WRONG_TYPE: Reply = Reply::error("ERR The specified keys must contain string values");
 /// LCS with options that exclude each other.
-pub const LCS_LEN_AND_IDX: Reply = Reply::error("ERR If you want both the length and indexes, please just use IDX.");
+pub const LCS_LEN_AND_IDX: Reply =
+    Reply::error("ERR If you want both the length and indexes, please just use IDX.");
 /// LCS of strings whose table would not fit.
 pub const LCS_TOO_LONG: Reply = Reply::error("ERR String too long for LCS");
 /// COMMAND GETKEYS of something that is no command.
 pub const GETKEYS_UNKNOWN: Reply = Reply::error("ERR Invalid command specified");
 /// COMMAND GETKEYS of a command with a wrong number of arguments.
-pub const GETKEYS_ARITY: Reply = Reply::error("ERR Invalid number of arguments specified for command");
+pub const GETKEYS_ARITY: Reply =
+    Reply::error("ERR Invalid number of arguments specified for command");
 /// COMMAND GETKEYS of a command that has no keys.
 pub const GETKEYS_NO_KEYS: Reply = Reply::error("ERR The command has no key arguments");
 /// COMMAND GETKEYS of a command whose arguments don't tell the keys.
@@ -66,11 +71,13 @@ pub const NO_PROCEDURE: Reply =
 /// A script calls a command that is not for scripts.
 pub const NOT_IN_SCRIPT: Reply = Reply::error("ERR This Redis command is not allowed from script");
 /// A read-only script calls a command that writes.
-pub const WRITE_IN_READ_ONLY_SCRIPT: Reply = Reply::error("ERR Write commands are not allowed from read-only scripts.");
+pub const WRITE_IN_READ_ONLY_SCRIPT: Reply =
+    Reply::error("ERR Write commands are not allowed from read-only scripts.");
 /// A script calls a command that does not exist.
 pub const UNKNOWN_IN_SCRIPT: Reply = Reply::error("ERR Unknown Redis command called from script");
 /// A script calls a command with a wrong number of arguments.
-pub const ARITY_IN_SCRIPT: Reply = Reply::error("ERR Wrong number of args calling Redis command from script");
+pub const ARITY_IN_SCRIPT: Reply =
+    Reply::error("ERR Wrong number of args calling Redis command from script");
 /// A block holds a command that only a connection can run.
 pub const NOT_IN_BLOCK: Reply = Reply::error("ERR Command not allowed inside a transaction");
 
@@ -88,7 +95,9 @@ pub fn wrong_arity(command: &Command) -> Reply {
 
 /// A number of arguments that the command of this name does not take.
 pub fn wrong_arity_of(name: &str) -> Reply {
-    Reply::error_owned(format!("ERR wrong number of arguments for '{name}' command"))
+    Reply::error_owned(format!(
+        "ERR wrong number of arguments for '{name}' command"
+    ))
 }
 
 /// An option that EXPIRE and its like don't have.

@@ -44,7 +44,9 @@ pub fn execute(tx: Tx, argv: Args, caller: Caller) -> ProcedureFuture {
         Run::Script(script) => {
             let mut arguments = argv;
             arguments.0.remove(0);
-            arguments.0.drain(..usize::from(resolved.subplace.is_some()));
+            arguments
+                .0
+                .drain(..usize::from(resolved.subplace.is_some()));
             script::start(tx, script, Arguments::Owned(Box::new(arguments)))
         }
         Run::Connection(_) => ready(match caller {

@@ -18,22 +18,35 @@ fn entry(name: &'static str, value: Reply) -> (Reply, Reply) {
 
 /// The command or subcommand (`container|subcommand`) with a name.
 fn find(name: &[u8]) -> Option<&'static Command> {
-    let Some(bar) = name.iter().position(|&b| b == b'|') else { return table::find(name) };
+    let Some(bar) = name.iter().position(|&b| b == b'|') else {
+        return table::find(name);
+    };
     let container = table::find(&name[..bar])?;
-    container.subcommands().iter().find(|subcommand| subcommand.name.as_bytes().eq_ignore_ascii_case(name))
+    container
+        .subcommands()
+        .iter()
+        .find(|subcommand| subcommand.name.as_bytes().eq_ignore_ascii_case(name))
 }
 
 /// First key, last key and step over all of a command's key specifications, as COMMAND told them before 7.0.
 fn span(command: &Command) -> (i64, i64, i64) {
     let mut span: Option<(usize, isize, usize)> = None;
     for spec in command.keys {
-        let KeyPlaces::Range { first, last, step } = spec.places else { continue };
+        let KeyPlaces::Range { first, last, step } = spec.places else {
+            continue;
+        };
         span = Some(match span {
             None => (first, last, step),
-            Some((f, l, s)) => (f.min(first), if l < 0 || last < 0 { -1 } else { l.max(last) }, s.min(step)),
+            Some((f, l, s)) => (
+                f.min(first),
+                if l < 0 || last < 0 { -1 } else { l.max(last) },
+                s.min(step),
+            ),
         });
     }
-    span.map_or((0, 0, 0), |(first, last, step)| (first as i64, last as i64, step as i64))
+    span.map_or((0, 0, 0), |(first, last, step)| {
+        (first as i64, last as i64, step as i64)
+    })
 }
 
 fn key_flags(spec: &KeySpec) -> Vec<Reply> {
@@ -42,13 +55,20 @@ fn key_flags(spec: &KeySpec) -> Vec<Reply> {
 
 fn key_spec(spec: &KeySpec) -> Reply {
     let map = |kind: &'static str, spec: Vec<(Reply, Reply)>| {
-        Reply::Map(vec![entry("type", Reply::bulk(kind)), entry("spec", Reply::Map(spec))])
+        Reply::Map(vec![
+            entry("type", Reply::bulk(kind)),
+            entry("spec", Reply::Map(spec)),
+        ])
     };
     let index = |at: usize| map("index", vec![entry("index", integer(at))]);
     let (begin, find) = match spec.places {
         KeyPlaces::Range { first, last, step } => {
             // A last key that counts from the end stays; one from the front is relative to the first.
-            let last = if last < 0 { last as i64 } else { last as i64 - first as i64 };
+            let last = if last < 0 {
+                last as i64
+            } else {
+                last as i64 - first as i64
+            };
             let range = vec![
                 entry("lastkey", Reply::Integer(last)),
                 entry("keystep", integer(step)),
@@ -57,8 +77,11 @@ fn key_spec(spec: &KeySpec) -> Reply {
             (index(first), map("range", range))
         }
         KeyPlaces::Counted { at } => {
-            let count =
-                vec![entry("keynumidx", integer(0)), entry("firstkey", integer(1)), entry("keystep", integer(1))];
+            let count = vec![
+                entry("keynumidx", integer(0)),
+                entry("firstkey", integer(1)),
+                entry("keystep", integer(1)),
+            ];
             (index(at), map("keynum", count))
         }
     };
@@ -71,8 +94,14 @@ fn key_spec(spec: &KeySpec) -> Reply {
 
 fn details(command: &Command) -> Reply {
     let (first, last, step) = span(command);
-    let flags = FLAG_NAMES.iter().filter(|(flag, _)| command.is(*flag)).map(|&(_, name)| status(name));
-    let categories = command.acl_categories().into_iter().map(|category| status(format!("@{category}")));
+    let flags = FLAG_NAMES
+        .iter()
+        .filter(|(flag, _)| command.is(*flag))
+        .map(|&(_, name)| status(name));
+    let categories = command
+        .acl_categories()
+        .into_iter()
+        .map(|category| status(format!("@{category}")));
     Reply::Array(vec![
         Reply::bulk(command.name),
         Reply::Integer(i64::from(command.arity)),
@@ -97,7 +126,10 @@ fn documentation(command: &Command) -> Reply {
         map.push(entry("complexity", Reply::bulk(command.complexity)));
     }
     if !command.subcommands().is_empty() {
-        let subcommands = command.subcommands().iter().map(|sub| entry(sub.name, documentation(sub)));
+        let subcommands = command
+            .subcommands()
+            .iter()
+            .map(|sub| entry(sub.name, documentation(sub)));
         map.push(entry("subcommands", Reply::Map(subcommands.collect())));
     }
     Reply::Map(map)
@@ -118,7 +150,12 @@ pub fn info(args: &[Blob]) -> Reply {
     if args.len() == 1 {
         return all(args);
     }
-    Reply::Array(args[1..].iter().map(|name| find(name).map_or(Reply::NilArray, details)).collect())
+    Reply::Array(
+        args[1..]
+            .iter()
+            .map(|name| find(name).map_or(Reply::NilArray, details))
+            .collect(),
+    )
 }
 
 /// COMMAND DOCS [name ...]
@@ -128,17 +165,33 @@ pub fn docs(args: &[Blob]) -> Reply {
     } else {
         args[1..].iter().filter_map(|name| find(name)).collect()
     };
-    Reply::Map(wanted.into_iter().map(|command| entry(command.name, documentation(command))).collect())
+    Reply::Map(
+        wanted
+            .into_iter()
+            .map(|command| entry(command.name, documentation(command)))
+            .collect(),
+    )
 }
 
 /// COMMAND LIST [FILTERBY MODULE name | ACLCAT category | PATTERN pattern]
 pub fn list(args: &[Blob]) -> Reply {
     let names = |wanted: &dyn Fn(&Command) -> bool| {
-        let all = COMMANDS.iter().flat_map(|command| std::iter::once(command).chain(command.subcommands()));
-        Reply::Array(all.filter(|command| wanted(command)).map(|command| Reply::bulk(command.name)).collect())
+        let all = COMMANDS
+            .iter()
+            .flat_map(|command| std::iter::once(command).chain(command.subcommands()));
+        Reply::Array(
+            all.filter(|command| wanted(command))
+                .map(|command| Reply::bulk(command.name))
+                .collect(),
+        )
     };
     match &args[1..] {
-        [] => Reply::Array(COMMANDS.iter().map(|command| Reply::bulk(command.name)).collect()),
+        [] => Reply::Array(
+            COMMANDS
+                .iter()
+                .map(|command| Reply::bulk(command.name))
+                .collect(),
+        ),
         [filter, kind, value] if options::is(filter, "FILTERBY") => {
             if options::is(kind, "MODULE") {
                 Reply::Array(Vec::new())
@@ -156,7 +209,10 @@ pub fn list(args: &[Blob]) -> Reply {
 }
 
 fn in_category(command: &Command, category: &[u8]) -> bool {
-    command.acl_categories().iter().any(|name| name.as_bytes().eq_ignore_ascii_case(category))
+    command
+        .acl_categories()
+        .iter()
+        .any(|name| name.as_bytes().eq_ignore_ascii_case(category))
 }
 
 /// The keys of the command in `argv` with their specifications.
@@ -171,7 +227,9 @@ fn keys_of(argv: &[Blob]) -> Result<Vec<(Blob, &'static KeySpec)>, Reply> {
     }
     let mut keys = Vec::new();
     for spec in command.keys {
-        let places = spec.places_in(argv.len(), |place| argv.get(place).cloned()).ok_or(errors::GETKEYS_INVALID)?;
+        let places = spec
+            .places_in(argv.len(), |place| argv.get(place).cloned())
+            .ok_or(errors::GETKEYS_INVALID)?;
         keys.extend(places.map(|place| (argv[place].clone(), spec)));
     }
     if keys.is_empty() && !command.is(Flags::NO_MANDATORY_KEYS) {
@@ -182,14 +240,21 @@ fn keys_of(argv: &[Blob]) -> Result<Vec<(Blob, &'static KeySpec)>, Reply> {
 
 /// COMMAND GETKEYS command [argument ...]
 pub fn getkeys(args: &[Blob]) -> Reply {
-    keys_of(&args[1..])
-        .map_or_else(|error| error, |keys| Reply::Array(keys.into_iter().map(|(key, _)| Reply::Bulk(key)).collect()))
+    keys_of(&args[1..]).map_or_else(
+        |error| error,
+        |keys| Reply::Array(keys.into_iter().map(|(key, _)| Reply::Bulk(key)).collect()),
+    )
 }
 
 /// COMMAND GETKEYSANDFLAGS command [argument ...]
 pub fn getkeysandflags(args: &[Blob]) -> Reply {
-    let with_flags = |(key, spec): (Blob, &KeySpec)| Reply::Array(vec![Reply::Bulk(key), Reply::Set(key_flags(spec))]);
-    keys_of(&args[1..]).map_or_else(|error| error, |keys| Reply::Array(keys.into_iter().map(with_flags).collect()))
+    let with_flags = |(key, spec): (Blob, &KeySpec)| {
+        Reply::Array(vec![Reply::Bulk(key), Reply::Set(key_flags(spec))])
+    };
+    keys_of(&args[1..]).map_or_else(
+        |error| error,
+        |keys| Reply::Array(keys.into_iter().map(with_flags).collect()),
+    )
 }
 
 /// COMMAND HELP
@@ -243,8 +308,15 @@ pub const CATEGORIES: &[&str] = &[
 /// ACL CAT [category]
 pub fn acl_cat(args: &[Blob]) -> Reply {
     match &args[1..] {
-        [] => Reply::Array(CATEGORIES.iter().map(|&category| Reply::bulk(category)).collect()),
-        [category] if !CATEGORIES.iter().any(|name| options::is(category, name)) => errors::unknown_category(category),
+        [] => Reply::Array(
+            CATEGORIES
+                .iter()
+                .map(|&category| Reply::bulk(category))
+                .collect(),
+        ),
+        [category] if !CATEGORIES.iter().any(|name| options::is(category, name)) => {
+            errors::unknown_category(category)
+        }
         [category] => {
             let mut names = Vec::new();
             for command in COMMANDS {
@@ -252,7 +324,10 @@ pub fn acl_cat(args: &[Blob]) -> Reply {
                 if whole && in_category(command, category) {
                     names.push(Reply::bulk(command.name));
                 }
-                let subcommands = command.subcommands().iter().filter(|sub| in_category(sub, category));
+                let subcommands = command
+                    .subcommands()
+                    .iter()
+                    .filter(|sub| in_category(sub, category));
                 names.extend(subcommands.map(|sub| Reply::bulk(sub.name)));
             }
             Reply::Array(names)

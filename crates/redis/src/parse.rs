@@ -20,7 +20,11 @@ pub fn integer(bytes: &[u8]) -> Option<i64> {
         // 19 digits stay below 10^19, which fits.
         magnitude = magnitude * 10 + u64::from(digit - b'0');
     }
-    if negative { 0i64.checked_sub_unsigned(magnitude) } else { i64::try_from(magnitude).ok() }
+    if negative {
+        0i64.checked_sub_unsigned(magnitude)
+    } else {
+        i64::try_from(magnitude).ok()
+    }
 }
 
 /// An unsigned integer in decimal, of at most 20 digits.
@@ -59,7 +63,10 @@ pub fn float_text(value: f64) -> String {
     let text = ryu::Buffer::new().format_finite(value).to_owned();
     match text.split_once('e') {
         Some((digits, exponent)) if !exponent.starts_with('-') => {
-            format!("{}e+{exponent}", digits.strip_suffix(".0").unwrap_or(digits))
+            format!(
+                "{}e+{exponent}",
+                digits.strip_suffix(".0").unwrap_or(digits)
+            )
         }
         _ => text,
     }
@@ -103,7 +110,10 @@ fn decimal(bytes: &[u8]) -> Option<i128> {
         [b'+', digits @ ..] => (false, digits),
         digits => (false, digits),
     };
-    let dot = digits.iter().position(|&b| b == b'.').unwrap_or(digits.len());
+    let dot = digits
+        .iter()
+        .position(|&b| b == b'.')
+        .unwrap_or(digits.len());
     let (whole, fraction) = (&digits[..dot], digits.get(dot + 1..).unwrap_or(&[]));
     if whole.len() > WHOLE_DIGITS_MAX || fraction.len() > FRACTION_DIGITS as usize {
         return None;
@@ -118,7 +128,10 @@ fn decimal(bytes: &[u8]) -> Option<i128> {
 
 fn decimal_text(value: i128) -> String {
     let sign = if value < 0 { "-" } else { "" };
-    let (whole, fraction) = (value.unsigned_abs() / ONE as u128, value.unsigned_abs() % ONE as u128);
+    let (whole, fraction) = (
+        value.unsigned_abs() / ONE as u128,
+        value.unsigned_abs() % ONE as u128,
+    );
     let text = format!("{sign}{whole}.{fraction:017}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
@@ -167,13 +180,23 @@ mod tests {
             ("1e308", "1e308", Err(FloatSumError::NotFinite)),
             ("1e400", "1", Err(FloatSumError::NotAFloat)),
         ] {
-            assert_eq!(float_sum(a.as_bytes(), b.as_bytes()), sum.map(str::to_owned), "{a} + {b}");
+            assert_eq!(
+                float_sum(a.as_bytes(), b.as_bytes()),
+                sum.map(str::to_owned),
+                "{a} + {b}"
+            );
         }
     }
 
     #[test]
     fn float_texts_are_short() {
-        for (value, text) in [(3.0, "3"), (3.5, "3.5"), (-0.1, "-0.1"), (1e20, "1e+20"), (1.5e-9, "1.5e-9")] {
+        for (value, text) in [
+            (3.0, "3"),
+            (3.5, "3.5"),
+            (-0.1, "-0.1"),
+            (1e20, "1e+20"),
+            (1.5e-9, "1.5e-9"),
+        ] {
             assert_eq!(float_text(value), text);
         }
     }

@@ -28,7 +28,9 @@ pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
             ([], false) => return false,
             (_, true) => {}
         }
-        let Some((after, [_, shorter @ ..])) = retry else { return false };
+        let Some((after, [_, shorter @ ..])) = retry else {
+            return false;
+        };
         retry = Some((after, shorter));
         (pattern_rest, text_rest) = (after, shorter);
     }
@@ -106,13 +108,20 @@ mod tests {
             ("a*", "a", true),
             ("?", "", false),
         ] {
-            assert_eq!(matches(pattern.as_bytes(), text.as_bytes()), want, "{pattern:?} {text:?}");
+            assert_eq!(
+                matches(pattern.as_bytes(), text.as_bytes()),
+                want,
+                "{pattern:?} {text:?}"
+            );
         }
     }
 
     #[test]
     fn many_stars_take_no_exponential_time() {
         assert!(!matches("a*".repeat(1000).as_bytes(), &[b'a'; 999]));
-        assert!(!matches(format!("{}b", "*a".repeat(100)).as_bytes(), &[b'a'; 2000]));
+        assert!(!matches(
+            format!("{}b", "*a".repeat(100)).as_bytes(),
+            &[b'a'; 2000]
+        ));
     }
 }

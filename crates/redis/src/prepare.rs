@@ -63,9 +63,15 @@ impl CommandTable {
     pub fn new() -> CommandTable {
         let procedures = COMMANDS.iter().map(|command| Procedures {
             own: procedures::of_command(command),
-            of_subcommands: command.subcommands().iter().map(procedures::of_command).collect(),
+            of_subcommands: command
+                .subcommands()
+                .iter()
+                .map(procedures::of_command)
+                .collect(),
         });
-        CommandTable { procedures: procedures.collect() }
+        CommandTable {
+            procedures: procedures.collect(),
+        }
     }
 
     /// Finds the command of `argv` (its name first), checks the number of its words, and says what to do. The error is
@@ -80,7 +86,11 @@ impl CommandTable {
 
     /// [`CommandTable::prepare`] for a command that [`table::resolve`] has found in the same words.
     pub fn prepare_resolved(&self, resolved: Resolved, argv: Args) -> Prepared {
-        let Resolved { command, place, subplace } = resolved;
+        let Resolved {
+            command,
+            place,
+            subplace,
+        } = resolved;
         let mut args = argv;
         args.0.remove(0);
         let action = match command.run {
@@ -95,7 +105,10 @@ impl CommandTable {
                     Some(subplace) => &procedures.of_subcommands[subplace],
                 };
                 let Some(procedure) = procedure.clone() else {
-                    return Prepared { command, action: Action::Reply(errors::NO_PROCEDURE) };
+                    return Prepared {
+                        command,
+                        action: Action::Reply(errors::NO_PROCEDURE),
+                    };
                 };
                 let footprint = match command.run {
                     Run::Script(_) => {
@@ -104,7 +117,11 @@ impl CommandTable {
                     }
                     _ => command.footprint_without_keys(),
                 };
-                Action::Transaction { procedure, args, footprint }
+                Action::Transaction {
+                    procedure,
+                    args,
+                    footprint,
+                }
             }
         };
         Prepared { command, action }
@@ -129,13 +146,34 @@ mod tests {
 
     #[test]
     fn words_that_are_no_command_are_refused_in_redis_words() {
-        assert_eq!(refused("get"), "ERR wrong number of arguments for 'get' command");
-        assert_eq!(refused("SET a"), "ERR wrong number of arguments for 'set' command");
-        assert_eq!(refused("config"), "ERR wrong number of arguments for 'config' command");
-        assert_eq!(refused("CONFIG get"), "ERR wrong number of arguments for 'config|get' command");
-        assert_eq!(refused("foo"), "ERR unknown command 'foo', with args beginning with: ");
-        assert_eq!(refused("foo a b"), "ERR unknown command 'foo', with args beginning with: 'a' 'b' ");
-        assert_eq!(refused("config foo"), "ERR unknown subcommand 'foo'. Try CONFIG HELP.");
+        assert_eq!(
+            refused("get"),
+            "ERR wrong number of arguments for 'get' command"
+        );
+        assert_eq!(
+            refused("SET a"),
+            "ERR wrong number of arguments for 'set' command"
+        );
+        assert_eq!(
+            refused("config"),
+            "ERR wrong number of arguments for 'config' command"
+        );
+        assert_eq!(
+            refused("CONFIG get"),
+            "ERR wrong number of arguments for 'config|get' command"
+        );
+        assert_eq!(
+            refused("foo"),
+            "ERR unknown command 'foo', with args beginning with: "
+        );
+        assert_eq!(
+            refused("foo a b"),
+            "ERR unknown command 'foo', with args beginning with: 'a' 'b' "
+        );
+        assert_eq!(
+            refused("config foo"),
+            "ERR unknown subcommand 'foo'. Try CONFIG HELP."
+        );
         let long = "x".repeat(300);
         let shown = "x".repeat(128);
         assert_eq!(
@@ -146,18 +184,47 @@ mod tests {
 
     #[test]
     fn every_kind_is_prepared() {
-        let Action::Transaction { procedure, args, footprint } = prepare("Get k").unwrap().action else { panic!() };
-        assert_eq!((procedure.name(), args, footprint.read_only), ("redis.get", Args::one("k"), true));
+        let Action::Transaction {
+            procedure,
+            args,
+            footprint,
+        } = prepare("Get k").unwrap().action
+        else {
+            panic!()
+        };
+        assert_eq!(
+            (procedure.name(), args, footprint.read_only),
+            ("redis.get", Args::one("k"), true)
+        );
         let keys = procedure.footprint(&Args::one("k")).keys.unwrap();
         assert_eq!((keys.reads.len(), keys.writes.len()), (1, 0));
-        let Action::Transaction { procedure, .. } = prepare("object ENCODING k").unwrap().action else { panic!() };
+        let Action::Transaction { procedure, .. } = prepare("object ENCODING k").unwrap().action
+        else {
+            panic!()
+        };
         assert_eq!(procedure.name(), "redis.object|encoding");
-        assert!(matches!(prepare("ping").unwrap().action, Action::Reply(Reply::Status(text)) if text == "PONG"));
-        assert!(matches!(prepare("command").unwrap().action, Action::Reply(Reply::Array(all)) if all.len() > 50));
-        let Action::Connection { command, args } = prepare("config get x").unwrap().action else { panic!() };
+        assert!(
+            matches!(prepare("ping").unwrap().action, Action::Reply(Reply::Status(text)) if text == "PONG")
+        );
+        assert!(
+            matches!(prepare("command").unwrap().action, Action::Reply(Reply::Array(all)) if all.len() > 50)
+        );
+        let Action::Connection { command, args } = prepare("config get x").unwrap().action else {
+            panic!()
+        };
         assert_eq!((command, args.len()), (ConnectionCommand::ConfigGet, 2));
-        for (words, name) in [("evalsha x 0", "redis.evalsha"), ("script load x", "redis.script_load")] {
-            let Action::Transaction { procedure, args, footprint } = prepare(words).unwrap().action else { panic!() };
+        for (words, name) in [
+            ("evalsha x 0", "redis.evalsha"),
+            ("script load x", "redis.script_load"),
+        ] {
+            let Action::Transaction {
+                procedure,
+                args,
+                footprint,
+            } = prepare(words).unwrap().action
+            else {
+                panic!()
+            };
             assert_eq!((procedure.name(), args[0].as_bytes()), (name, &b"x"[..]));
             assert_eq!((footprint.keys, footprint.read_only), (None, false));
         }

@@ -8,7 +8,10 @@ use crate::block::Watched;
 use crate::script;
 use crate::table::{COMMANDS, Command, DataFn, Run};
 use std::sync::Arc;
-use txn::{Args, Blob, Call, Footprint, Intent, Key, Outcome, Position, Procedure, ProcedureFuture, Reply, Tx};
+use txn::{
+    Args, Blob, Call, Footprint, Intent, Key, Outcome, Position, Procedure, ProcedureFuture, Reply,
+    Tx,
+};
 
 /// A data command.
 struct CommandProcedure {
@@ -32,7 +35,11 @@ impl Procedure for CommandProcedure {
 /// The procedure of a command, if it is a data command or one of scripts.
 pub(crate) fn of_command(command: &'static Command) -> Option<Arc<dyn Procedure>> {
     match command.run {
-        Run::Data(run) => Some(Arc::new(CommandProcedure { name: format!("redis.{}", command.name), command, run })),
+        Run::Data(run) => Some(Arc::new(CommandProcedure {
+            name: format!("redis.{}", command.name),
+            command,
+            run,
+        })),
         Run::Script(script) => Some(script::procedure(script)),
         Run::Pure(_) | Run::Connection(_) | Run::Container(_) => None,
     }
@@ -40,7 +47,10 @@ pub(crate) fn of_command(command: &'static Command) -> Option<Arc<dyn Procedure>
 
 /// The procedures of all data and script commands, subcommands included.
 pub(crate) fn of_commands() -> impl Iterator<Item = Arc<dyn Procedure>> {
-    COMMANDS.iter().flat_map(|command| std::iter::once(command).chain(command.subcommands())).filter_map(of_command)
+    COMMANDS
+        .iter()
+        .flat_map(|command| std::iter::once(command).chain(command.subcommands()))
+        .filter_map(of_command)
 }
 
 /// Deletes those of its arguments (names of user keys) that have expired: what removes entries that nobody reads.
@@ -54,7 +64,10 @@ impl Procedure for ExpireProcedure {
         "redis.expire-due"
     }
     fn footprint(&self, args: &Args) -> Footprint {
-        Footprint { read_only: false, ..Footprint::of_keys(Vec::new(), args.iter().map(Key::from).collect()) }
+        Footprint {
+            read_only: false,
+            ..Footprint::of_keys(Vec::new(), args.iter().map(Key::from).collect())
+        }
     }
     fn run(&self, mut tx: Tx, call: Call) -> ProcedureFuture {
         Box::pin(async move { expire_due(&mut tx, &call).await })

@@ -61,7 +61,9 @@ fn double_quoted<'a>(mut rest: &'a [u8], word: &mut Vec<u8>) -> Option<&'a [u8]>
     loop {
         match *rest {
             [b'"', ref tail @ ..] => return Some(tail),
-            [b'\\', b'x', high, low, ref tail @ ..] if hex(high).is_some() && hex(low).is_some() => {
+            [b'\\', b'x', high, low, ref tail @ ..]
+                if hex(high).is_some() && hex(low).is_some() =>
+            {
                 word.push(hex(high)? << 4 | hex(low)?);
                 rest = tail;
             }
@@ -111,7 +113,10 @@ mod tests {
         for (line, want) in [
             (&b"  a  bc "[..], Some(&[&b"a"[..], b"bc"][..])),
             (b"", Some(&[])),
-            (br#""a\x41\n\q" '\x41\'' b"#, Some(&[b"aA\nq", b"\\x41'", b"b"])),
+            (
+                br#""a\x41\n\q" '\x41\'' b"#,
+                Some(&[b"aA\nq", b"\\x41'", b"b"]),
+            ),
             (br#""\xZZ" """#, Some(&[b"xZZ", b""])),
             (br#"a"b""#, Some(&[b"ab"])),
             (br#""a"b"#, None),
@@ -122,7 +127,9 @@ mod tests {
             (b"a\0b c", Some(&[b"a"])),
         ] {
             let words = split(line);
-            let shown: Option<Vec<&[u8]>> = words.as_ref().map(|words| words.iter().map(|w| w.as_bytes()).collect());
+            let shown: Option<Vec<&[u8]>> = words
+                .as_ref()
+                .map(|words| words.iter().map(|w| w.as_bytes()).collect());
             assert_eq!(shown.as_deref(), want, "{}", line.escape_ascii());
         }
     }

@@ -18,8 +18,13 @@ pub use request::{Limits, ProtocolError, RequestDecoder};
 ///
 /// The first byte of `bytes` chooses the pieces.
 pub fn fuzz_resp_decoder(bytes: &[u8]) {
-    let Some((&choice, input)) = bytes.split_first() else { return };
-    let limits = Limits { bulk_bytes_max: 1 << 16, ..Limits::default() };
+    let Some((&choice, input)) = bytes.split_first() else {
+        return;
+    };
+    let limits = Limits {
+        bulk_bytes_max: 1 << 16,
+        ..Limits::default()
+    };
     let whole = decode_in_pieces(input, input.len().max(1), limits);
     let pieces = decode_in_pieces(input, usize::from(choice % 13) + 1, limits);
     assert_eq!(whole, pieces, "the commands depend on how the bytes arrive");
@@ -30,7 +35,11 @@ pub fn fuzz_resp_decoder(bytes: &[u8]) {
 }
 
 /// Decodes `input` as it would arrive in pieces of `piece_bytes`.
-fn decode_in_pieces(input: &[u8], piece_bytes: usize, limits: Limits) -> (Vec<txn::Args>, Option<ProtocolError>) {
+fn decode_in_pieces(
+    input: &[u8],
+    piece_bytes: usize,
+    limits: Limits,
+) -> (Vec<txn::Args>, Option<ProtocolError>) {
     let mut decoder = RequestDecoder::new(limits);
     let mut commands = Vec::new();
     let mut buffer: Vec<u8> = Vec::new();

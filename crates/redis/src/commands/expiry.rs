@@ -26,7 +26,9 @@ impl Condition {
                 word => return Err(errors::unsupported_option(word)),
             }
         }
-        if condition.without_expiry && (condition.with_expiry || condition.later || condition.sooner) {
+        if condition.without_expiry
+            && (condition.with_expiry || condition.later || condition.sooner)
+        {
             return Err(errors::EXPIRE_NX_WITH_OTHERS);
         }
         if condition.later && condition.sooner {
@@ -51,13 +53,22 @@ async fn expire_at(tx: &mut Tx, args: &[Blob], kind: TimeKind, command: &'static
         return Ok(errors::invalid_expire(command));
     };
     let key = Key::from(&args[0]);
-    let Some(entry) = tx.entry_for_update(&key).await? else { return Ok(Reply::Integer(0)) };
+    let Some(entry) = tx.entry_for_update(&key).await? else {
+        return Ok(Reply::Integer(0));
+    };
     if !condition.allows(entry.expires_at_ms, at_ms) {
         return Ok(Reply::Integer(0));
     }
     match u64::try_from(at_ms) {
         Ok(expires_at_ms) if expires_at_ms > tx.now_ms() => {
-            tx.put_entry(&key, Entry { expires_at_ms, ..entry }).await?;
+            tx.put_entry(
+                &key,
+                Entry {
+                    expires_at_ms,
+                    ..entry
+                },
+            )
+            .await?;
         }
         _ => tx.delete(&key).await?,
     }
@@ -93,7 +104,10 @@ async fn time_of(tx: &mut Tx, name: &Blob, time: impl Fn(u64) -> u64) -> Outcome
 /// TTL key
 pub async fn ttl(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let now_ms = tx.now_ms();
-    time_of(tx, &args[0], |at_ms| at_ms.saturating_sub(now_ms).saturating_add(500) / 1000).await
+    time_of(tx, &args[0], |at_ms| {
+        at_ms.saturating_sub(now_ms).saturating_add(500) / 1000
+    })
+    .await
 }
 /// PTTL key
 pub async fn pttl(tx: &mut Tx, args: &[Blob]) -> Outcome {
@@ -114,7 +128,14 @@ pub async fn persist(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let key = Key::from(&args[0]);
     match tx.entry_for_update(&key).await? {
         Some(entry) if entry.expires_at_ms != 0 => {
-            tx.put_entry(&key, Entry { expires_at_ms: 0, ..entry }).await?;
+            tx.put_entry(
+                &key,
+                Entry {
+                    expires_at_ms: 0,
+                    ..entry
+                },
+            )
+            .await?;
             Ok(Reply::Integer(1))
         }
         _ => Ok(Reply::Integer(0)),

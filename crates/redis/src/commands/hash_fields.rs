@@ -33,13 +33,20 @@ pub async fn hget(tx: &mut Tx, args: &[Blob]) -> Outcome {
 /// HMGET key field [field ...]
 pub async fn hmget(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let fields = hash_or!(tx, args, Reply::Array(vec![Reply::Nil; args.len() - 1]));
-    Ok(Reply::Array(args[1..].iter().map(|field| value_or_nil(fields.get(field))).collect()))
+    Ok(Reply::Array(
+        args[1..]
+            .iter()
+            .map(|field| value_or_nil(fields.get(field)))
+            .collect(),
+    ))
 }
 
 /// HGETALL key
 pub async fn hgetall(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let fields = hash_or!(tx, args, Reply::Map(Vec::new()));
-    let pairs = fields.iter().map(|(field, value)| (Reply::Bulk(field.clone()), Reply::Bulk(value.clone())));
+    let pairs = fields
+        .iter()
+        .map(|(field, value)| (Reply::Bulk(field.clone()), Reply::Bulk(value.clone())));
     Ok(Reply::Map(pairs.collect()))
 }
 
@@ -58,19 +65,31 @@ pub async fn hexists(tx: &mut Tx, args: &[Blob]) -> Outcome {
 /// HKEYS key
 pub async fn hkeys(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let fields = hash_or!(tx, args, Reply::Array(Vec::new()));
-    Ok(Reply::Array(fields.iter().map(|(field, _)| Reply::Bulk(field.clone())).collect()))
+    Ok(Reply::Array(
+        fields
+            .iter()
+            .map(|(field, _)| Reply::Bulk(field.clone()))
+            .collect(),
+    ))
 }
 
 /// HVALS key
 pub async fn hvals(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let fields = hash_or!(tx, args, Reply::Array(Vec::new()));
-    Ok(Reply::Array(fields.iter().map(|(_, value)| Reply::Bulk(value.clone())).collect()))
+    Ok(Reply::Array(
+        fields
+            .iter()
+            .map(|(_, value)| Reply::Bulk(value.clone()))
+            .collect(),
+    ))
 }
 
 /// HSTRLEN key field
 pub async fn hstrlen(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let fields = hash_or!(tx, args, Reply::Integer(0));
-    Ok(Reply::Integer(fields.get(&args[1]).map_or(0, |value| value.len() as i64)))
+    Ok(Reply::Integer(
+        fields.get(&args[1]).map_or(0, |value| value.len() as i64),
+    ))
 }
 
 /// HSCAN key cursor [MATCH pattern] [COUNT count]
@@ -80,7 +99,8 @@ pub async fn hscan(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let options = argument!(ScanOptions::parse(&args[2..], false));
     let (page, next_hash) = fields.page(cursor, options.count);
     let wanted = page.into_iter().filter(|(field, _)| options.matches(field));
-    let items = wanted.flat_map(|(field, value)| [Reply::Bulk(field.clone()), Reply::Bulk(value.clone())]);
+    let items =
+        wanted.flat_map(|(field, value)| [Reply::Bulk(field.clone()), Reply::Bulk(value.clone())]);
     Ok(cursor_reply(next_hash, items.collect()))
 }
 
@@ -94,10 +114,14 @@ pub async fn hrandfield(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let (count, with_values) = match &args[1..] {
         [] => {
             let fields = hash_or!(tx, args, Reply::Nil);
-            return Ok(fields.pick(chance.bits()).map_or(Reply::Nil, |(field, _)| Reply::Bulk(field.clone())));
+            return Ok(fields
+                .pick(chance.bits())
+                .map_or(Reply::Nil, |(field, _)| Reply::Bulk(field.clone())));
         }
         [count] => (argument!(options::integer(count)), false),
-        [count, word] if options::is(word, "WITHVALUES") => (argument!(options::integer(count)), true),
+        [count, word] if options::is(word, "WITHVALUES") => {
+            (argument!(options::integer(count)), true)
+        }
         _ => return Ok(errors::SYNTAX),
     };
     if count < -REPEATED_MAX {
@@ -112,7 +136,10 @@ pub async fn hrandfield(tx: &mut Tx, args: &[Blob]) -> Outcome {
     // Redis nests the pairs for RESP3 clients. A procedure does not know the protocol of whoever asks, so all get the
     // flat list of RESP2.
     let items = picked.into_iter().flat_map(|(field, value)| {
-        [Some(field), with_values.then_some(value)].into_iter().flatten().map(|bytes| Reply::Bulk(bytes.clone()))
+        [Some(field), with_values.then_some(value)]
+            .into_iter()
+            .flatten()
+            .map(|bytes| Reply::Bulk(bytes.clone()))
     });
     Ok(Reply::Array(items.collect()))
 }
@@ -124,7 +151,9 @@ type Pairs<'a> = Vec<(&'a Blob, &'a Blob)>;
 
 /// Any fields, some perhaps several times.
 fn repeated<'a>(fields: &'a HashValue, count: usize, chance: &mut Chance) -> Pairs<'a> {
-    (0..count).filter_map(|_| fields.pick(chance.bits())).collect()
+    (0..count)
+        .filter_map(|_| fields.pick(chance.bits()))
+        .collect()
 }
 
 /// Distinct fields: all if there are not more, drawn one by one if they are few of many, else the rest of a shuffle.
@@ -144,7 +173,9 @@ fn distinct<'a>(fields: &'a HashValue, count: usize, chance: &mut Chance) -> Pai
     let mut seen = BTreeSet::new();
     let mut picked = Vec::with_capacity(count);
     while picked.len() < count {
-        let Some((field, value)) = fields.pick(chance.bits()) else { break };
+        let Some((field, value)) = fields.pick(chance.bits()) else {
+            break;
+        };
         if seen.insert(field) {
             picked.push((field, value));
         }

@@ -16,26 +16,44 @@ pub(super) async fn hash(
 ) -> Result<Result<Option<(Arc<HashValue>, u64)>, Reply>, Stop> {
     Ok(match tx.read(key, intent).await?.entry {
         None => Ok(None),
-        Some(Entry { value: Value::Hash(hash), expires_at_ms }) => Ok(Some((hash, expires_at_ms))),
+        Some(Entry {
+            value: Value::Hash(hash),
+            expires_at_ms,
+        }) => Ok(Some((hash, expires_at_ms))),
         Some(_) => Err(errors::WRONG_TYPE),
     })
 }
 
 /// A hash to change: a copy of the one at the key, or an empty one.
 fn to_change(found: Option<(Arc<HashValue>, u64)>) -> (HashValue, u64) {
-    found.map_or_else(Default::default, |(hash, expires_at_ms)| (HashValue::clone(&hash), expires_at_ms))
+    found.map_or_else(Default::default, |(hash, expires_at_ms)| {
+        (HashValue::clone(&hash), expires_at_ms)
+    })
 }
 
 async fn put(tx: &mut Tx, key: &Key, hash: HashValue, expires_at_ms: u64) -> Result<(), Stop> {
     if hash.is_empty() {
         return tx.delete(key).await;
     }
-    tx.put_entry(key, Entry { value: Value::from(hash), expires_at_ms }).await
+    tx.put_entry(
+        key,
+        Entry {
+            value: Value::from(hash),
+            expires_at_ms,
+        },
+    )
+    .await
 }
 
 /// Sets fields and gives the number of new ones, or an error reply.
-async fn set_fields(tx: &mut Tx, args: &[Blob], command: &'static str) -> Result<Result<i64, Reply>, Stop> {
-    let (pairs, []) = args[1..].as_chunks::<2>() else { return Ok(Err(errors::wrong_arity_of(command))) };
+async fn set_fields(
+    tx: &mut Tx,
+    args: &[Blob],
+    command: &'static str,
+) -> Result<Result<i64, Reply>, Stop> {
+    let (pairs, []) = args[1..].as_chunks::<2>() else {
+        return Ok(Err(errors::wrong_arity_of(command)));
+    };
     let key = Key::from(&args[0]);
     let (mut fields, expires_at_ms) = match hash(tx, &key, Intent::Update).await? {
         Ok(found) => to_change(found),
@@ -51,7 +69,9 @@ async fn set_fields(tx: &mut Tx, args: &[Blob], command: &'static str) -> Result
 
 /// HSET key field value [field value ...]
 pub async fn hset(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    Ok(Reply::Integer(argument!(set_fields(tx, args, "hset").await?)))
+    Ok(Reply::Integer(argument!(
+        set_fields(tx, args, "hset").await?
+    )))
 }
 
 /// HMSET key field value [field value ...]
@@ -64,7 +84,10 @@ pub async fn hmset(tx: &mut Tx, args: &[Blob]) -> Outcome {
 pub async fn hsetnx(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let key = Key::from(&args[0]);
     let found = found!(hash(tx, &key, Intent::Update));
-    if found.as_ref().is_some_and(|(fields, _)| fields.get(&args[1]).is_some()) {
+    if found
+        .as_ref()
+        .is_some_and(|(fields, _)| fields.get(&args[1]).is_some())
+    {
         return Ok(Reply::Integer(0));
     }
     let (mut fields, expires_at_ms) = to_change(found);
@@ -76,12 +99,17 @@ pub async fn hsetnx(tx: &mut Tx, args: &[Blob]) -> Outcome {
 /// HDEL key field [field ...]
 pub async fn hdel(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let key = Key::from(&args[0]);
-    let Some((old, expires_at_ms)) = found!(hash(tx, &key, Intent::Update)) else { return Ok(Reply::Integer(0)) };
+    let Some((old, expires_at_ms)) = found!(hash(tx, &key, Intent::Update)) else {
+        return Ok(Reply::Integer(0));
+    };
     if args[1..].iter().all(|field| old.get(field).is_none()) {
         return Ok(Reply::Integer(0));
     }
     let mut fields = HashValue::clone(&old);
-    let removed = args[1..].iter().filter(|field| fields.remove(field).is_some()).count();
+    let removed = args[1..]
+        .iter()
+        .filter(|field| fields.remove(field).is_some())
+        .count();
     put(tx, &key, fields, expires_at_ms).await?;
     Ok(Reply::Integer(removed as i64))
 }
@@ -95,7 +123,9 @@ pub async fn hincrby(tx: &mut Tx, args: &[Blob]) -> Outcome {
         None => 0,
         Some(value) => argument!(parse::integer(value).ok_or(errors::HASH_VALUE_NOT_AN_INTEGER)),
     };
-    let Some(new) = old.checked_add(increment) else { return Ok(errors::OVERFLOW) };
+    let Some(new) = old.checked_add(increment) else {
+        return Ok(errors::OVERFLOW);
+    };
     fields.insert(args[1].clone(), parse::integer_text(new));
     put(tx, &key, fields, expires_at_ms).await?;
     Ok(Reply::Integer(new))
@@ -112,7 +142,9 @@ pub async fn hincrbyfloat(tx: &mut Tx, args: &[Blob]) -> Outcome {
     if parse::float(&old).is_none() {
         return Ok(errors::HASH_VALUE_NOT_A_FLOAT);
     }
-    let sum = Blob::from(argument!(parse::float_sum(&old, &args[2]).map_err(float_error)));
+    let sum = Blob::from(argument!(
+        parse::float_sum(&old, &args[2]).map_err(float_error)
+    ));
     fields.insert(args[1].clone(), sum.clone());
     put(tx, &key, fields, expires_at_ms).await?;
     Ok(Reply::Bulk(sum))

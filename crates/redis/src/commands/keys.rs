@@ -30,13 +30,21 @@ pub async fn exists(tx: &mut Tx, args: &[Blob]) -> Outcome {
 /// TYPE key
 pub async fn type_of(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let value = tx.get(&Key::from(&args[0])).await?;
-    Ok(Reply::Status(value.map_or("none", |value| value.type_name()).into()))
+    Ok(Reply::Status(
+        value.map_or("none", |value| value.type_name()).into(),
+    ))
 }
 
 /// Moves an entry with its expiry; `None` if there is nothing at the source.
-async fn move_entry(tx: &mut Tx, args: &[Blob], only_absent: bool) -> Result<Option<bool>, txn::Stop> {
+async fn move_entry(
+    tx: &mut Tx,
+    args: &[Blob],
+    only_absent: bool,
+) -> Result<Option<bool>, txn::Stop> {
     let (source, destination) = (Key::from(&args[0]), Key::from(&args[1]));
-    let Some(entry) = tx.entry_for_update(&source).await? else { return Ok(None) };
+    let Some(entry) = tx.entry_for_update(&source).await? else {
+        return Ok(None);
+    };
     if source == destination {
         return Ok(Some(!only_absent));
     }
@@ -50,13 +58,19 @@ async fn move_entry(tx: &mut Tx, args: &[Blob], only_absent: bool) -> Result<Opt
 
 /// RENAME key newkey
 pub async fn rename(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    Ok(if move_entry(tx, args, false).await?.is_some() { Reply::OK } else { errors::NO_SUCH_KEY })
+    Ok(if move_entry(tx, args, false).await?.is_some() {
+        Reply::OK
+    } else {
+        errors::NO_SUCH_KEY
+    })
 }
 
 /// RENAMENX key newkey
 pub async fn renamenx(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let moved = move_entry(tx, args, true).await?;
-    Ok(moved.map_or(errors::NO_SUCH_KEY, |moved| Reply::Integer(i64::from(moved))))
+    Ok(moved.map_or(errors::NO_SUCH_KEY, |moved| {
+        Reply::Integer(i64::from(moved))
+    }))
 }
 
 /// COPY source destination [DB 0] [REPLACE]
@@ -83,7 +97,9 @@ pub async fn copy(tx: &mut Tx, args: &[Blob]) -> Outcome {
     if source == destination {
         return Ok(errors::SAME_OBJECT);
     }
-    let Some(entry) = tx.entry(&source).await? else { return Ok(Reply::Integer(0)) };
+    let Some(entry) = tx.entry(&source).await? else {
+        return Ok(Reply::Integer(0));
+    };
     if !replace && tx.entry_for_update(&destination).await?.is_some() {
         return Ok(Reply::Integer(0));
     }
@@ -93,7 +109,9 @@ pub async fn copy(tx: &mut Tx, args: &[Blob]) -> Outcome {
 
 /// DBSIZE
 pub async fn dbsize(tx: &mut Tx, _args: &[Blob]) -> Outcome {
-    Ok(Reply::Integer(i64::try_from(tx.count().await?).unwrap_or(i64::MAX)))
+    Ok(Reply::Integer(
+        i64::try_from(tx.count().await?).unwrap_or(i64::MAX),
+    ))
 }
 
 /// FLUSHALL [ASYNC | SYNC]; FLUSHDB too: there is one database.
@@ -110,7 +128,10 @@ pub async fn flush(tx: &mut Tx, args: &[Blob]) -> Outcome {
 /// TIME: the time of the transaction's epoch, the only clock there is.
 pub async fn time(tx: &mut Tx, _args: &[Blob]) -> Outcome {
     let part = |value: u64| Reply::bulk(itoa::Buffer::new().format(value));
-    Ok(Reply::Array(vec![part(tx.now_ms() / 1000), part(tx.now_ms() % 1000 * 1000)]))
+    Ok(Reply::Array(vec![
+        part(tx.now_ms() / 1000),
+        part(tx.now_ms() % 1000 * 1000),
+    ]))
 }
 
 /// The name that Redis has for the form in which it would hold a value.
@@ -124,7 +145,8 @@ fn encoding(value: &Value) -> &'static str {
         Value::String(_) => "raw",
         Value::Hash(hash) => {
             let short = |bytes: &Blob| bytes.len() <= LISTPACK_BYTES_MAX;
-            let packed = hash.len() <= LISTPACK_FIELDS_MAX && hash.iter().all(|(f, v)| short(f) && short(v));
+            let packed =
+                hash.len() <= LISTPACK_FIELDS_MAX && hash.iter().all(|(f, v)| short(f) && short(v));
             if packed { "listpack" } else { "hashtable" }
         }
     }
@@ -174,5 +196,7 @@ pub async fn memory_usage(tx: &mut Tx, args: &[Blob]) -> Outcome {
     const RECORD_BYTES: usize = 112;
     let key = Key::from(&args[1]);
     let value = tx.get(&key).await?;
-    Ok(value.map_or(Reply::Nil, |value| Reply::Integer((RECORD_BYTES + key.heap_bytes() + value.heap_bytes()) as i64)))
+    Ok(value.map_or(Reply::Nil, |value| {
+        Reply::Integer((RECORD_BYTES + key.heap_bytes() + value.heap_bytes()) as i64)
+    }))
 }

@@ -48,7 +48,9 @@ pub async fn lcs(tx: &mut Tx, args: &[Blob]) -> Outcome {
         } else if options::is(word, "WITHMATCHLEN") {
             with_len = true;
         } else if options::is(word, "MINMATCHLEN") {
-            let Some(len) = words.next() else { return Ok(errors::SYNTAX) };
+            let Some(len) = words.next() else {
+                return Ok(errors::SYNTAX);
+            };
             min_len = usize::try_from(argument!(options::integer(len))).unwrap_or(0);
         } else {
             return Ok(errors::SYNTAX);
@@ -60,7 +62,9 @@ pub async fn lcs(tx: &mut Tx, args: &[Blob]) -> Outcome {
     if (a.len() + 1).saturating_mul(b.len() + 1) > CELLS_MAX {
         return Ok(errors::LCS_TOO_LONG);
     }
-    let Some(table) = fill(tx, &a, &b) else { return Err(Stop::Restart) };
+    let Some(table) = fill(tx, &a, &b) else {
+        return Err(Stop::Restart);
+    };
     let len = Reply::Integer(i64::from(table.at(a.len(), b.len())));
     if only_len {
         return Ok(len);
@@ -69,29 +73,44 @@ pub async fn lcs(tx: &mut Tx, args: &[Blob]) -> Outcome {
     if !indexes {
         return Ok(Reply::bulk(common));
     }
-    let matches = runs.into_iter().filter(|run| run.a.1 - run.a.0 + 1 >= min_len).map(|run| {
-        let pair = |(from, to)| Reply::Array(vec![Reply::Integer(from as i64), Reply::Integer(to as i64)]);
-        let mut items = vec![pair(run.a), pair(run.b)];
-        if with_len {
-            items.push(Reply::Integer((run.a.1 - run.a.0 + 1) as i64));
-        }
-        Reply::Array(items)
-    });
+    let matches = runs
+        .into_iter()
+        .filter(|run| run.a.1 - run.a.0 + 1 >= min_len)
+        .map(|run| {
+            let pair = |(from, to)| {
+                Reply::Array(vec![Reply::Integer(from as i64), Reply::Integer(to as i64)])
+            };
+            let mut items = vec![pair(run.a), pair(run.b)];
+            if with_len {
+                items.push(Reply::Integer((run.a.1 - run.a.0 + 1) as i64));
+            }
+            Reply::Array(items)
+        });
     let matches = Reply::Array(matches.collect());
-    Ok(Reply::Map(vec![(Reply::bulk("matches"), matches), (Reply::bulk("len"), len)]))
+    Ok(Reply::Map(vec![
+        (Reply::bulk("matches"), matches),
+        (Reply::bulk("len"), len),
+    ]))
 }
 
 /// Fills the table; `None` if the incarnation is doomed meanwhile.
 fn fill(tx: &Tx, a: &[u8], b: &[u8]) -> Option<Table> {
     let width = b.len() + 1;
-    let mut table = Table { cells: vec![0; (a.len() + 1) * width], width };
+    let mut table = Table {
+        cells: vec![0; (a.len() + 1) * width],
+        width,
+    };
     for (i, byte) in a.iter().enumerate() {
         if i % 64 == 63 && tx.doomed() {
             return None;
         }
         let (above, below) = table.cells[i * width..(i + 2) * width].split_at_mut(width);
         for (j, other) in b.iter().enumerate() {
-            below[j + 1] = if byte == other { above[j] + 1 } else { above[j + 1].max(below[j]) };
+            below[j + 1] = if byte == other {
+                above[j] + 1
+            } else {
+                above[j + 1].max(below[j])
+            };
         }
     }
     Some(table)
@@ -108,7 +127,10 @@ fn walk_back(table: &Table, a: &[u8], b: &[u8]) -> (Vec<u8>, Vec<Run>) {
             common.push(a[i]);
             match runs.last_mut() {
                 Some(run) if run.a.0 == i + 1 && run.b.0 == j + 1 => (run.a.0, run.b.0) = (i, j),
-                _ => runs.push(Run { a: (i, i), b: (j, j) }),
+                _ => runs.push(Run {
+                    a: (i, i),
+                    b: (j, j),
+                }),
             }
         } else if table.at(i - 1, j) > table.at(i, j - 1) {
             i -= 1;

@@ -14,7 +14,12 @@ use txn::{Blob, Entry, Key, Outcome, Reply, ScanPage, ScanRange, Space, Stop, Tx
 const PAGE_KEYS: usize = 1024;
 
 async fn page(tx: &mut Tx, from_hash: u64, limit: usize) -> Result<ScanPage, Stop> {
-    tx.scan(ScanRange { space: Space::User, from_hash, limit }).await
+    tx.scan(ScanRange {
+        space: Space::User,
+        from_hash,
+        limit,
+    })
+    .await
 }
 
 /// The options of SCAN and HSCAN.
@@ -26,12 +31,19 @@ pub(super) struct ScanOptions<'a> {
 
 impl ScanOptions<'_> {
     pub(super) fn parse(mut words: &[Blob], with_type: bool) -> Result<ScanOptions<'_>, Reply> {
-        let mut options = ScanOptions { pattern: None, type_name: None, count: 10 };
+        let mut options = ScanOptions {
+            pattern: None,
+            type_name: None,
+            count: 10,
+        };
         while let [word, value, rest @ ..] = words {
             words = rest;
             if options::is(word, "COUNT") {
                 let count = options::integer(value)?;
-                options.count = usize::try_from(count).ok().filter(|&count| count > 0).ok_or(errors::SYNTAX)?;
+                options.count = usize::try_from(count)
+                    .ok()
+                    .filter(|&count| count > 0)
+                    .ok_or(errors::SYNTAX)?;
             } else if options::is(word, "MATCH") {
                 options.pattern = (value.as_bytes() != b"*").then_some(value);
             } else if with_type && options::is(word, "TYPE") {
@@ -40,10 +52,15 @@ impl ScanOptions<'_> {
                 return Err(errors::SYNTAX);
             }
         }
-        if words.is_empty() { Ok(options) } else { Err(errors::SYNTAX) }
+        if words.is_empty() {
+            Ok(options)
+        } else {
+            Err(errors::SYNTAX)
+        }
     }
     pub(super) fn matches(&self, name: &[u8]) -> bool {
-        self.pattern.is_none_or(|pattern| pattern::matches(pattern, name))
+        self.pattern
+            .is_none_or(|pattern| pattern::matches(pattern, name))
     }
 }
 
@@ -62,11 +79,16 @@ pub async fn scan(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let options = argument!(ScanOptions::parse(&args[1..], true));
     let page = page(tx, cursor, options.count).await?;
     let wanted = |key: &Key, entry: &Entry| {
-        let type_fits = options.type_name.is_none_or(|name| options::is(name, entry.value.type_name()));
+        let type_fits = options
+            .type_name
+            .is_none_or(|name| options::is(name, entry.value.type_name()));
         type_fits && options.matches(key.as_bytes())
     };
-    let names =
-        page.entries.iter().filter(|(key, entry)| wanted(key, entry)).map(|(key, _)| Reply::Bulk(key.to_blob()));
+    let names = page
+        .entries
+        .iter()
+        .filter(|(key, entry)| wanted(key, entry))
+        .map(|(key, _)| Reply::Bulk(key.to_blob()));
     Ok(cursor_reply(page.next_hash, names.collect()))
 }
 
@@ -77,7 +99,10 @@ pub async fn keys(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let mut from_hash = Some(0);
     while let Some(hash) = from_hash {
         let page = page(tx, hash, PAGE_KEYS).await?;
-        let wanted = page.entries.iter().filter(|(key, _)| all || pattern::matches(&args[0], key.as_bytes()));
+        let wanted = page
+            .entries
+            .iter()
+            .filter(|(key, _)| all || pattern::matches(&args[0], key.as_bytes()));
         names.extend(wanted.map(|(key, _)| Reply::Bulk(key.to_blob())));
         from_hash = page.next_hash;
     }

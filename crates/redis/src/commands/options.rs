@@ -51,8 +51,19 @@ impl TimeKind {
 }
 
 /// The time from which the entry of `command` expires: it must be positive as given and as a date.
-pub fn expiry_ms(tx: &Tx, kind: TimeKind, argument: &Blob, command: &'static str) -> Result<u64, Reply> {
+pub fn expiry_ms(
+    tx: &Tx,
+    kind: TimeKind,
+    argument: &Blob,
+    command: &'static str,
+) -> Result<u64, Reply> {
     let value = integer(argument)?;
-    let at_ms = if value > 0 { kind.to_ms(value, tx.now_ms()) } else { None };
-    at_ms.and_then(|at_ms| u64::try_from(at_ms).ok()).ok_or_else(|| errors::invalid_expire(command))
+    let at_ms = if value > 0 {
+        kind.to_ms(value, tx.now_ms())
+    } else {
+        None
+    };
+    at_ms
+        .and_then(|at_ms| u64::try_from(at_ms).ok())
+        .ok_or_else(|| errors::invalid_expire(command))
 }

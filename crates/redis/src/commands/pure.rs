@@ -32,5 +32,10 @@ pub fn help(container: &str, lines: &[&str]) -> Reply {
     let first = format!("{container} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:");
     let lines = std::iter::once(first).chain(lines.iter().map(|line| (*line).to_owned()));
     let tail = ["HELP", "    Prints this help."].map(str::to_owned);
-    Reply::Array(lines.chain(tail).map(|line| Reply::Status(line.into())).collect())
+    Reply::Array(
+        lines
+            .chain(tail)
+            .map(|line| Reply::Status(line.into()))
+            .collect(),
+    )
 }

@@ -14,10 +14,20 @@ pub(super) struct Found {
 }
 
 /// The string at a key. The inner error is the reply to a value of another type.
-pub(super) async fn string(tx: &mut Tx, key: &Key, intent: Intent) -> Result<Result<Option<Found>, Reply>, Stop> {
+pub(super) async fn string(
+    tx: &mut Tx,
+    key: &Key,
+    intent: Intent,
+) -> Result<Result<Option<Found>, Reply>, Stop> {
     Ok(match tx.read(key, intent).await?.entry {
         None => Ok(None),
-        Some(Entry { value: Value::String(value), expires_at_ms }) => Ok(Some(Found { value, expires_at_ms })),
+        Some(Entry {
+            value: Value::String(value),
+            expires_at_ms,
+        }) => Ok(Some(Found {
+            value,
+            expires_at_ms,
+        })),
         Some(_) => Err(errors::WRONG_TYPE),
     })
 }
@@ -82,7 +92,8 @@ impl SetOptions<'_> {
             } else if options::is(word, "KEEPTTL") && options.expiry.is_none() {
                 options.keep_ttl = true;
             } else {
-                let kind = TimeKind::of_option(word).filter(|_| !options.keep_ttl && options.expiry.is_none())?;
+                let kind = TimeKind::of_option(word)
+                    .filter(|_| !options.keep_ttl && options.expiry.is_none())?;
                 let (time, rest) = words.split_first()?;
                 options.expiry = Some((kind, time));
                 words = rest;
@@ -99,7 +110,9 @@ pub async fn set(tx: &mut Tx, args: &[Blob]) -> Outcome {
         tx.put_entry(&key, forever(&args[1])).await?;
         return Ok(Reply::OK);
     }
-    let Some(options) = SetOptions::parse(&args[2..]) else { return Ok(errors::SYNTAX) };
+    let Some(options) = SetOptions::parse(&args[2..]) else {
+        return Ok(errors::SYNTAX);
+    };
     let mut expires_at_ms = match options.expiry {
         Some((kind, time)) => argument!(options::expiry_ms(tx, kind, time, "set")),
         None => 0,
@@ -110,7 +123,10 @@ pub async fn set(tx: &mut Tx, args: &[Blob]) -> Outcome {
         if options.reply_old {
             reply = match &old {
                 None => Reply::Nil,
-                Some(Entry { value: Value::String(value), .. }) => Reply::Bulk(value.clone()),
+                Some(Entry {
+                    value: Value::String(value),
+                    ..
+                }) => Reply::Bulk(value.clone()),
                 Some(_) => return Ok(errors::WRONG_TYPE),
             };
         }
@@ -121,7 +137,14 @@ pub async fn set(tx: &mut Tx, args: &[Blob]) -> Outcome {
             expires_at_ms = old.map_or(0, |old| old.expires_at_ms);
         }
     }
-    tx.put_entry(&key, Entry { value: Value::String(args[1].clone()), expires_at_ms }).await?;
+    tx.put_entry(
+        &key,
+        Entry {
+            value: Value::String(args[1].clone()),
+            expires_at_ms,
+        },
+    )
+    .await?;
     Ok(reply)
 }
 
@@ -137,7 +160,14 @@ pub async fn setnx(tx: &mut Tx, args: &[Blob]) -> Outcome {
 
 async fn set_for(tx: &mut Tx, args: &[Blob], kind: TimeKind, command: &'static str) -> Outcome {
     let expires_at_ms = argument!(options::expiry_ms(tx, kind, &args[1], command));
-    tx.put_entry(&Key::from(&args[0]), Entry { value: Value::String(args[2].clone()), expires_at_ms }).await?;
+    tx.put_entry(
+        &Key::from(&args[0]),
+        Entry {
+            value: Value::String(args[2].clone()),
+            expires_at_ms,
+        },
+    )
+    .await?;
     Ok(Reply::OK)
 }
 
@@ -181,7 +211,9 @@ pub async fn getex(tx: &mut Tx, args: &[Blob]) -> Outcome {
         _ => return Ok(errors::SYNTAX),
     };
     let key = Key::from(&args[0]);
-    let Some(found) = found!(string(tx, &key, Intent::Update)) else { return Ok(Reply::Nil) };
+    let Some(found) = found!(string(tx, &key, Intent::Update)) else {
+        return Ok(Reply::Nil);
+    };
     let expires_at_ms = match expiry {
         Some((kind, time)) => argument!(options::expiry_ms(tx, kind, time, "getex")),
         None if args.len() > 1 => 0,
@@ -190,7 +222,14 @@ pub async fn getex(tx: &mut Tx, args: &[Blob]) -> Outcome {
     if expires_at_ms != 0 && expires_at_ms <= tx.now_ms() {
         tx.delete(&key).await?;
     } else if expires_at_ms != found.expires_at_ms {
-        tx.put_entry(&key, Entry { value: Value::String(found.value.clone()), expires_at_ms }).await?;
+        tx.put_entry(
+            &key,
+            Entry {
+                value: Value::String(found.value.clone()),
+                expires_at_ms,
+            },
+        )
+        .await?;
     }
     Ok(Reply::Bulk(found.value))
 }
@@ -209,7 +248,9 @@ pub async fn mget(tx: &mut Tx, args: &[Blob]) -> Outcome {
 
 /// MSET key value [key value ...]
 pub async fn mset(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let (pairs, []) = args.as_chunks::<2>() else { return Ok(errors::wrong_arity_of("mset")) };
+    let (pairs, []) = args.as_chunks::<2>() else {
+        return Ok(errors::wrong_arity_of("mset"));
+    };
     for [name, value] in pairs {
         tx.put_entry(&Key::from(name), forever(value)).await?;
     }
@@ -218,7 +259,9 @@ pub async fn mset(tx: &mut Tx, args: &[Blob]) -> Outcome {
 
 /// MSETNX key value [key value ...]
 pub async fn msetnx(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let (pairs, []) = args.as_chunks::<2>() else { return Ok(errors::wrong_arity_of("msetnx")) };
+    let (pairs, []) = args.as_chunks::<2>() else {
+        return Ok(errors::wrong_arity_of("msetnx"));
+    };
     for [name, _] in pairs {
         if tx.entry_for_update(&Key::from(name)).await?.is_some() {
             return Ok(Reply::Integer(0));
@@ -239,18 +282,30 @@ pub async fn append(tx: &mut Tx, args: &[Blob]) -> Outcome {
             if found.value.len() + args[1].len() > STRING_BYTES_MAX {
                 return Ok(errors::STRING_TOO_LONG);
             }
-            (Blob::from([found.value.as_bytes(), args[1].as_bytes()].concat()), found.expires_at_ms)
+            (
+                Blob::from([found.value.as_bytes(), args[1].as_bytes()].concat()),
+                found.expires_at_ms,
+            )
         }
     };
     let len = value.len();
-    tx.put_entry(&key, Entry { value: Value::String(value), expires_at_ms }).await?;
+    tx.put_entry(
+        &key,
+        Entry {
+            value: Value::String(value),
+            expires_at_ms,
+        },
+    )
+    .await?;
     Ok(Reply::Integer(len as i64))
 }
 
 /// STRLEN key
 pub async fn strlen(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let found = found!(string(tx, &Key::from(&args[0]), Intent::Read));
-    Ok(Reply::Integer(found.map_or(0, |found| found.value.len() as i64)))
+    Ok(Reply::Integer(
+        found.map_or(0, |found| found.value.len() as i64),
+    ))
 }
 
 /// GETRANGE key start end; SUBSTR is its old name.
@@ -258,7 +313,9 @@ pub async fn getrange(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let start = argument!(options::integer(&args[1]));
     let end = argument!(options::integer(&args[2]));
     let found = found!(string(tx, &Key::from(&args[0]), Intent::Read));
-    let bytes = found.as_ref().map_or(&[][..], |found| found.value.as_bytes());
+    let bytes = found
+        .as_ref()
+        .map_or(&[][..], |found| found.value.as_bytes());
     Ok(Reply::bulk(range(bytes, start, end)))
 }
 
@@ -268,18 +325,31 @@ fn range(bytes: &[u8], start: i64, end: i64) -> &[u8] {
     if start < 0 && end < 0 && start > end {
         return &[];
     }
-    let from_start = |at: i64| if at < 0 { (len + at.max(-len)).max(0) } else { at };
+    let from_start = |at: i64| {
+        if at < 0 {
+            (len + at.max(-len)).max(0)
+        } else {
+            at
+        }
+    };
     let (start, end) = (from_start(start), from_start(end).min(len - 1));
-    if start > end { &[] } else { &bytes[start as usize..=end as usize] }
+    if start > end {
+        &[]
+    } else {
+        &bytes[start as usize..=end as usize]
+    }
 }
 
 /// SETRANGE key offset value
 pub async fn setrange(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let offset = argument!(options::integer(&args[1]));
-    let Ok(offset) = usize::try_from(offset) else { return Ok(errors::OFFSET_OUT_OF_RANGE) };
+    let Ok(offset) = usize::try_from(offset) else {
+        return Ok(errors::OFFSET_OUT_OF_RANGE);
+    };
     let key = Key::from(&args[0]);
     let found = found!(string(tx, &key, Intent::Update));
-    let (old, expires_at_ms) = found.map_or((Blob::EMPTY, 0), |found| (found.value, found.expires_at_ms));
+    let (old, expires_at_ms) =
+        found.map_or((Blob::EMPTY, 0), |found| (found.value, found.expires_at_ms));
     let patch = args[2].as_bytes();
     if patch.is_empty() {
         return Ok(Reply::Integer(old.len() as i64));
@@ -292,6 +362,13 @@ pub async fn setrange(tx: &mut Tx, args: &[Blob]) -> Outcome {
     bytes.resize(bytes.len().max(end), 0);
     bytes[offset..end].copy_from_slice(patch);
     let len = bytes.len();
-    tx.put_entry(&key, Entry { value: Value::String(Blob::from(bytes)), expires_at_ms }).await?;
+    tx.put_entry(
+        &key,
+        Entry {
+            value: Value::String(Blob::from(bytes)),
+            expires_at_ms,
+        },
+    )
+    .await?;
     Ok(Reply::Integer(len as i64))
 }

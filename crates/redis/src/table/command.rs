@@ -172,6 +172,8 @@ pub enum ConnectionCommand {
     AclWhoAmI,
     /// AUTH.
     Auth,
+    /// BGREWRITEAOF.
+    BgRewriteAof,
     /// BGSAVE.
     BgSave,
     /// CLIENT GETNAME.
@@ -190,12 +192,20 @@ pub enum ConnectionCommand {
     ClientNoEvict,
     /// CLIENT NO-TOUCH.
     ClientNoTouch,
+    /// CLIENT PAUSE.
+    ClientPause,
     /// CLIENT REPLY.
     ClientReply,
     /// CLIENT SETINFO.
     ClientSetInfo,
     /// CLIENT SETNAME.
     ClientSetName,
+    /// CLIENT TRACKING.
+    ClientTracking,
+    /// CLIENT UNBLOCK.
+    ClientUnblock,
+    /// CLIENT UNPAUSE.
+    ClientUnpause,
     /// CONFIG GET.
     ConfigGet,
     /// CONFIG RESETSTAT.
@@ -228,6 +238,8 @@ pub enum ConnectionCommand {
     Shutdown,
     /// UNWATCH.
     Unwatch,
+    /// WAIT.
+    Wait,
     /// WATCH.
     Watch,
 }
@@ -302,7 +314,11 @@ impl Command {
     /// Whether the number of words `argc`, the name included, is right.
     pub fn arity_fits(&self, argc: usize) -> bool {
         let wanted = usize::from(self.arity.unsigned_abs());
-        if self.arity < 0 { argc >= wanted } else { argc == wanted }
+        if self.arity < 0 {
+            argc >= wanted
+        } else {
+            argc == wanted
+        }
     }
     /// The subcommands, if this is a container.
     pub fn subcommands(&self) -> &'static [Command] {
@@ -327,7 +343,10 @@ impl Command {
             add(!matches!(self.run, Run::Container(_)), category);
         }
         add(self.is(Flags::WRITE), "write");
-        add(self.is(Flags::READONLY) && self.group != Group::Scripting, "read");
+        add(
+            self.is(Flags::READONLY) && self.group != Group::Scripting,
+            "read",
+        );
         add(self.is(Flags::ADMIN), "admin");
         add(self.is(Flags::FAST), "fast");
         add(!self.is(Flags::FAST), "slow");

@@ -10,14 +10,23 @@ use super::Flags;
 
 impl KeySpec {
     /// The places of the keys in `argv` (the name at 0); `None` if the words don't say, or say nonsense.
-    pub fn places_in(&self, argc: usize, word: impl Fn(usize) -> Option<Blob>) -> Option<StepBy<Range<usize>>> {
+    pub fn places_in(
+        &self,
+        argc: usize,
+        word: impl Fn(usize) -> Option<Blob>,
+    ) -> Option<StepBy<Range<usize>>> {
         let (first, end, step) = match self.places {
             KeyPlaces::Range { first, last, step } => {
-                let last = if last < 0 { argc.checked_add_signed(last)? } else { last.unsigned_abs() };
+                let last = if last < 0 {
+                    argc.checked_add_signed(last)?
+                } else {
+                    last.unsigned_abs()
+                };
                 (first, last + 1, step)
             }
             KeyPlaces::Counted { at } => {
-                let count = parse::integer(&word(at)?).and_then(|count| usize::try_from(count).ok())?;
+                let count =
+                    parse::integer(&word(at)?).and_then(|count| usize::try_from(count).ok())?;
                 (at + 1, (at + 1).checked_add(count)?, 1)
             }
         };
@@ -31,13 +40,24 @@ impl Command {
     /// A command without a key specification is one that touches no key or one that walks over all; the latter have
     /// unknown keys.
     pub fn footprint(&self, args: &[Blob]) -> Footprint {
-        Footprint { keys: self.key_sets(args).map(std::sync::Arc::new), ..self.footprint_without_keys() }
+        Footprint {
+            keys: self.key_sets(args).map(std::sync::Arc::new),
+            ..self.footprint_without_keys()
+        }
     }
 
     /// [`Command::footprint`] without the keys: costs nothing.
     pub fn footprint_without_keys(&self) -> Footprint {
-        let weight = if self.is(Flags::HEAVY) { Weight::Heavy } else { Weight::Light };
-        Footprint { keys: None, read_only: self.is(Flags::READONLY) && !self.is(Flags::ORDERED), weight }
+        let weight = if self.is(Flags::HEAVY) {
+            Weight::Heavy
+        } else {
+            Weight::Light
+        };
+        Footprint {
+            keys: None,
+            read_only: self.is(Flags::READONLY) && !self.is(Flags::ORDERED),
+            weight,
+        }
     }
 
     fn key_sets(&self, args: &[Blob]) -> Option<KeySets> {
@@ -46,8 +66,14 @@ impl Command {
             return None;
         }
         for spec in self.keys {
-            let set = if spec.writes() { &mut sets.writes } else { &mut sets.reads };
-            let places = spec.places_in(args.len() + 1, |place| args.get(place.checked_sub(1)?).cloned())?;
+            let set = if spec.writes() {
+                &mut sets.writes
+            } else {
+                &mut sets.reads
+            };
+            let places = spec.places_in(args.len() + 1, |place| {
+                args.get(place.checked_sub(1)?).cloned()
+            })?;
             set.extend(places.map(|place| Key::from(&args[place - 1])));
         }
         normalize(&mut sets);

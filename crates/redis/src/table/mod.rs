@@ -9,7 +9,8 @@ mod keys;
 mod lookup;
 
 pub use command::{
-    Command, ConnectionCommand, DataFn, FLAG_NAMES, Flags, Group, KeyPlaces, KeySpec, Run, ScriptCommand,
+    Command, ConnectionCommand, DataFn, FLAG_NAMES, Flags, Group, KeyPlaces, KeySpec, Run,
+    ScriptCommand,
 };
 pub use entries::COMMANDS;
 pub(crate) use keys::normalize;
@@ -47,7 +48,9 @@ impl ResolveError {
             (ResolveError::Arity(_), Caller::Script { .. }) => errors::ARITY_IN_SCRIPT,
             (_, Caller::Script { .. }) => errors::UNKNOWN_IN_SCRIPT,
             (ResolveError::Unknown, _) => errors::unknown_command(argv),
-            (ResolveError::UnknownSubcommand(container), _) => errors::unknown_subcommand(container, &argv[1]),
+            (ResolveError::UnknownSubcommand(container), _) => {
+                errors::unknown_subcommand(container, &argv[1])
+            }
             (ResolveError::Arity(command), _) => errors::wrong_arity(command),
         }
     }
@@ -75,5 +78,9 @@ pub fn resolve(argv: &[Blob]) -> Result<Resolved, ResolveError> {
     if !command.arity_fits(argv.len()) {
         return Err(ResolveError::Arity(command));
     }
-    Ok(Resolved { command, place, subplace })
+    Ok(Resolved {
+        command,
+        place,
+        subplace,
+    })
 }

@@ -47,7 +47,9 @@ const fn concat<const N: usize>(families: &[&[Command]]) -> [Command; N] {
 /// A command in a transaction: an async function over `&mut Tx` and the arguments.
 macro_rules! data {
     ($function:path) => {
-        $crate::table::Run::Data(|mut tx, args| Box::pin(async move { $function(&mut tx, &args).await }))
+        $crate::table::Run::Data(|mut tx, args| {
+            Box::pin(async move { $function(&mut tx, &args).await })
+        })
     };
 }
 use data;
@@ -102,7 +104,12 @@ impl Command {
         self.keys = keys;
         self
     }
-    const fn about(mut self, since: &'static str, complexity: &'static str, summary: &'static str) -> Command {
+    const fn about(
+        mut self,
+        since: &'static str,
+        complexity: &'static str,
+        summary: &'static str,
+    ) -> Command {
         self.since = since;
         self.complexity = complexity;
         self.summary = summary;
@@ -111,7 +118,10 @@ impl Command {
 }
 
 const fn range(first: usize, last: isize, step: usize, flags: &'static [&'static str]) -> KeySpec {
-    KeySpec { places: KeyPlaces::Range { first, last, step }, flags }
+    KeySpec {
+        places: KeyPlaces::Range { first, last, step },
+        flags,
+    }
 }
 
 const RO: &[KeySpec] = &[range(1, 1, 1, &["RO"])];

@@ -20,37 +20,55 @@ const EVAL_FLAGS: Flags = Flags::NOSCRIPT
 const fn eval(name: &'static str, command: S) -> Command {
     script(name, -3, Run::Script(command))
         .flags(EVAL_FLAGS)
-        .keys(&[KeySpec { places: KeyPlaces::Counted { at: 2 }, flags: &["RW", "access", "update"] }])
+        .keys(&[KeySpec {
+            places: KeyPlaces::Counted { at: 2 },
+            flags: &["RW", "access", "update"],
+        }])
 }
 const fn eval_ro(name: &'static str, command: S) -> Command {
     script(name, -3, Run::Script(command))
         .flags(EVAL_FLAGS)
         .readonly()
-        .keys(&[KeySpec { places: KeyPlaces::Counted { at: 2 }, flags: &["RO", "access"] }])
+        .keys(&[KeySpec {
+            places: KeyPlaces::Counted { at: 2 },
+            flags: &["RO", "access"],
+        }])
 }
 
 const SCRIPT: &[Command] = &[
-    script("script|exists", -3, Run::Script(S::Exists)).noscript().about(
-        "2.6.0",
-        "O(N) in the number of scripts asked for",
-        "Tells which scripts are known.",
-    ),
-    script("script|flush", -2, Run::Script(S::Flush)).noscript().about(
-        "2.6.0",
-        "O(N) in the number of scripts",
-        "Forgets all scripts.",
-    ),
-    script("script|help", 2, Run::Pure(script_help)).always().about("5.0.0", "O(1)", "Explains SCRIPT."),
-    script("script|kill", 2, Run::Connection(ConnectionCommand::ScriptKill)).noscript().flags(Flags::ALLOW_BUSY).about(
-        "2.6.0",
-        "O(1)",
-        "Stops a script that has written nothing.",
-    ),
-    script("script|load", 3, Run::Script(S::Load)).noscript().flags(Flags::STALE).about(
-        "2.6.0",
-        "O(N) in the length of the script",
-        "Makes a script known and replies its digest.",
-    ),
+    script("script|exists", -3, Run::Script(S::Exists))
+        .noscript()
+        .about(
+            "2.6.0",
+            "O(N) in the number of scripts asked for",
+            "Tells which scripts are known.",
+        ),
+    script("script|flush", -2, Run::Script(S::Flush))
+        .noscript()
+        .about(
+            "2.6.0",
+            "O(N) in the number of scripts",
+            "Forgets all scripts.",
+        ),
+    script("script|help", 2, Run::Pure(script_help))
+        .always()
+        .about("5.0.0", "O(1)", "Explains SCRIPT."),
+    script(
+        "script|kill",
+        2,
+        Run::Connection(ConnectionCommand::ScriptKill),
+    )
+    .noscript()
+    .flags(Flags::ALLOW_BUSY)
+    .about("2.6.0", "O(1)", "Stops a script that has written nothing."),
+    script("script|load", 3, Run::Script(S::Load))
+        .noscript()
+        .flags(Flags::STALE)
+        .about(
+            "2.6.0",
+            "O(N) in the length of the script",
+            "Makes a script known and replies its digest.",
+        ),
 ];
 
 fn script_help(_: &[txn::Blob]) -> txn::Reply {
@@ -70,9 +88,21 @@ fn script_help(_: &[txn::Blob]) -> txn::Reply {
 }
 
 pub(super) const COMMANDS: &[Command] = &[
-    eval("eval", S::Eval).about("2.6.0", "Depends on the script.", "Runs a script, as one transaction."),
-    eval_ro("eval_ro", S::EvalRo).about("7.0.0", "Depends on the script.", "Runs a script that does not write."),
-    eval("evalsha", S::EvalSha).about("2.6.0", "Depends on the script.", "Runs a known script by its digest."),
+    eval("eval", S::Eval).about(
+        "2.6.0",
+        "Depends on the script.",
+        "Runs a script, as one transaction.",
+    ),
+    eval_ro("eval_ro", S::EvalRo).about(
+        "7.0.0",
+        "Depends on the script.",
+        "Runs a script that does not write.",
+    ),
+    eval("evalsha", S::EvalSha).about(
+        "2.6.0",
+        "Depends on the script.",
+        "Runs a known script by its digest.",
+    ),
     eval_ro("evalsha_ro", S::EvalShaRo).about(
         "7.0.0",
         "Depends on the script.",

@@ -9,7 +9,10 @@ const fn server(name: &'static str, arity: i16, run: Run) -> Command {
     Command::new(name, arity, Group::Server, run)
 }
 const fn config(name: &'static str, arity: i16, command: ConnectionCommand) -> Command {
-    server(name, arity, Run::Connection(command)).admin().noscript().always()
+    server(name, arity, Run::Connection(command))
+        .admin()
+        .noscript()
+        .always()
 }
 /// Its commands are of the server's family in the documentation, and of the connection's among the ACL categories.
 const fn about_commands(name: &'static str, arity: i16, run: Run) -> Command {
@@ -19,11 +22,29 @@ const fn about_commands(name: &'static str, arity: i16, run: Run) -> Command {
 }
 
 const CONFIG: &[Command] = &[
-    config("config|get", -3, C::ConfigGet).about("2.0.0", "O(N) in the number of settings", "Replies settings."),
-    server("config|help", 2, Run::Pure(config_help)).always().about("5.0.0", "O(1)", "Explains CONFIG."),
-    config("config|resetstat", 2, C::ConfigResetStat).about("2.0.0", "O(1)", "Sets the statistics of INFO to 0."),
-    config("config|rewrite", 2, C::ConfigRewrite).about("2.8.0", "O(1)", "Writes the settings to their file."),
-    config("config|set", -4, C::ConfigSet).about("2.0.0", "O(N) in the number of settings", "Changes settings."),
+    config("config|get", -3, C::ConfigGet).about(
+        "2.0.0",
+        "O(N) in the number of settings",
+        "Replies settings.",
+    ),
+    server("config|help", 2, Run::Pure(config_help))
+        .always()
+        .about("5.0.0", "O(1)", "Explains CONFIG."),
+    config("config|resetstat", 2, C::ConfigResetStat).about(
+        "2.0.0",
+        "O(1)",
+        "Sets the statistics of INFO to 0.",
+    ),
+    config("config|rewrite", 2, C::ConfigRewrite).about(
+        "2.8.0",
+        "O(1)",
+        "Writes the settings to their file.",
+    ),
+    config("config|set", -4, C::ConfigSet).about(
+        "2.0.0",
+        "O(N) in the number of settings",
+        "Changes settings.",
+    ),
 ];
 
 fn config_help(_: &[txn::Blob]) -> txn::Reply {
@@ -43,7 +64,11 @@ fn config_help(_: &[txn::Blob]) -> txn::Reply {
 }
 
 const COMMAND: &[Command] = &[
-    about_commands("command|count", 2, Run::Pure(introspect::count)).about("2.8.13", "O(1)", "Counts the commands."),
+    about_commands("command|count", 2, Run::Pure(introspect::count)).about(
+        "2.8.13",
+        "O(1)",
+        "Counts the commands.",
+    ),
     about_commands("command|docs", -2, Run::Pure(introspect::docs)).about(
         "7.0.0",
         "O(N) in the number of commands asked for",
@@ -54,12 +79,21 @@ const COMMAND: &[Command] = &[
         "O(N) in the number of arguments",
         "Replies the keys of a command.",
     ),
-    about_commands("command|getkeysandflags", -4, Run::Pure(introspect::getkeysandflags)).about(
+    about_commands(
+        "command|getkeysandflags",
+        -4,
+        Run::Pure(introspect::getkeysandflags),
+    )
+    .about(
         "7.0.0",
         "O(N) in the number of arguments",
         "Replies the keys of a command and what it does with them.",
     ),
-    about_commands("command|help", 2, Run::Pure(introspect::help)).about("5.0.0", "O(1)", "Explains COMMAND."),
+    about_commands("command|help", 2, Run::Pure(introspect::help)).about(
+        "5.0.0",
+        "O(1)",
+        "Explains COMMAND.",
+    ),
     about_commands("command|info", -2, Run::Pure(introspect::info)).about(
         "2.8.13",
         "O(N) in the number of commands asked for",
@@ -73,23 +107,24 @@ const COMMAND: &[Command] = &[
 ];
 
 const ACL: &[Command] = &[
-    server("acl|cat", -2, Run::Pure(introspect::acl_cat)).noscript().always().about(
-        "6.0.0",
-        "O(N) in the number of commands",
-        "Lists the categories, or the commands of one.",
-    ),
-    server("acl|whoami", 2, Run::Connection(C::AclWhoAmI)).noscript().always().about(
-        "6.0.0",
-        "O(1)",
-        "Replies the connection's user.",
-    ),
+    server("acl|cat", -2, Run::Pure(introspect::acl_cat))
+        .noscript()
+        .always()
+        .about(
+            "6.0.0",
+            "O(N) in the number of commands",
+            "Lists the categories, or the commands of one.",
+        ),
+    server("acl|whoami", 2, Run::Connection(C::AclWhoAmI))
+        .noscript()
+        .always()
+        .about("6.0.0", "O(1)", "Replies the connection's user."),
 ];
 
-const MEMORY: &[Command] = &[server("memory|usage", -3, data!(keys::memory_usage)).readonly().keys(RO_SECOND).about(
-    "4.0.0",
-    "O(1)",
-    "Estimates the bytes that a key takes.",
-)];
+const MEMORY: &[Command] = &[server("memory|usage", -3, data!(keys::memory_usage))
+    .readonly()
+    .keys(RO_SECOND)
+    .about("4.0.0", "O(1)", "Estimates the bytes that a key takes.")];
 
 /// FLUSHALL and FLUSHDB.
 const fn flush(name: &'static str) -> Command {
@@ -100,12 +135,24 @@ const fn flush(name: &'static str) -> Command {
 
 pub(super) const COMMANDS: &[Command] = &[
     server("acl", -2, Run::Container(ACL)).about("6.0.0", "", "Tells about users and categories."),
-    server("bgsave", -1, Run::Connection(C::BgSave)).admin().noscript().flags(Flags::NO_ASYNC_LOADING).about(
-        "1.0.0",
-        "O(1)",
-        "Starts a checkpoint.",
+    server("bgrewriteaof", 1, Run::Connection(C::BgRewriteAof))
+        .admin()
+        .noscript()
+        .about(
+            "1.0.0",
+            "O(1)",
+            "Starts a checkpoint, behind which the log is cut.",
+        ),
+    server("bgsave", -1, Run::Connection(C::BgSave))
+        .admin()
+        .noscript()
+        .flags(Flags::NO_ASYNC_LOADING)
+        .about("1.0.0", "O(1)", "Starts a checkpoint."),
+    about_commands("command", -1, Run::Container(COMMAND)).about(
+        "2.8.13",
+        "",
+        "Tells about all commands.",
     ),
-    about_commands("command", -1, Run::Container(COMMAND)).about("2.8.13", "", "Tells about all commands."),
     server("config", -2, Run::Container(CONFIG)).about("2.0.0", "", "Reads and changes settings."),
     {
         let mut command = server("dbsize", 1, data!(keys::dbsize)).readonly().fast();
@@ -114,12 +161,19 @@ pub(super) const COMMANDS: &[Command] = &[
     },
     flush("flushall").about("1.0.0", "O(1)", "Deletes all keys."),
     flush("flushdb").about("1.0.0", "O(1)", "Deletes all keys of the database."),
-    server("info", -1, Run::Connection(C::Info)).always().dangerous().about("1.0.0", "O(1)", "Tells about the server."),
-    server("lastsave", 1, Run::Connection(C::LastSave)).admin().always().fast().about(
-        "1.0.0",
-        "O(1)",
-        "Replies the time of the newest checkpoint.",
-    ),
+    server("info", -1, Run::Connection(C::Info))
+        .always()
+        .dangerous()
+        .about("1.0.0", "O(1)", "Tells about the server."),
+    server("lastsave", 1, Run::Connection(C::LastSave))
+        .admin()
+        .always()
+        .fast()
+        .about(
+            "1.0.0",
+            "O(1)",
+            "Replies the time of the newest checkpoint.",
+        ),
     server("memory", -2, Run::Container(MEMORY)).about("4.0.0", "", "Tells about memory."),
     server("save", 1, Run::Connection(C::Save))
         .admin()
@@ -132,5 +186,9 @@ pub(super) const COMMANDS: &[Command] = &[
         .always()
         .flags(Flags::NO_MULTI.with(Flags::ALLOW_BUSY))
         .about("1.0.0", "O(1)", "Stops the server."),
-    server("time", 1, data!(keys::time)).always().fast().about("2.6.0", "O(1)", "Replies the time."),
+    server("time", 1, data!(keys::time)).always().fast().about(
+        "2.6.0",
+        "O(1)",
+        "Replies the time.",
+    ),
 ];
