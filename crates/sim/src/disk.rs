@@ -111,9 +111,7 @@ impl VirtualDisk {
             writable_bytes: u64::MAX,
             syncs_left: u64::MAX,
         };
-        VirtualDisk {
-            state: Arc::new(Mutex::new(state)),
-        }
+        VirtualDisk { state: Arc::new(Mutex::new(state)) }
     }
 
     /// Cuts the power. What was synced stays; of the rest each sector and each change of a name is kept, dropped or torn
@@ -132,9 +130,7 @@ impl VirtualDisk {
         }
         state.names = state.durable_names.clone();
         let names = &state.names;
-        state
-            .files
-            .retain(|id, _| names.values().any(|named| named == id));
+        state.files.retain(|id, _| names.values().any(|named| named == id));
         for file in state.files.values_mut() {
             state.counters.sectors_lost += file.crash(&mut state.rng, survival);
         }
@@ -156,10 +152,7 @@ impl VirtualDisk {
                 content[offset as usize % SECTOR_BYTES] ^= 1 << bit;
             }
         }
-        assert!(
-            offset < file.len_bytes,
-            "byte {offset} of {name} does not exist"
-        );
+        assert!(offset < file.len_bytes, "byte {offset} of {name} does not exist");
     }
 
     /// From now on `bytes` more can be written, then the disk is full: the write that meets the end is done in part.
@@ -189,14 +182,7 @@ impl VirtualDisk {
             let (from, mut to) = (self.lock(), copy.lock());
             for (name, id) in &from.durable_names {
                 let durable = from.files[id].durable.clone();
-                to.files.insert(
-                    *id,
-                    FileState {
-                        len_bytes: durable.len() as u64,
-                        durable,
-                        ..FileState::default()
-                    },
-                );
+                to.files.insert(*id, FileState { len_bytes: durable.len() as u64, durable, ..FileState::default() });
                 to.names.insert(name.clone(), *id);
             }
             to.durable_names = to.names.clone();
@@ -210,11 +196,7 @@ impl VirtualDisk {
     }
 
     fn file(&self, id: u64, boot: u64) -> VirtualFile {
-        VirtualFile {
-            state: self.state.clone(),
-            id,
-            boot,
-        }
+        VirtualFile { state: self.state.clone(), id, boot }
     }
 }
 
@@ -239,14 +221,7 @@ impl Disk for VirtualDisk {
         state.next_id += 1;
         let id = state.next_id;
         let durable = vec![0; len_bytes as usize];
-        state.files.insert(
-            id,
-            FileState {
-                durable,
-                len_bytes,
-                unsynced: BTreeMap::new(),
-            },
-        );
+        state.files.insert(id, FileState { durable, len_bytes, unsynced: BTreeMap::new() });
         state.names.insert(name.to_owned(), id);
         state.sync_names();
         Ok(self.file(id, state.counters.crashes))
@@ -263,8 +238,7 @@ impl Disk for VirtualDisk {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.lock()
-            .change(NameChange::Rename(from.to_owned(), to.to_owned()))
+        self.lock().change(NameChange::Rename(from.to_owned(), to.to_owned()))
     }
 
     fn sync_dir(&self) -> io::Result<()> {
@@ -283,11 +257,7 @@ impl DiskFile for VirtualFile {
         let written = state.take_space(bytes.len() as u64) as usize;
         state.counters.bytes_written += written as u64;
         state.file(self.id)?.write(offset, &bytes[..written]);
-        if written < bytes.len() {
-            Err(full())
-        } else {
-            Ok(())
-        }
+        if written < bytes.len() { Err(full()) } else { Ok(()) }
     }
 
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
@@ -306,10 +276,7 @@ impl DiskFile for VirtualFile {
         let file = state.file(self.id)?;
         match result {
             Ok(()) => file.sync(),
-            Err(_) => file
-                .unsynced
-                .values_mut()
-                .for_each(|sector| sector.forgotten = true),
+            Err(_) => file.unsynced.values_mut().for_each(|sector| sector.forgotten = true),
         }
         result
     }
@@ -319,9 +286,7 @@ impl VirtualFile {
     fn lock(&self) -> io::Result<MutexGuard<'_, State>> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.counters.crashes != self.boot {
-            return Err(io::Error::other(
-                "this handle was open when the machine crashed",
-            ));
+            return Err(io::Error::other("this handle was open when the machine crashed"));
         }
         Ok(state)
     }
@@ -329,9 +294,7 @@ impl VirtualFile {
 
 impl State {
     fn file(&mut self, id: u64) -> io::Result<&mut FileState> {
-        self.files
-            .get_mut(&id)
-            .ok_or(io::Error::from(io::ErrorKind::NotFound))
+        self.files.get_mut(&id).ok_or(io::Error::from(io::ErrorKind::NotFound))
     }
 
     /// Uses up to `bytes` of what is left. Returns how many there were.
@@ -394,13 +357,8 @@ impl FileState {
     }
 
     fn visible_sector(&self, index: u64) -> Sector {
-        let unsynced = self
-            .unsynced
-            .get(&index)
-            .and_then(|sector| sector.contents.last());
-        unsynced
-            .copied()
-            .unwrap_or_else(|| self.durable_sector(index))
+        let unsynced = self.unsynced.get(&index).and_then(|sector| sector.contents.last());
+        unsynced.copied().unwrap_or_else(|| self.durable_sector(index))
     }
 
     fn write(&mut self, offset: u64, mut bytes: &[u8]) {
@@ -411,10 +369,7 @@ impl FileState {
             let count = bytes.len().min(SECTOR_BYTES - within);
             let mut content = self.visible_sector(index);
             content[within..within + count].copy_from_slice(&bytes[..count]);
-            let fresh = || UnsyncedSector {
-                contents: Vec::new(),
-                forgotten: false,
-            };
+            let fresh = || UnsyncedSector { contents: Vec::new(), forgotten: false };
             let sector = self.unsynced.entry(index).or_insert_with(fresh);
             sector.contents.push(content);
             sector.forgotten = false;
@@ -440,8 +395,7 @@ impl FileState {
     fn sync(&mut self) {
         self.durable.resize(self.len_bytes as usize, 0);
         let all = std::mem::take(&mut self.unsynced);
-        let (forgotten, written): (BTreeMap<_, _>, _) =
-            all.into_iter().partition(|(_, sector)| sector.forgotten);
+        let (forgotten, written): (BTreeMap<_, _>, _) = all.into_iter().partition(|(_, sector)| sector.forgotten);
         self.unsynced = forgotten;
         for (index, sector) in written {
             if let Some(content) = sector.contents.last() {
@@ -458,11 +412,7 @@ impl FileState {
             choices.extend(sector.contents);
             let newest = choices.len() - 1;
             let draw = |rng: &mut Xoshiro256PlusPlus| {
-                if rng.random_bool(survival) {
-                    newest
-                } else {
-                    rng.random_range(0..=newest)
-                }
+                if rng.random_bool(survival) { newest } else { rng.random_range(0..=newest) }
             };
             let mut content = choices[draw(rng)];
             if rng.random_bool(0.2) {

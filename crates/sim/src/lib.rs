@@ -13,7 +13,8 @@
 //! - [`scenario`]: an order with its accidents: batches, confirmations, retractions and what is delivered instead;
 //! - [`workers`]: N virtual workers on one thread, with an interleaving point at every single-key operation;
 //! - [`threads`]: the same scenarios on real threads;
-//! - [`disk`]: a disk that loses and tears what was not synced.
+//! - [`disk`]: a disk that loses and tears what was not synced;
+//! - [`world`]: one node over that disk, with crashes between and inside its disk operations.
 
 pub mod disk;
 pub mod draw;
@@ -23,3 +24,4 @@ pub mod program;
 pub mod scenario;
 pub mod threads;
 pub mod workers;
+pub mod world;
