@@ -15,8 +15,8 @@ const UPDATE: u32 = 1 << 31;
 const COUNTER_BYTES: usize = 8;
 const PAYLOAD_BYTES_MAX: usize = 1_000;
 
-/// The workload's options.
-#[derive(Clone, Copy, Debug)]
+/// The workload.
+#[derive(Clone, Debug)]
 pub struct Ycsb {
     keys: u32,
     operations: usize,
@@ -222,7 +222,7 @@ impl Workload for Ycsb {
     }
     fn generator(&self, seed: u64, client: Client) -> Box<dyn Generator> {
         Box::new(YcsbGenerator {
-            ycsb: *self,
+            ycsb: self.clone(),
             dice: Dice::new(seed, client.index as u64),
             access: ACCESS.shared(),
             numbers: Vec::with_capacity(self.operations),
