@@ -56,8 +56,6 @@ pub use batch::{BATCH_BYTES_MAX, Batch, BatchTooLarge, Sequencer, Tail};
 pub use disk::{Disk, DiskFile, FileReader, FileWriter};
 pub use error::{OpenError, Problem};
 pub use fuzz::fuzz_log_reader;
-pub use log::{
-    Appended, Log, LogOptions, LogStatus, Preparer, SEGMENT_BYTES_DEFAULT, SyncTicket, Synced,
-};
+pub use log::{Appended, Log, LogOptions, LogStatus, Preparer, SEGMENT_BYTES_DEFAULT, SyncTicket, Synced};
 pub use record::Address;
 pub use recover::{Cut, Report};

@@ -132,13 +132,8 @@ pub struct LogStatus {
 
 impl<D: Disk> Shared<D> {
     pub fn new(disk: Arc<D>, options: &LogOptions) -> Shared<D> {
-        let prepared = Mutex::new(Prepared {
-            slot: Slot::Empty,
-            begun: 0,
-        });
-        let segment_bytes = options
-            .segment_bytes
-            .max((HEADER_BYTES + HEAD_BYTES) as u64);
+        let prepared = Mutex::new(Prepared { slot: Slot::Empty, begun: 0 });
+        let segment_bytes = options.segment_bytes.max((HEADER_BYTES + HEAD_BYTES) as u64);
         Shared {
             disk,
             boot_id: options.boot_id,
@@ -183,20 +178,11 @@ impl<D: Disk> Shared<D> {
         };
         let name = prepared_name(number);
         let context = |error: io::Error| {
-            let text = format!(
-                "the next log segment ({} bytes) could not be prepared: {error}",
-                self.segment_bytes
-            );
+            let text = format!("the next log segment ({} bytes) could not be prepared: {error}", self.segment_bytes);
             io::Error::new(error.kind(), text)
         };
-        let file = self
-            .disk
-            .create(&name, self.segment_bytes)
-            .map_err(context)?;
-        let header = Header {
-            boot_id: self.boot_id,
-        }
-        .encode();
+        let file = self.disk.create(&name, self.segment_bytes).map_err(context)?;
+        let header = Header { boot_id: self.boot_id }.encode();
         match file.write_at(0, &header).and_then(|()| file.sync()) {
             Ok(()) => Ok(Fresh { name, file }),
             Err(error) => {
@@ -243,10 +229,7 @@ impl<D: Disk> Preparer<D> {
 impl<D: Disk> Log<D> {
     /// Where the next batch continues: what a [`crate::Sequencer`] starts with.
     pub fn tail(&self) -> Tail {
-        Tail {
-            time_ms: self.tail.time_ms.max(self.time_floor_ms),
-            ..self.tail
-        }
+        Tail { time_ms: self.tail.time_ms.max(self.time_floor_ms), ..self.tail }
     }
 
     /// Sizes and places.
@@ -271,10 +254,8 @@ impl<D: Disk> Log<D> {
     pub fn append(&mut self, records: &mut [u8]) -> io::Result<Appended> {
         self.shared.check()?;
         let Some(tail) = record::follow(self.tail, records) else {
-            let text = format!(
-                "the records do not continue the log at position {}: a bug, please report it",
-                self.tail.next
-            );
+            let text =
+                format!("the records do not continue the log at position {}: a bug, please report it", self.tail.next);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         };
         self.clear_remains()?;
@@ -289,10 +270,7 @@ impl<D: Disk> Log<D> {
         self.claimed = self.durable;
         self.last_batch_end = self.current.end();
         self.tail = tail;
-        Ok(Appended {
-            position: tail.last(),
-            rotated,
-        })
+        Ok(Appended { position: tail.last(), rotated })
     }
 
     /// Writes a marker if the disk has batches that no record claims to be durable: then a later damage to them is known
@@ -312,10 +290,7 @@ impl<D: Disk> Log<D> {
 
     /// What must be synced so that everything appended so far is durable; `None` if it is.
     pub fn sync_ticket(&self) -> Option<SyncTicket<D>> {
-        let synced = Synced {
-            position: self.tail.last(),
-            end: self.current.end(),
-        };
+        let synced = Synced { position: self.tail.last(), end: self.current.end() };
         (self.durable < synced.end).then(|| SyncTicket {
             shared: self.shared.clone(),
             older: self.unsynced.iter().map(|(_, file)| file.clone()).collect(),
@@ -331,8 +306,7 @@ impl<D: Disk> Log<D> {
             self.durable = synced.end;
             self.durable_last = synced.position;
             self.durable_name = synced.end.segment;
-            self.unsynced
-                .retain(|(first, _)| *first > synced.end.segment);
+            self.unsynced.retain(|(first, _)| *first > synced.end.segment);
         }
     }
 
@@ -388,35 +362,19 @@ impl<D: Disk> Log<D> {
             None => self.shared.create_fresh()?,
         };
         let first = self.tail.next;
-        let place = Place {
-            boot_id: self.shared.boot_id,
-            address: Address {
-                segment: first,
-                offset: HEADER_BYTES as u64,
-            },
-        };
+        let place =
+            Place { boot_id: self.shared.boot_id, address: Address { segment: first, offset: HEADER_BYTES as u64 } };
         let opening = Head::marker(self.tail, self.durable).sealed(place);
         let name = segment_name(first);
-        let begun = fresh
-            .file
-            .write_at(place.address.offset, &opening)
-            .and_then(|()| {
-                // The name becomes durable with the first sync: nothing in the segment is acknowledged before.
-                self.shared.disk.rename(&fresh.name, &name)
-            });
+        let begun = fresh.file.write_at(place.address.offset, &opening).and_then(|()| {
+            // The name becomes durable with the first sync: nothing in the segment is acknowledged before.
+            self.shared.disk.rename(&fresh.name, &name)
+        });
         if let Err(error) = begun {
             self.put_back(fresh);
-            return Err(io::Error::new(
-                error.kind(),
-                format!("log segment {name} could not be begun: {error}"),
-            ));
+            return Err(io::Error::new(error.kind(), format!("log segment {name} could not be begun: {error}")));
         }
-        let next = Segment::after_opening(
-            first,
-            fresh.file,
-            self.shared.boot_id,
-            self.shared.segment_bytes,
-        );
+        let next = Segment::after_opening(first, fresh.file, self.shared.boot_id, self.shared.segment_bytes);
         let old = std::mem::replace(&mut self.current, next);
         self.older.push(old.first);
         self.unsynced.push((old.first, old.file));
@@ -440,8 +398,7 @@ impl<D: Disk> Log<D> {
         if until > offset {
             let file = self.current.file.clone();
             write_zeros(&*file, offset, until).map_err(|error| self.write_error(error))?;
-            self.shared
-                .sync("fdatasync of a log segment", || file.sync())?;
+            self.shared.sync("fdatasync of a log segment", || file.sync())?;
             self.current.dirty_until = offset;
         }
         Ok(())
@@ -460,10 +417,7 @@ impl<D: Disk> Log<D> {
 
     fn write_error(&self, error: io::Error) -> io::Error {
         let Segment { first, offset, .. } = &self.current;
-        let text = format!(
-            "{} could not be written at byte {offset}: {error}",
-            segment_name(*first)
-        );
+        let text = format!("{} could not be written at byte {offset}: {error}", segment_name(*first));
         io::Error::new(error.kind(), text)
     }
 }
@@ -472,29 +426,16 @@ impl<F> Segment<F> {
     /// A segment that holds its header and its opening record.
     pub fn after_opening(first: Position, file: F, boot_id: u64, len_bytes: u64) -> Segment<F> {
         let offset = (HEADER_BYTES + HEAD_BYTES) as u64;
-        Segment {
-            first,
-            file: Arc::new(file),
-            boot_id,
-            offset,
-            dirty_until: offset,
-            len_bytes,
-        }
+        Segment { first, file: Arc::new(file), boot_id, offset, dirty_until: offset, len_bytes }
     }
 
     /// Where the next record goes.
     pub fn end(&self) -> Address {
-        Address {
-            segment: self.first,
-            offset: self.offset,
-        }
+        Address { segment: self.first, offset: self.offset }
     }
 
     fn place(&self) -> Place {
-        Place {
-            boot_id: self.boot_id,
-            address: self.end(),
-        }
+        Place { boot_id: self.boot_id, address: self.end() }
     }
 }
 
@@ -524,13 +465,10 @@ impl<D: Disk> SyncTicket<D> {
     /// the result to [`Log::synced`]. An error is final for the log: every later append and sync fails.
     pub fn sync(self) -> io::Result<Synced> {
         for file in self.older.iter().chain([&self.current]) {
-            self.shared
-                .sync("fdatasync of a log segment", || file.sync())?;
+            self.shared.sync("fdatasync of a log segment", || file.sync())?;
         }
         if self.names {
-            self.shared.sync("fsync of the log's directory", || {
-                self.shared.disk.sync_dir()
-            })?;
+            self.shared.sync("fsync of the log's directory", || self.shared.disk.sync_dir())?;
         }
         Ok(self.synced)
     }
