@@ -1,167 +1,522 @@
-//! Runs one node for real: files, a clock and threads.
+//! Runs one node for real: files, a clock and threads. No sockets: whoever has requests submits them here.
+//!
+//! # Who does what
+//!
+//! The thread that has requests does as much as it can for them by itself: [`Runtime::submit`] orders them, delivers them
+//! to the engine and appends them to the log; [`Runtime::help`] runs them; the replies are in its [`Port`] then. So a lone
+//! command is parsed, ordered, executed and answered on one thread, with one lock taken, one write and no hand-off. Other
+//! threads come in where waiting would stop the caller:
+//!
+//! * *Executors* run heavy requests (scripts), and light ones when there are more than callers get through.
+//! * Under `always` the *sync* thread makes the log durable, and then wakes the ports that wait; their owners final-commit
+//!   and answer.
+//! * Segments, checkpoints and the clock's ticks have a thread each.
+//!
+//! # Waking
+//!
+//! Nobody spins and nobody is forgotten. Work appears by a delivery, a confirmation, or another worker's step. Who
+//! delivers or confirms either steps the engine next or wakes somebody who does (`Inner::follow`); who stops stepping
+//! without running heavy requests wakes an executor if there are any left.
+//!
+//! # Reads
+//!
+//! [`Runtime::read`] runs a read-only request at the newest final snapshot on the calling thread, without the order.
 
+mod core;
+mod executors;
+mod options;
 mod port;
+mod status;
+#[cfg(test)]
+mod tests;
+mod threads;
 
 pub use execute::ReadOutcome;
-pub use node::{FsyncPolicy, Limits};
+pub use node::{FsyncPolicy, Limits, RecoverError, RecoveryReport, Refused};
+pub use options::{EngineFactory, RuntimeOptions, StartError};
 pub use port::{Answer, Port};
+pub use status::RuntimeStatus;
 
-use execute::{Batch, Budget, Engine, Progress, SnapshotReader};
-use parking_lot::Mutex;
-use port::Ports;
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
-use txn::{Epoch, Position, Procedure, Registry, Request};
+use self::core::{Core, FileWork, Hands};
+use crate::disk::RealDisk;
+use execute::snapshot::panic_text;
+use execute::{Budget, Engine, Progress, SnapshotReader, WorkerId};
+use executors::Bed;
+use node::{Event, Recovered};
+use parking_lot::{Condvar, Mutex};
+use port::{PortShared, Ports, Replies};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use txn::{Position, Registry, Request};
 
-/// Makes the engine, given how many worker ids will step it (numbered from 0).
-pub type EngineFactory = Box<dyn FnOnce(usize) -> Arc<dyn Engine> + Send>;
+/// What a caller runs at a time on behalf of light requests.
+const HELP: Budget = Budget {
+    operations: 4096,
+    heavy: false,
+};
+/// After so many steps a helper looks at its sockets again.
+const HELP_STEPS_MAX: u32 = 64;
+/// An executor is woken for light requests beyond so many: fewer are done before it is awake.
+const LIGHT_SURPLUS: u64 = 1024;
+/// How long a shutdown waits for transactions to end. What does not is in the log, and is replayed at the next start.
+const DRAIN_MAX: Duration = Duration::from_secs(10);
 
-/// How to run a node.
-pub struct RuntimeOptions {
-    /// Where the log and the checkpoints are.
-    pub dir: PathBuf,
-    /// When a write counts as durable.
-    pub fsync: FsyncPolicy,
-    /// Executor threads: they run what is heavy, or more than the callers do themselves.
-    pub workers: usize,
-    /// How many ports there may be at once, at most 256.
-    pub ports: usize,
-    /// The size of a log segment.
-    pub segment_bytes: u64,
-    /// A checkpoint is taken after this many bytes of log. 0 means never by itself.
-    pub checkpoint_bytes: u64,
-    /// Bounds on what is on its way.
-    pub limits: Limits,
-    /// Makes the engine.
-    pub engine: EngineFactory,
-    /// Removes expired entries: called with the keys as its arguments.
-    pub expire: Option<Arc<dyn Procedure>>,
-}
-
-/// Why a runtime could not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// Too many ports, or none.
-    #[error("{0} ports were asked for: between 1 and 256 are possible")]
-    Ports(usize),
-}
-
-/// What was found at the start.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RecoveryReport {
-    /// The position of the checkpoint that was loaded; [`Position::NONE`] if there was none.
-    pub checkpoint: Position,
-    /// Transactions that were replayed from the log.
-    pub replayed: u64,
-    /// Bytes of a torn tail that were cut off the log.
-    pub cut_bytes: u64,
-    /// How long it took.
-    pub elapsed_ms: u64,
-    /// What an operator should know: checkpoints that were skipped, a tail that was cut.
-    pub warnings: Vec<String>,
-}
-
-/// Why requests were not taken. They stay with the caller.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    /// As much is on its way as the limits allow. The port is woken when there is room again: submit again then.
-    #[error("too much is on its way: wait for replies and submit again")]
-    Busy,
-    /// The log cannot be written. The text is an error reply that says why and what to do (`MISCONF ...`).
-    #[error("{0}")]
-    ReadOnly(Arc<str>),
-    /// The node is shutting down.
-    #[error("the server is shutting down: connect again when it is back")]
-    ShuttingDown,
-}
-
-/// A running node.
+/// A running node. Dropping it stops its threads.
 pub struct Runtime {
+    inner: Arc<Inner>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What the runtime's threads share.
+struct Inner {
     engine: Arc<dyn Engine>,
+    core: Mutex<Core>,
     ports: Arc<Ports>,
-    order: Mutex<(Epoch, Position, u64)>,
+    bed: Bed,
+    disk: Arc<RealDisk>,
     workers: usize,
+    fsync: FsyncPolicy,
+    /// Somebody was told to come back when there is room.
+    starved: AtomicBool,
+    /// Why the node stopped for good, if a bug made it.
+    halted: OnceLock<Arc<str>>,
+    on_halt: Option<Box<dyn Fn(&str) + Send + Sync>>,
+    /// Ends the tick thread.
+    stopping: Mutex<bool>,
+    stop_asked: Condvar,
+    /// Signalled after syncs and checkpoints, with `core`.
+    progress: Condvar,
+}
+
+impl Inner {
+    fn now_ms(&self) -> u64 {
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_millis() as u64)
+    }
+
+    /// Delivers replies, and tells those who wait for room that there may be some.
+    fn after_step(&self, replies: &mut Replies, own: Option<&PortShared>) {
+        self.ports.put(replies, own);
+        if self.starved.load(Ordering::SeqCst) && self.starved.swap(false, Ordering::SeqCst) {
+            self.ports.notify_all();
+        }
+    }
+
+    /// Sees to what an event made possible. `own` is the port of a caller that steps the engine next.
+    fn follow(&self, outcome: core::Outcome, own: Option<&PortShared>) {
+        if !outcome.refused.is_empty() {
+            let mut replies = Replies::default();
+            for (id, answer) in outcome.refused {
+                replies.push(id, answer);
+            }
+            self.ports.put(&mut replies, own);
+        }
+        if outcome.notify_all {
+            self.ports.notify_all();
+        }
+        if outcome.step && own.is_none() && self.ports.notify_waiting() {
+            self.bed.wake(1);
+        }
+    }
+
+    /// Wakes executors for what callers leave to them.
+    fn wake_executors(&self) {
+        let waiting = self.engine.waiting();
+        let light = if waiting.light > LIGHT_SURPLUS {
+            waiting.light / LIGHT_SURPLUS
+        } else {
+            0
+        };
+        let count = waiting.heavy.saturating_add(light).min(self.workers as u64);
+        if count > 0 {
+            self.bed.wake(count as usize);
+        }
+    }
+
+    /// Stops for good after a bug: in-memory state may be wrong, the files are not touched any more.
+    fn halt(&self, what: &str) {
+        let text = format!(
+            "MISCONF the server stopped because of a bug ({what}): restart it, nothing that was acknowledged is lost; and \
+             please report this"
+        );
+        if self.halted.set(text.as_str().into()).is_ok() {
+            tracing::error!("{text}");
+            if let Some(on_halt) = &self.on_halt {
+                on_halt(&text);
+            }
+        }
+        self.bed.stop();
+        self.ports.notify_all();
+        self.progress.notify_all();
+    }
 }
 
 impl Runtime {
     /// Recovers the node in a directory and starts its threads.
     pub fn start(
         options: RuntimeOptions,
-        _registry: Arc<Registry>,
+        registry: &Registry,
     ) -> Result<(Arc<Runtime>, RecoveryReport), StartError> {
+        let started = Instant::now();
         if options.ports == 0 || options.ports > node::session::PORTS_MAX {
             return Err(StartError::Ports(options.ports));
         }
-        let engine = (options.engine)(options.workers + options.ports);
-        let runtime = Arc::new(Runtime {
+        if options.workers == 0 {
+            return Err(StartError::Workers);
+        }
+        let disk = Arc::new(RealDisk::open(&options.dir)?);
+        // One more for the thread that shuts down.
+        let worker_ids = options.workers + options.ports + 1;
+        let make_engine = options.engine;
+        let Recovered {
+            node,
             engine,
-            ports: Arc::new(Ports::new(options.ports, 1)),
-            order: Mutex::new((Epoch(0), Position::FIRST, 0)),
+            log,
+            mut report,
+        } = node::recover(
+            &disk,
+            node::NodeOptions {
+                fsync: options.fsync,
+                limits: options.limits,
+                checkpoint_bytes: options.checkpoint_bytes,
+                expire: options.expire,
+            },
+            options.segment_bytes,
+            log_boot_id(),
+            registry,
+            &|| make_engine(worker_ids),
+        )?;
+
+        let preparer = log.preparer();
+        let (sync, tickets) = mpsc::channel();
+        let (files, file_work) = mpsc::channel();
+        let (checkpoint, jobs) = mpsc::channel();
+        // The next segment is made while the first is filled.
+        let _ = files.send(FileWork::Prepare);
+        let ports = Arc::new(Ports::new(options.ports, node.boot()));
+        let inner = Arc::new(Inner {
+            engine,
+            core: Core::new(
+                node,
+                log,
+                Hands {
+                    sync,
+                    files,
+                    checkpoint,
+                },
+            ),
+            ports,
+            bed: Bed::default(),
+            disk,
             workers: options.workers,
+            fsync: options.fsync,
+            starved: AtomicBool::new(false),
+            halted: OnceLock::new(),
+            on_halt: options.on_halt,
+            stopping: Mutex::new(false),
+            stop_asked: Condvar::new(),
+            progress: Condvar::new(),
         });
-        Ok((runtime, RecoveryReport::default()))
+        let runtime = Arc::new(Runtime {
+            inner: inner.clone(),
+            threads: Mutex::default(),
+        });
+        let add = |thread: std::io::Result<JoinHandle<()>>| -> Result<(), StartError> {
+            runtime
+                .threads
+                .lock()
+                .push(thread.map_err(StartError::Thread)?);
+            Ok(())
+        };
+        for worker in 0..options.workers {
+            let id = WorkerId(worker);
+            add(threads::start(
+                &inner,
+                &format!("exec-{worker}"),
+                move |inner| threads::executor(inner, id),
+            ))?;
+        }
+        add(threads::start(&inner, "sync", move |inner| {
+            threads::sync(inner, &tickets)
+        }))?;
+        add(threads::start(&inner, "files", move |inner| {
+            threads::files(inner, &file_work, &preparer)
+        }))?;
+        add(threads::start(&inner, "checkpoint", move |inner| {
+            threads::checkpoint(inner, &jobs)
+        }))?;
+        add(threads::start(&inner, "tick", threads::tick))?;
+        report.elapsed_ms = started.elapsed().as_millis() as u64;
+        Ok((runtime, report))
     }
 
-    /// A place where replies arrive; `None` if all ports are taken. `wake` is called by other threads when there is
-    /// something to do: call [`Runtime::help`] and [`Port::drain`] then. It must not block.
+    /// A place where replies arrive, for a thread that calls [`Runtime::help`] and [`Port::drain`] whenever it is woken.
+    /// `None` if all ports are taken. `wake` is called by other threads; it must neither block nor call the runtime.
     pub fn port(&self, wake: Box<dyn Fn() + Send + Sync>) -> Option<Port> {
-        self.ports
-            .open(wake, self.workers, SnapshotReader::new(self.engine.clone()))
+        self.open_port(wake, true)
+    }
+
+    /// A port whose owner does not help: executors run what it submits.
+    pub fn passive_port(&self, wake: Box<dyn Fn() + Send + Sync>) -> Option<Port> {
+        self.open_port(wake, false)
+    }
+
+    fn open_port(&self, wake: Box<dyn Fn() + Send + Sync>, helps: bool) -> Option<Port> {
+        let reader = SnapshotReader::new(self.inner.engine.clone());
+        self.inner
+            .ports
+            .open(wake, helps, self.inner.workers, reader)
     }
 
     /// Submits requests, which become one batch in this order, and empties `requests`; on `Err` they stay there. Each is
-    /// answered through the port, in any order. Call [`Runtime::help`] next.
+    /// answered through the port, in any order. The owner of a port calls [`Runtime::help`] next.
     pub fn submit(&self, port: &Port, requests: &mut Vec<Arc<Request>>) -> Result<(), Refused> {
-        if requests.is_empty() {
+        let inner = &*self.inner;
+        let count = requests.len();
+        if count == 0 {
             return Ok(());
         }
-        port.shared.add_outstanding(requests.len());
-        let mut order = self.order.lock();
-        order.0 = Epoch(order.0.0 + 1);
-        order.2 = order.2.max(self.now_ms());
-        let batch = Batch {
-            epoch: order.0,
-            time_ms: order.2,
-            first: order.1,
-            requests: requests.drain(..).collect(),
+        if let Some(text) = inner.halted.get() {
+            return Err(Refused::ReadOnly(text.clone()));
+        }
+        // Before the lock: a reply may arrive before this returns.
+        port.shared.add_outstanding(count);
+        let submit = |requests: &mut Vec<Arc<Request>>| {
+            let mut core = inner.core.lock();
+            core.node.raise_boot(inner.ports.boot_last());
+            core.submit(requests, inner.now_ms())
         };
-        order.1 = batch.end();
-        self.engine.deliver(batch);
-        self.engine.confirm(order.1.prev());
-        Ok(())
+        let outcome = submit(requests).or_else(|refused| {
+            if refused != Refused::Busy {
+                return Err(refused);
+            }
+            // Room may have been made between the refusal and the flag: look again now that it is set. The owner may have
+            // been woken before and not have looked at its port since; what comes from now on must wake it again.
+            port.shared.look();
+            inner.starved.store(true, Ordering::SeqCst);
+            submit(requests)
+        });
+        match outcome {
+            Ok(outcome) => {
+                inner.follow(outcome, Some(&port.shared));
+                if port.shared.helps() {
+                    inner.wake_executors();
+                } else {
+                    inner.bed.wake(1);
+                }
+                Ok(())
+            }
+            Err(refused) => {
+                port.shared.remove_outstanding(count);
+                port.shared.remind();
+                Err(refused)
+            }
+        }
     }
 
-    /// Runs light work on the calling thread until there is none: the caller's own requests are answered without a
-    /// hand-off. Replies of the caller's sessions are in the port when this returns.
+    /// Runs light requests on the calling thread until there is nothing to do (or for so long that the port is woken to
+    /// go on): the caller's own are answered without a hand-off. Their replies are in the port when this returns.
     pub fn help(&self, port: &Port) {
+        let inner = &*self.inner;
+        if inner.halted.get().is_some() {
+            return;
+        }
         let mut replies = port.replies.borrow_mut();
         port.shared.look();
-        let budget = Budget {
-            operations: 1024,
-            heavy: true,
-        };
-        while self.engine.step(port.worker, budget, &mut *replies) == Progress::Worked {
-            self.ports.put(&mut replies, Some(&port.shared));
+        for _ in 0..HELP_STEPS_MAX {
+            let step = AssertUnwindSafe(|| inner.engine.step(port.worker, HELP, &mut *replies));
+            let progress = match catch_unwind(step) {
+                Ok(progress) => progress,
+                Err(panic) => {
+                    inner.halt(&format!("a step panicked: {}", panic_text(&*panic)));
+                    return;
+                }
+            };
+            inner.after_step(&mut replies, Some(&port.shared));
+            if progress == Progress::Idle {
+                inner.wake_executors();
+                return;
+            }
         }
-        self.ports.put(&mut replies, Some(&port.shared));
+        inner.wake_executors();
+        port.shared.notify();
     }
 
     /// Runs a read-only request at the newest final snapshot on the calling thread. It sees every write that was
-    /// answered before; a session that waits for the answer of its own write submits its read instead, or waits.
+    /// answered before; a session that waits for the answer of its own write waits, or submits its read instead.
     pub fn read(&self, port: &Port, request: &Arc<Request>) -> ReadOutcome {
-        port.reader.borrow_mut().run(request, self.now_ms())
+        port.reader.borrow_mut().run(request, self.inner.now_ms())
+    }
+
+    /// Writes a checkpoint and waits until it is on the disk. Returns its position, or why there is none.
+    pub fn checkpoint(&self) -> Result<Position, String> {
+        let inner = &*self.inner;
+        let before = inner.core.lock().node.status();
+        // One that is being written began before the call: what the caller wants in it may be missing there.
+        if before.checkpoint_in_progress {
+            self.wait_for(None, |status| !status.checkpoint_in_progress);
+        }
+        let written_before = inner.core.lock().node.status().checkpoints;
+        self.start_checkpoint();
+        self.wait_for(None, |status| !status.checkpoint_in_progress);
+        let status = inner.core.lock().node.status();
+        match (status.checkpoints > written_before, inner.halted.get(), status.checkpoint_error) {
+            (true, ..) => Ok(status.last_checkpoint),
+            (_, Some(text), _) => Err(text.to_string()),
+            (.., Some(error)) => Err(error),
+            _ => Err("the node takes no checkpoints any more: the log's disk failed, or it is shutting down".to_owned()),
+        }
+    }
+
+    /// Starts a checkpoint, unless one is being written.
+    pub fn start_checkpoint(&self) {
+        let outcome = self
+            .inner
+            .core
+            .lock()
+            .handle(Event::CheckpointWanted, self.inner.now_ms());
+        self.inner.follow(outcome, None);
+    }
+
+    /// Waits until the node's status satisfies `done`, the node halts, or the time is over.
+    fn wait_for(&self, until: Option<Instant>, done: impl Fn(&node::Status) -> bool) {
+        let inner = &*self.inner;
+        let mut core = inner.core.lock();
+        while !done(&core.node.status()) && inner.halted.get().is_none() {
+            match until {
+                None => inner.progress.wait(&mut core),
+                Some(until) => {
+                    if inner.progress.wait_until(&mut core, until).timed_out() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends the node in good order: admits nothing more, lets what is on its way end, makes the log durable, writes a
+    /// checkpoint if asked for, and joins the threads. Reads go on being served.
+    pub fn shutdown(&self, checkpoint: bool) {
+        let inner = &*self.inner;
+        let handles = std::mem::take(&mut *self.threads.lock());
+        if handles.is_empty() {
+            return;
+        }
+        let until = Instant::now() + DRAIN_MAX;
+        let outcome = inner.core.lock().handle(Event::Stop, inner.now_ms());
+        inner.follow(outcome, None);
+        // Whoever waits for room learns that there will be none.
+        inner.ports.notify_all();
+        self.drain(until);
+        if checkpoint && inner.halted.get().is_none() {
+            self.start_checkpoint();
+        }
+        self.wait_for(None, |status| !status.checkpoint_in_progress);
+
+        *inner.stopping.lock() = true;
+        inner.stop_asked.notify_all();
+        inner.bed.stop();
+        // The threads at the other ends go through what they were sent, and end.
+        inner.core.lock().hands = None;
+        for handle in handles {
+            // Their panics were caught and reported.
+            let _ = handle.join();
+        }
+        let mut core = inner.core.lock();
+        let closed = core
+            .log
+            .sync()
+            .and_then(|_| core.log.write_marker())
+            .and_then(|_| core.log.sync());
+        if let Err(error) = closed {
+            tracing::warn!("the log could not be synced at the shutdown: {error}");
+        }
+    }
+
+    /// Steps the engine until everything has final-committed and is synced.
+    fn drain(&self, until: Instant) {
+        let inner = &*self.inner;
+        let worker = WorkerId(inner.workers + inner.ports.count());
+        let mut replies = Replies::default();
+        loop {
+            inner.bed.wake(inner.workers);
+            let step = AssertUnwindSafe(|| {
+                while inner.engine.step(worker, HELP, &mut replies) == Progress::Worked {
+                    inner.after_step(&mut replies, None);
+                }
+                inner.after_step(&mut replies, None);
+            });
+            if let Err(panic) = catch_unwind(step) {
+                inner.halt(&format!("a step panicked: {}", panic_text(&*panic)));
+            }
+            let mut core = inner.core.lock();
+            if core.node.is_drained() || inner.halted.get().is_some() {
+                return;
+            }
+            // Another worker's commit does not signal: look again soon.
+            let soon = Instant::now() + Duration::from_millis(5);
+            inner.progress.wait_until(&mut core, soon.min(until));
+            if Instant::now() >= until {
+                tracing::warn!(
+                    "some transactions did not end in time: they are in the log, the next start runs them"
+                );
+                return;
+            }
+        }
     }
 
     /// The wall clock, in milliseconds since 1970.
     pub fn now_ms(&self) -> u64 {
-        SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| since.as_millis() as u64)
+        self.inner.now_ms()
     }
 
     /// The engine.
     pub fn engine(&self) -> &Arc<dyn Engine> {
-        &self.engine
+        &self.inner.engine
+    }
+
+    /// Why the node stopped for good, if a bug made it: an error reply. Nothing is answered any more then.
+    pub fn halted(&self) -> Option<&Arc<str>> {
+        self.inner.halted.get()
+    }
+
+    /// Counters and places.
+    pub fn status(&self) -> RuntimeStatus {
+        let core = self.inner.core.lock();
+        RuntimeStatus {
+            node: core.node.status(),
+            log: core.log.status(),
+            engine: self.inner.engine.status(),
+            fsync: self.inner.fsync,
+            engine_name: self.inner.engine.name(),
+            workers: self.inner.workers,
+        }
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        self.shutdown(false);
+    }
+}
+
+/// A number that clients cannot guess and that differs at every start: the kernel's, or one of the clock's and this
+/// process's numbers where there is none.
+fn log_boot_id() -> u64 {
+    use std::io::Read;
+    let mut bytes = [0; 8];
+    let read = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
+    match read {
+        Ok(()) => u64::from_le_bytes(bytes),
+        Err(_) => {
+            let nanos = SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |since| since.as_nanos() as u64);
+            txn::hash::mix(nanos ^ txn::hash::mix(u64::from(std::process::id())))
+        }
     }
 }

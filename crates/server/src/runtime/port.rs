@@ -23,6 +23,8 @@ pub(super) struct PortShared {
     wake: Box<dyn Fn() + Send + Sync>,
     /// Requests that were submitted here and not yet answered.
     outstanding: AtomicU64,
+    /// Whether the owner steps the engine when it is woken.
+    helps: bool,
     /// The owner's first session: older ones of this port belonged to an earlier owner.
     session_first: SessionId,
 }
@@ -34,12 +36,24 @@ impl PortShared {
             (self.wake)();
         }
     }
+    /// Wakes the owner if replies wait for it: it was told to look without having taken them.
+    pub(super) fn remind(&self) {
+        if !self.inbox.lock().is_empty() {
+            self.notify();
+        }
+    }
     /// The owner is about to look: whatever comes from now on wakes it again.
     pub(super) fn look(&self) {
         self.notified.swap(false, Ordering::SeqCst);
     }
+    pub(super) fn helps(&self) -> bool {
+        self.helps
+    }
     pub(super) fn add_outstanding(&self, count: usize) {
         self.outstanding.fetch_add(count as u64, Ordering::Relaxed);
+    }
+    pub(super) fn remove_outstanding(&self, count: usize) {
+        self.outstanding.fetch_sub(count as u64, Ordering::Relaxed);
     }
     pub(super) fn outstanding(&self) -> u64 {
         self.outstanding.load(Ordering::Relaxed)
@@ -115,6 +129,11 @@ impl Ports {
         }
     }
 
+    /// How many ports there can be.
+    pub(super) fn count(&self) -> usize {
+        self.counters.len()
+    }
+
     /// The newest boot id that is in use.
     pub(super) fn boot_last(&self) -> u32 {
         self.boot_last.load(Ordering::SeqCst)
@@ -136,6 +155,7 @@ impl Ports {
     pub(super) fn open(
         self: &Arc<Ports>,
         wake: Box<dyn Fn() + Send + Sync>,
+        helps: bool,
         executors: usize,
         reader: SnapshotReader,
     ) -> Option<Port> {
@@ -148,6 +168,7 @@ impl Ports {
             notified: AtomicBool::new(false),
             wake,
             outstanding: AtomicU64::new(0),
+            helps,
             session_first: self.next_session(index),
         });
         slots[usize::from(index)] = Some(shared.clone());
@@ -160,17 +181,26 @@ impl Ports {
         })
     }
 
-    /// Wakes the owners that wait for replies: a confirmation arrived, and they final-commit their transactions
-    /// themselves. Returns whether there was any.
+    /// Wakes the owners that wait for replies: something became final, and they final-commit their transactions
+    /// themselves. Returns whether an executor is needed as well: because an owner that waits does not help, or
+    /// because none waits.
     pub(super) fn notify_waiting(&self) -> bool {
-        let mut any = false;
-        for port in self.slots.read().iter().flatten() {
-            if port.outstanding() > 0 {
+        let (mut helped, mut helpless) = (false, false);
+        for port in self
+            .slots
+            .read()
+            .iter()
+            .flatten()
+            .filter(|port| port.outstanding() > 0)
+        {
+            if port.helps {
+                helped = true;
                 port.notify();
-                any = true;
+            } else {
+                helpless = true;
             }
         }
-        any
+        helpless || !helped
     }
 
     /// Wakes every owner: something that all of them may wait for has changed.
@@ -209,9 +239,9 @@ impl Ports {
             {
                 inbox.push(answer);
             }
-            let count = (inbox.len() - before) as u64;
+            let count = inbox.len() - before;
             drop(inbox);
-            port.outstanding.fetch_sub(count, Ordering::Relaxed);
+            port.remove_outstanding(count);
             if own.is_none_or(|own| own.index != port.index) {
                 port.notify();
             }

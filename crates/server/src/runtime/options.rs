@@ -1,0 +1,79 @@
+//! What a runtime is told, and why it may not start.
+
+use crate::disk::DirectoryError;
+use execute::{Engine, Sparkle, sparkle};
+use node::{FsyncPolicy, Limits, NodeOptions, RecoverError};
+use std::path::PathBuf;
+use std::sync::Arc;
+use txn::Procedure;
+
+/// Makes an empty engine, given how many worker ids will step it (numbered from 0).
+pub type EngineFactory = Box<dyn Fn(usize) -> Arc<dyn Engine> + Send>;
+
+/// How to run a node.
+pub struct RuntimeOptions {
+    /// Where the log and the checkpoints are. Made if it does not exist.
+    pub dir: PathBuf,
+    /// When a write counts as durable.
+    pub fsync: FsyncPolicy,
+    /// Executor threads: they run what is heavy, and what callers do not run themselves.
+    pub workers: usize,
+    /// How many ports there may be at once, at most 256.
+    pub ports: usize,
+    /// The size of a log segment.
+    pub segment_bytes: u64,
+    /// A checkpoint is taken after this many bytes of log. 0 means only on demand.
+    pub checkpoint_bytes: u64,
+    /// Bounds on what is on its way.
+    pub limits: Limits,
+    /// Makes the engine.
+    pub engine: EngineFactory,
+    /// Removes expired entries: called with the keys as its arguments.
+    pub expire: Option<Arc<dyn Procedure>>,
+    /// Called once if a bug stopped the node, with a text for the operator. Clients wait in vain then: end the process.
+    pub on_halt: Option<Box<dyn Fn(&str) + Send + Sync>>,
+}
+
+impl RuntimeOptions {
+    /// The defaults, with the Sparkle engine.
+    pub fn new(dir: impl Into<PathBuf>) -> RuntimeOptions {
+        let NodeOptions {
+            fsync,
+            limits,
+            checkpoint_bytes,
+            expire,
+        } = NodeOptions::default();
+        RuntimeOptions {
+            dir: dir.into(),
+            fsync,
+            workers: std::thread::available_parallelism().map_or(1, usize::from),
+            ports: 16,
+            segment_bytes: order::SEGMENT_BYTES_DEFAULT,
+            checkpoint_bytes,
+            limits,
+            engine: Box::new(|workers| Arc::new(Sparkle::new(sparkle::Options::new(workers)))),
+            expire,
+            on_halt: None,
+        }
+    }
+}
+
+/// Why a runtime could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Too many ports, or none.
+    #[error("{0} ports were asked for: between 1 and 256 are possible")]
+    Ports(usize),
+    /// No executor.
+    #[error("0 workers were asked for: scripts need at least one")]
+    Workers,
+    /// The directory cannot be used.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    /// What is in it cannot be recovered.
+    #[error(transparent)]
+    Recover(#[from] RecoverError),
+    /// A thread could not be started.
+    #[error("a thread could not be started: {0}: raise the process's limits")]
+    Thread(std::io::Error),
+}
