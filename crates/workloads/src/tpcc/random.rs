@@ -1,5 +1,6 @@
 //! Non-uniform numbers, last names and texts: clauses 2.1.6, 4.3.2.
 
+use super::rows::Number;
 use crate::dice::Dice;
 
 /// The constants C of NURand, one for each use.
@@ -112,10 +113,12 @@ pub fn brand(dice: &mut Dice, out: &mut [u8]) {
     }
 }
 
-/// Whether brand information has the mark of brand goods.
+/// Whether brand information has the mark of brand goods. Compares whole words and never stops early: this runs for every
+/// order line, and takes half the time of a search.
 pub fn is_brand(data: &[u8]) -> bool {
+    let mark = u64::from_le_bytes(*ORIGINAL);
     data.windows(ORIGINAL.len())
-        .any(|window| window == ORIGINAL)
+        .fold(false, |found, window| found | (u64::read(window) == mark))
 }
 
 #[cfg(test)]
