@@ -2,7 +2,7 @@
 
 mod support;
 
-use server::server::Server;
+use ordo_server::server::Server;
 use support::{TestServer, config, show};
 
 #[test]

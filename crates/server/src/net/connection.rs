@@ -25,6 +25,8 @@ pub struct Connection {
     session: Session,
     /// The socket may have bytes for us.
     readable: bool,
+    /// The other side has announced that it sends nothing more.
+    ended: bool,
     /// The socket may take bytes.
     writable: bool,
     /// Decoding stopped although there may be a whole command: the session took no more.
@@ -49,6 +51,7 @@ impl Connection {
             input: Vec::new(),
             session,
             readable: true,
+            ended: false,
             writable: true,
             backlog: false,
             listed: false,
@@ -65,9 +68,10 @@ impl Connection {
     pub fn session(&mut self) -> &mut Session {
         &mut self.session
     }
-    /// The socket has something for us.
-    pub fn became_readable(&mut self) {
+    /// The socket has something for us: bytes, or its end (`ended`), or both.
+    pub fn became_readable(&mut self, ended: bool) {
         self.readable = true;
+        self.ended |= ended;
     }
     /// The socket can take bytes again.
     pub fn became_writable(&mut self) {
@@ -119,8 +123,9 @@ impl Connection {
                 self.session.close_after_replies();
             }
             Ok(count) => {
-                // A short read has emptied the socket; the next bytes come with an event of their own.
-                self.readable = count == scratch.len();
+                // A short read has emptied the socket, and the next bytes come with an event of their own. Its end does
+                // not, if that was announced together with these bytes.
+                self.readable = count == scratch.len() || self.ended;
                 desk.counters.input_bytes.add(count as u64);
                 self.session.client().active_ms.store(desk.now_ms, Ordering::Relaxed);
                 let bytes = &scratch[..count];

@@ -211,8 +211,9 @@ impl IoThread {
                 Token(token) if token >= FIRST_LISTENER => self.accepts = true,
                 Token(token) => {
                     let Some(Some(connection)) = self.connections.get_mut(token) else { continue };
-                    if event.is_readable() || event.is_read_closed() || event.is_error() {
-                        connection.became_readable();
+                    let ended = event.is_read_closed() || event.is_error();
+                    if event.is_readable() || ended {
+                        connection.became_readable(ended);
                         list(&mut self.attention, &mut connection.listed, token);
                     }
                     if event.is_writable() {

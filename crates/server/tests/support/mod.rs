@@ -2,8 +2,8 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use redis_surface::codec::{decode_reply, encode_command};
-use server::config::Config;
-use server::server::{Server, Stopper};
+use ordo_server::config::Config;
+use ordo_server::server::{Server, Stopper};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::Path;
