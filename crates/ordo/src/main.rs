@@ -1,8 +1,9 @@
 //! The `ordo` binary: `ordo serve` and `ordo bench`.
 
+mod bench;
 mod serve;
 
-use clap::{Arg, ArgAction, Command};
+use clap::{Arg, ArgAction, Command, FromArgMatches, Subcommand};
 use std::process::ExitCode;
 
 #[global_allocator]
@@ -24,10 +25,19 @@ fn main() -> ExitCode {
                 .about("Serves Redis clients (--help lists all settings)")
                 .disable_help_flag(true)
                 .arg(words()),
-        );
+        )
+        .subcommand(bench::Bench::augment_subcommands(
+            Command::new("bench")
+                .about("Measures engines, and servers that speak the Redis protocol")
+                .subcommand_required(true)
+                .arg_required_else_help(true),
+        ));
     let result = match command.get_matches().subcommand() {
         Some(("serve", matches)) => {
             serve::run(matches.get_many::<String>("words").unwrap_or_default().cloned().collect())
+        }
+        Some(("bench", matches)) => {
+            bench::Bench::from_arg_matches(matches).map_err(|error| error.exit()).and_then(bench::run)
         }
         _ => Ok(()),
     };

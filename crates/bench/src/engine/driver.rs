@@ -11,7 +11,9 @@
 use super::EngineKind;
 use crate::report::Latencies;
 use crossbeam_utils::{Backoff, CachePadded};
-use execute::{Batch, Budget, Committed, Effects, Engine, Progress, ReadOutcome, SnapshotReader, WorkerId};
+use execute::{
+    Batch, Budget, Committed, Effects, Engine, Progress, ReadOutcome, SnapshotReader, WorkerId,
+};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
@@ -25,7 +27,10 @@ const SAMPLED: u64 = 32;
 /// Read-only transactions that a worker runs at snapshots before it looks at the engine again.
 const READS_AT_ONCE: usize = 8;
 /// Operations of one step.
-const STEP: Budget = Budget { operations: 512, heavy: true };
+const STEP: Budget = Budget {
+    operations: 512,
+    heavy: true,
+};
 /// Records that an idle worker offers for collection at once.
 const COLLECTED_AT_ONCE: usize = 64;
 /// How long a worker with nothing to do rests, once it has looked often.
@@ -134,7 +139,13 @@ impl Slice {
 
 impl Driver {
     /// Creates the engine and loads the workload's records, in parallel.
-    pub fn load(kind: EngineKind, workers: usize, workload: &dyn Workload, seed: u64, feeding: Feeding) -> Driver {
+    pub fn load(
+        kind: EngineKind,
+        workers: usize,
+        workload: &dyn Workload,
+        seed: u64,
+        feeding: Feeding,
+    ) -> Driver {
         let engine = kind.create(workers);
         let next_part = AtomicUsize::new(0);
         std::thread::scope(|scope| {
@@ -146,7 +157,11 @@ impl Driver {
                             return;
                         }
                         workload.load(seed, part, &mut |key, entry| {
-                            engine.view().load(Image { key, version: Position::FIRST, entry: Some(entry) });
+                            engine.view().load(Image {
+                                key,
+                                version: Position::FIRST,
+                                entry: Some(entry),
+                            });
                         });
                     }
                 });
@@ -157,7 +172,13 @@ impl Driver {
         let workers = (0..workers)
             .map(|index| Worker {
                 id: WorkerId(index),
-                generator: workload.generator(seed, Client { index, count: workers }),
+                generator: workload.generator(
+                    seed,
+                    Client {
+                        index,
+                        count: workers,
+                    },
+                ),
                 reader: SnapshotReader::new(engine.clone()),
                 sequence: 0,
                 pending: Vec::new(),
@@ -169,7 +190,10 @@ impl Driver {
             engine,
             feeding,
             started: Instant::now(),
-            tail: Mutex::new(Tail { next: Position::FIRST.next(), epoch: Epoch(1) }),
+            tail: Mutex::new(Tail {
+                next: Position::FIRST.next(),
+                epoch: Epoch(1),
+            }),
             outstanding: CachePadded::default(),
             stamps: (0..stamps * 2).map(|_| AtomicU64::new(0)).collect(),
         };
@@ -230,7 +254,11 @@ impl Driver {
     }
 
     fn restarts(&self) -> u64 {
-        let resubmitted: u64 = self.workers.iter().map(|worker| worker.sink.undeclared_total).sum();
+        let resubmitted: u64 = self
+            .workers
+            .iter()
+            .map(|worker| worker.sink.undeclared_total)
+            .sum();
         self.core.engine.status().restarts + resubmitted
     }
 }
@@ -251,7 +279,12 @@ impl Core {
     /// Appends requests to the order: delivered and confirmed at once.
     fn deliver(&self, requests: Vec<Arc<Request>>) {
         let mut tail = self.tail.lock();
-        let batch = Batch { epoch: tail.epoch, time_ms: self.now_ms(), first: tail.next, requests };
+        let batch = Batch {
+            epoch: tail.epoch,
+            time_ms: self.now_ms(),
+            first: tail.next,
+            requests,
+        };
         let end = batch.end();
         let now_ns = self.now_ns();
         let mut sampled = Position(tail.next.0.next_multiple_of(SAMPLED));
@@ -259,7 +292,10 @@ impl Core {
             self.stamp(sampled).store(now_ns, Ordering::Relaxed);
             sampled = sampled.advanced(SAMPLED);
         }
-        *tail = Tail { next: end, epoch: Epoch(tail.epoch.0 + 1) };
+        *tail = Tail {
+            next: end,
+            epoch: Epoch(tail.epoch.0 + 1),
+        };
         self.engine.deliver(batch);
         self.engine.confirm(end.prev());
     }
@@ -282,7 +318,9 @@ impl Worker {
             if feeding && outstanding < core.feeding.run_ahead as i64 {
                 self.feed(core);
                 // Half a batch is better than an engine that waits for it.
-                if self.pending.len() >= core.feeding.batch || outstanding < core.feeding.batch as i64 {
+                if self.pending.len() >= core.feeding.batch
+                    || outstanding < core.feeding.batch as i64
+                {
                     self.flush(core);
                 }
                 looks = 0;
@@ -312,7 +350,11 @@ impl Worker {
         while self.pending.len() < core.feeding.batch && reads < READS_AT_ONCE {
             let draw = self.generator.next();
             self.sequence += 1;
-            let id = RequestId { session: SessionId(self.id.0 as u64 + 1), sequence: self.sequence, attempt: 0 };
+            let id = RequestId {
+                session: SessionId(self.id.0 as u64 + 1),
+                sequence: self.sequence,
+                attempt: 0,
+            };
             if draw.read_only && core.feeding.reads_at_snapshots {
                 reads += 1;
                 self.read(core, draw, id);
@@ -343,7 +385,8 @@ impl Worker {
             return;
         }
         let batch = std::mem::replace(&mut self.pending, Vec::with_capacity(core.feeding.batch));
-        core.outstanding.fetch_add(batch.len() as i64, Ordering::SeqCst);
+        core.outstanding
+            .fetch_add(batch.len() as i64, Ordering::SeqCst);
         core.deliver(batch);
     }
 
@@ -353,7 +396,9 @@ impl Worker {
             let now_ns = core.now_ns();
             for position in self.sink.sampled.drain(..) {
                 let delivered_ns = core.stamp(position).load(Ordering::Relaxed);
-                self.sink.latencies.record(Duration::from_nanos(now_ns.saturating_sub(delivered_ns)), 1);
+                self.sink
+                    .latencies
+                    .record(Duration::from_nanos(now_ns.saturating_sub(delivered_ns)), 1);
             }
         }
         if !self.sink.undeclared.is_empty() {
@@ -366,7 +411,8 @@ impl Worker {
             core.deliver(again.collect());
         }
         if self.sink.ended > 0 {
-            core.outstanding.fetch_sub(std::mem::take(&mut self.sink.ended), Ordering::SeqCst);
+            core.outstanding
+                .fetch_sub(std::mem::take(&mut self.sink.ended), Ordering::SeqCst);
         }
     }
 }

@@ -56,7 +56,9 @@ impl EngineKind {
             EngineKind::Serial => Arc::new(execute::Serial::new()),
             EngineKind::NoCc => Arc::new(execute::NoCc::new(workers)),
             EngineKind::Calvin => Arc::new(execute::Calvin::new(workers)),
-            EngineKind::Sparkle => Arc::new(execute::Sparkle::new(execute::sparkle::Options::new(workers))),
+            EngineKind::Sparkle => Arc::new(execute::Sparkle::new(execute::sparkle::Options::new(
+                workers,
+            ))),
         }
     }
 
@@ -81,23 +83,37 @@ pub struct Contender {
 impl FromStr for Contender {
     type Err = anyhow::Error;
     fn from_str(text: &str) -> Result<Contender> {
-        let (name, workers) = match text.split_once('@') {
-            Some((name, workers)) => {
-                let workers = workers.parse().ok().filter(|&workers| workers > 0);
-                (name, Some(workers.with_context(|| format!("'{text}': after @ comes a number of workers"))?))
-            }
-            None => (text, None),
-        };
+        let (name, workers) =
+            match text.split_once('@') {
+                Some((name, workers)) => {
+                    let workers = workers.parse().ok().filter(|&workers| workers > 0);
+                    (
+                        name,
+                        Some(workers.with_context(|| {
+                            format!("'{text}': after @ comes a number of workers")
+                        })?),
+                    )
+                }
+                None => (text, None),
+            };
         let names: Vec<&str> = EngineKind::ALL.iter().map(|(name, _)| *name).collect();
-        let kind = EngineKind::ALL.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind);
-        let kind = kind.with_context(|| format!("unknown engine '{name}': choose from {}", names.join(", ")))?;
+        let kind = EngineKind::ALL
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, kind)| *kind);
+        let kind = kind.with_context(|| {
+            format!("unknown engine '{name}': choose from {}", names.join(", "))
+        })?;
         Ok(Contender { kind, workers })
     }
 }
 
 impl Contender {
     fn name(self) -> &'static str {
-        EngineKind::ALL.iter().find(|(_, kind)| *kind == self.kind).map_or("", |(name, _)| name)
+        EngineKind::ALL
+            .iter()
+            .find(|(_, kind)| *kind == self.kind)
+            .map_or("", |(name, _)| name)
     }
 }
 
@@ -164,7 +180,11 @@ pub fn run(options: &Options) -> Result<Report> {
         bail!("--batch, --run-ahead and --slice-ms must be at least 1");
     }
     let workload = options.settings.workload()?;
-    let pairs: Vec<(Contender, usize)> = match options.contenders.iter().any(|contender| contender.workers.is_some()) {
+    let pairs: Vec<(Contender, usize)> = match options
+        .contenders
+        .iter()
+        .any(|contender| contender.workers.is_some())
+    {
         true if options.workers.len() > 1 => {
             bail!("give either several --workers or engine@workers, not both")
         }
@@ -172,25 +192,37 @@ pub fn run(options: &Options) -> Result<Report> {
             .contenders
             .iter()
             .flat_map(|&contender| {
-                options.workers.iter().map(move |&workers| (contender, contender.workers.unwrap_or(workers)))
+                options
+                    .workers
+                    .iter()
+                    .map(move |&workers| (contender, contender.workers.unwrap_or(workers)))
             })
             .collect(),
     };
     if pairs.is_empty() {
         bail!("--engine names no engine");
     }
-    let rounds = ((options.duration.as_secs_f64() / options.slice.as_secs_f64()).round() as usize).max(1);
+    let rounds =
+        ((options.duration.as_secs_f64() / options.slice.as_secs_f64()).round() as usize).max(1);
     let progress = Progress::new((pairs.len() * (rounds + 2)) as u64);
 
     let mut entrants = Vec::new();
     for (contender, workers) in pairs {
-        progress.say(format!("loading {} for {}", workload.name(), contender.name()));
+        progress.say(format!(
+            "loading {} for {}",
+            workload.name(),
+            contender.name()
+        ));
         let reads_at_snapshots = match options.reads {
             Reads::Design => contender.kind.reads_at_snapshots(),
             Reads::Snapshot => true,
             Reads::Order => false,
         };
-        let feeding = Feeding { batch: options.batch, run_ahead: options.run_ahead, reads_at_snapshots };
+        let feeding = Feeding {
+            batch: options.batch,
+            run_ahead: options.run_ahead,
+            reads_at_snapshots,
+        };
         let before = resident_bytes();
         let driver = Driver::load(contender.kind, workers, &*workload, options.seed, feeding);
         let memory_bytes = resident_bytes() - before;
@@ -220,14 +252,24 @@ pub fn run(options: &Options) -> Result<Report> {
         }
     }
 
-    let mut report = Report { records: Vec::new(), violations: Vec::new(), notes: Vec::new() };
-    let first: Vec<f64> = entrants[0].slices.iter().map(Slice::throughput_per_s).collect();
+    let mut report = Report {
+        records: Vec::new(),
+        violations: Vec::new(),
+        notes: Vec::new(),
+    };
+    let first: Vec<f64> = entrants[0]
+        .slices
+        .iter()
+        .map(Slice::throughput_per_s)
+        .collect();
     for entrant in &entrants {
         progress.say(format!("checking {}", entrant.name));
         if let Err(violation) = entrant.driver.check(&*workload) {
             let text = format!("{}, {} workers: {violation}", entrant.name, entrant.workers);
             match entrant.name {
-                "nocc" => report.notes.push(format!("{text} (nocc has no concurrency control: no failure)")),
+                "nocc" => report.notes.push(format!(
+                    "{text} (nocc has no concurrency control: no failure)"
+                )),
                 _ => report.violations.push(text),
             }
         }
@@ -250,7 +292,11 @@ fn turn(count: usize, round: usize) -> Vec<usize> {
 impl Entrant {
     fn record(&self, options: &Options, first: &[f64]) -> Record {
         let throughputs: Vec<f64> = self.slices.iter().map(Slice::throughput_per_s).collect();
-        let seconds: f64 = self.slices.iter().map(|slice| slice.elapsed.as_secs_f64()).sum();
+        let seconds: f64 = self
+            .slices
+            .iter()
+            .map(|slice| slice.elapsed.as_secs_f64())
+            .sum();
         let committed: u64 = self.slices.iter().map(|slice| slice.committed).sum();
         let mut latencies = Latencies::default();
         for slice in &self.slices {
@@ -259,7 +305,11 @@ impl Entrant {
         let ratio_spread = Spread::of_ratios(&throughputs, first);
         let census = self.driver.census();
         let mut shown: BTreeMap<String, String> = options.settings.shown();
-        let reads = if self.reads_at_snapshots { "snapshot" } else { "order" };
+        let reads = if self.reads_at_snapshots {
+            "snapshot"
+        } else {
+            "order"
+        };
         shown.extend(
             [
                 ("batch", options.batch.to_string()),
@@ -300,14 +350,22 @@ fn resident_bytes() -> i64 {
 /// Resident memory of a process by its number; 0 where the system does not tell.
 pub(crate) fn resident_bytes_of(process: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-    let kilobytes = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix("kB"));
-    kilobytes.and_then(|text| text.trim().parse::<u64>().ok()).unwrap_or(0) * 1024
+    let kilobytes = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix("kB"));
+    kilobytes
+        .and_then(|text| text.trim().parse::<u64>().ok())
+        .unwrap_or(0)
+        * 1024
 }
 
 /// The machine's load over the last minute: other work falsifies figures.
 pub(crate) fn load_average() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    text.split_whitespace().next().unwrap_or("unknown").to_owned()
+    text.split_whitespace()
+        .next()
+        .unwrap_or("unknown")
+        .to_owned()
 }
 
 #[cfg(test)]
@@ -317,7 +375,13 @@ mod tests {
     #[test]
     fn contenders_parse() {
         let contender: Contender = "sparkle@2".parse().unwrap();
-        assert_eq!(contender, Contender { kind: EngineKind::Sparkle, workers: Some(2) });
+        assert_eq!(
+            contender,
+            Contender {
+                kind: EngineKind::Sparkle,
+                workers: Some(2)
+            }
+        );
         assert!("sparkle@0".parse::<Contender>().is_err());
         let error = "sparkl".parse::<Contender>().unwrap_err().to_string();
         assert!(error.contains("serial, nocc, calvin, sparkle"), "{error}");
@@ -332,7 +396,10 @@ mod tests {
                     places[entrant][place] += 1;
                 }
             }
-            assert!(places.iter().flatten().all(|&times| times == 2), "{count}: {places:?}");
+            assert!(
+                places.iter().flatten().all(|&times| times == 2),
+                "{count}: {places:?}"
+            );
         }
     }
 }

@@ -19,7 +19,10 @@ pub const WORKLOADS: [(&str, &[&str]); 5] = [
 ];
 
 /// TPC-C for quick tries: not the specification's, so its figures compare with none.
-const SCALE_SMALL: Scale = Scale { items: 1_000, customers: 120 };
+const SCALE_SMALL: Scale = Scale {
+    items: 1_000,
+    customers: 120,
+};
 
 /// A workload by name, with the options that were given.
 #[derive(Clone, Debug, Default)]
@@ -32,7 +35,10 @@ pub struct Settings {
 impl Settings {
     /// A workload without options.
     pub fn new(workload: impl Into<String>) -> Settings {
-        Settings { workload: workload.into(), options: BTreeMap::new() }
+        Settings {
+            workload: workload.into(),
+            options: BTreeMap::new(),
+        }
     }
 
     /// Gives an option, as if written `--name value`.
@@ -49,15 +55,27 @@ impl Settings {
     pub fn workload(&self) -> Result<Arc<dyn Workload>> {
         let names: Vec<&str> = WORKLOADS.iter().map(|(name, _)| *name).collect();
         let Some((_, known)) = WORKLOADS.iter().find(|(name, _)| *name == self.workload) else {
-            bail!("unknown workload '{}': choose one of {}", self.workload, names.join(", "));
+            bail!(
+                "unknown workload '{}': choose one of {}",
+                self.workload,
+                names.join(", ")
+            );
         };
-        if let Some(option) = self.options.keys().find(|option| !known.contains(&option.as_str())) {
+        if let Some(option) = self
+            .options
+            .keys()
+            .find(|option| !known.contains(&option.as_str()))
+        {
             let of: Vec<&str> = WORKLOADS
                 .iter()
                 .filter(|(_, options)| options.contains(&option.as_str()))
                 .map(|(name, _)| *name)
                 .collect();
-            bail!("--{option} is an option of {}, not of {}", of.join(", "), self.workload);
+            bail!(
+                "--{option} is an option of {}, not of {}",
+                of.join(", "),
+                self.workload
+            );
         }
         match self.workload.as_str() {
             "bank" => self.bank(),
@@ -67,7 +85,9 @@ impl Settings {
             _ => {
                 let update_percent = self.percent("update-percent", 90)?;
                 if update_percent < 4 {
-                    bail!("--update-percent {update_percent}: at least 4, because Delivery has 4 % of all mixes");
+                    bail!(
+                        "--update-percent {update_percent}: at least 4, because Delivery has 4 % of all mixes"
+                    );
                 }
                 self.tpcc(Mix::Full { update_percent })
             }
@@ -76,7 +96,10 @@ impl Settings {
 
     fn get<T: FromStr>(&self, name: &str, default: T) -> Result<T> {
         match self.options.get(name) {
-            Some(text) => text.parse().ok().with_context(|| format!("--{name} {text}: not a number")),
+            Some(text) => text
+                .parse()
+                .ok()
+                .with_context(|| format!("--{name} {text}: not a number")),
             None => Ok(default),
         }
     }
@@ -119,7 +142,12 @@ impl Settings {
             other => bail!("--scale {other}: full (as specified) or small (for quick tries)"),
         };
         let warehouses = self.at_least("warehouses", Tpcc::default().warehouses, 1)?;
-        Ok(Arc::new(Tpcc { warehouses, mix, remote, scale }))
+        Ok(Arc::new(Tpcc {
+            warehouses,
+            mix,
+            remote,
+            scale,
+        }))
     }
 
     fn ycsb(&self) -> Result<Arc<dyn Workload>> {
@@ -159,17 +187,32 @@ mod tests {
         }
         match settings.workload() {
             Ok(workload) => assert_eq!(expected, workload.name()),
-            Err(error) => assert!(error.to_string().contains(expected), "{error} does not say '{expected}'"),
+            Err(error) => assert!(
+                error.to_string().contains(expected),
+                "{error} does not say '{expected}'"
+            ),
         }
     }
 
     #[test]
     fn options_belong_to_workloads() {
         check("bank", &[("accounts", "100")], "bank");
-        check("synthetic", &[("contention", "medium"), ("dependent-percent", "50")], "synthetic");
+        check(
+            "synthetic",
+            &[("contention", "medium"), ("dependent-percent", "50")],
+            "synthetic",
+        );
         check("tcpp", &[], "choose one of tpcc, new-order-payment");
-        check("bank", &[("contention", "low")], "--contention is an option of synthetic, not of bank");
-        check("bank", &[("accounts", "many")], "--accounts many: not a number");
+        check(
+            "bank",
+            &[("contention", "low")],
+            "--contention is an option of synthetic, not of bank",
+        );
+        check(
+            "bank",
+            &[("accounts", "many")],
+            "--accounts many: not a number",
+        );
         check("synthetic", &[("dependent-percent", "101")], "at most 100");
         check("synthetic", &[("contention", "high")], "low or medium");
     }

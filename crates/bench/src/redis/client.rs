@@ -39,11 +39,14 @@ pub struct Client {
 impl Client {
     /// Connects, and authenticates if there is a password.
     pub fn connect(host: &str, port: u16, password: Option<&str>) -> Result<Client> {
-        let stream = TcpStream::connect((host, port))
-            .with_context(|| format!("could not connect to {host}:{port}: is a server running there?"))?;
+        let stream = TcpStream::connect((host, port)).with_context(|| {
+            format!("could not connect to {host}:{port}: is a server running there?")
+        })?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
-        let mut client = Client { reader: BufReader::with_capacity(1 << 16, stream) };
+        let mut client = Client {
+            reader: BufReader::with_capacity(1 << 16, stream),
+        };
         if let Some(password) = password {
             client.call(&["AUTH", password])?.text("AUTH")?;
         }
@@ -55,12 +58,16 @@ impl Client {
         let mut bytes = Vec::new();
         put_command(&mut bytes, args);
         self.send(&bytes)?;
-        self.answer().with_context(|| format!("{} got no reply", args[0]))
+        self.answer()
+            .with_context(|| format!("{} got no reply", args[0]))
     }
 
     /// Sends prepared commands.
     pub fn send(&mut self, bytes: &[u8]) -> Result<()> {
-        self.reader.get_mut().write_all(bytes).context("the server closed the connection")
+        self.reader
+            .get_mut()
+            .write_all(bytes)
+            .context("the server closed the connection")
     }
 
     /// Waits for one reply.
@@ -69,7 +76,9 @@ impl Client {
         if self.reader.read_until(b'\n', &mut line)? == 0 {
             bail!("the server closed the connection");
         }
-        let text = String::from_utf8_lossy(line.get(1..line.len().saturating_sub(2)).unwrap_or(&[])).into_owned();
+        let text =
+            String::from_utf8_lossy(line.get(1..line.len().saturating_sub(2)).unwrap_or(&[]))
+                .into_owned();
         match line.first() {
             Some(b'+' | b':' | b'#' | b',' | b'(') => Ok(Answer::Text(text)),
             Some(b'-') => Ok(Answer::Error(text)),
@@ -88,9 +97,15 @@ impl Client {
                     return Ok(Answer::Nil);
                 };
                 let length = if kind == b'%' { length * 2 } else { length };
-                (0..length).map(|_| self.answer()).collect::<Result<_>>().map(Answer::List)
+                (0..length)
+                    .map(|_| self.answer())
+                    .collect::<Result<_>>()
+                    .map(Answer::List)
             }
-            _ => bail!("the server sent {:?}, which is not RESP", String::from_utf8_lossy(&line)),
+            _ => bail!(
+                "the server sent {:?}, which is not RESP",
+                String::from_utf8_lossy(&line)
+            ),
         }
     }
 

@@ -71,7 +71,12 @@ struct Connection {
 }
 
 /// Runs the classes against the target and measures each.
-pub fn run(target: &Target, classes: Vec<Class>, warm_up: Duration, until: Until) -> Result<Vec<Measured>> {
+pub fn run(
+    target: &Target,
+    classes: Vec<Class>,
+    warm_up: Duration,
+    until: Until,
+) -> Result<Vec<Measured>> {
     let mut poll = Poll::new()?;
     let mut measured: Vec<Measured> = classes.iter().map(|_| Measured::default()).collect();
     let pipelines: Vec<u64> = classes.iter().map(|class| class.pipeline).collect();
@@ -79,7 +84,12 @@ pub fn run(target: &Target, classes: Vec<Class>, warm_up: Duration, until: Until
     let mut events = Events::with_capacity(1024);
 
     let started = Instant::now();
-    let warm_until = started + if matches!(until, Until::Replies(_)) { Duration::ZERO } else { warm_up };
+    let warm_until = started
+        + if matches!(until, Until::Replies(_)) {
+            Duration::ZERO
+        } else {
+            warm_up
+        };
     let mut measuring_since = (warm_until <= started).then_some(started);
     let mut draining = false;
     let mut quiet_since = started;
@@ -108,7 +118,9 @@ pub fn run(target: &Target, classes: Vec<Class>, warm_up: Duration, until: Until
             now = Instant::now();
             quiet_since = now;
             if measuring_since.is_some() && !draining {
-                class.latencies.record(now - connection.sent_at, tally.replies);
+                class
+                    .latencies
+                    .record(now - connection.sent_at, tally.replies);
                 class.tally.replies += tally.replies;
                 class.tally.zeros += tally.zeros;
             }
@@ -122,7 +134,10 @@ pub fn run(target: &Target, classes: Vec<Class>, warm_up: Duration, until: Until
             }
         }
         if now - quiet_since > SILENCE_MAX {
-            bail!("the server answered nothing for {} s", SILENCE_MAX.as_secs());
+            bail!(
+                "the server answered nothing for {} s",
+                SILENCE_MAX.as_secs()
+            );
         }
         if draining {
             if idle == connections.len() {
@@ -138,7 +153,13 @@ pub fn run(target: &Target, classes: Vec<Class>, warm_up: Duration, until: Until
         };
         draining = match until {
             Until::Elapsed(limit) => now - since >= limit,
-            Until::Replies(limit) => measured.iter().map(|class| class.tally.replies).sum::<u64>() >= limit,
+            Until::Replies(limit) => {
+                measured
+                    .iter()
+                    .map(|class| class.tally.replies)
+                    .sum::<u64>()
+                    >= limit
+            }
         };
         if draining {
             for class in &mut measured {
@@ -158,21 +179,31 @@ fn connect(target: &Target, classes: Vec<Class>, poll: &Poll) -> Result<Vec<Conn
     let mut connections = Vec::new();
     for (class, members) in classes.into_iter().enumerate() {
         for template in members.templates {
-            let mut stream = std::net::TcpStream::connect(address)
-                .with_context(|| format!("could not connect to {host}:{port}: is a server running there?"))?;
+            let mut stream = std::net::TcpStream::connect(address).with_context(|| {
+                format!("could not connect to {host}:{port}: is a server running there?")
+            })?;
             stream.set_nodelay(true)?;
             if let Some(password) = &target.password {
-                stream.write_all(format!("*2\r\n$4\r\nAUTH\r\n${}\r\n{password}\r\n", password.len()).as_bytes())?;
+                stream.write_all(
+                    format!("*2\r\n$4\r\nAUTH\r\n${}\r\n{password}\r\n", password.len()).as_bytes(),
+                )?;
                 let mut reply = [0; 256];
                 let length = stream.read(&mut reply)?;
                 if !reply.starts_with(b"+OK") {
-                    bail!("AUTH was refused: {}", String::from_utf8_lossy(&reply[..length]).trim_end());
+                    bail!(
+                        "AUTH was refused: {}",
+                        String::from_utf8_lossy(&reply[..length]).trim_end()
+                    );
                 }
             }
             stream.set_nonblocking(true)?;
             let mut stream = TcpStream::from_std(stream);
             let token = Token(connections.len());
-            poll.registry().register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
+            poll.registry().register(
+                &mut stream,
+                token,
+                Interest::READABLE | Interest::WRITABLE,
+            )?;
             connections.push(Connection {
                 stream,
                 class,

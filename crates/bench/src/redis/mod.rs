@@ -75,7 +75,10 @@ impl Workload {
 
     /// The workload's name.
     pub fn name(self) -> &'static str {
-        Workload::ALL.iter().find(|(_, workload)| *workload == self).map_or("", |(name, _)| name)
+        Workload::ALL
+            .iter()
+            .find(|(_, workload)| *workload == self)
+            .map_or("", |(name, _)| name)
     }
 }
 
@@ -87,7 +90,12 @@ impl std::str::FromStr for Workload {
             .iter()
             .find(|(known, _)| *known == name)
             .map(|(_, workload)| *workload)
-            .with_context(|| format!("unknown workload '{name}': choose one of {}", names.join(", ")))
+            .with_context(|| {
+                format!(
+                    "unknown workload '{name}': choose one of {}",
+                    names.join(", ")
+                )
+            })
     }
 }
 
@@ -128,11 +136,16 @@ pub fn run(options: &Options) -> Result<Vec<Record>> {
         Workload::Fill => {
             let started = Instant::now();
             fill(&mut client, options.keys)?;
-            let measured = Measured { elapsed: started.elapsed(), ..Measured::default() };
+            let measured = Measured {
+                elapsed: started.elapsed(),
+                ..Measured::default()
+            };
             let mut record = options.record("fill", 1, 1, &measured, memory_bytes(&mut client));
             record.committed = options.keys;
             record.throughput_per_s = options.keys as f64 / record.seconds;
-            record.options.insert("keys".into(), options.keys.to_string());
+            record
+                .options
+                .insert("keys".into(), options.keys.to_string());
             Ok(vec![record])
         }
         Workload::Get | Workload::Set => {
@@ -140,11 +153,23 @@ pub fn run(options: &Options) -> Result<Vec<Record>> {
                 fill(&mut client, options.keys)?;
             }
             let name = options.workload.name();
-            let class = options.commands(options.workload == Workload::Get, options.clients, options.pipeline, 1);
+            let class = options.commands(
+                options.workload == Workload::Get,
+                options.clients,
+                options.pipeline,
+                1,
+            );
             let measured = options.measure(vec![class])?;
-            let mut record =
-                options.record(name, options.clients, options.pipeline, &measured[0], memory_bytes(&mut client));
-            record.options.insert("keys".into(), options.keys.to_string());
+            let mut record = options.record(
+                name,
+                options.clients,
+                options.pipeline,
+                &measured[0],
+                memory_bytes(&mut client),
+            );
+            record
+                .options
+                .insert("keys".into(), options.keys.to_string());
             Ok(vec![record])
         }
         Workload::Transfer => transfer(options, &mut client),
@@ -154,8 +179,16 @@ pub fn run(options: &Options) -> Result<Vec<Record>> {
             let class = options.computations(&sha, iterations, options.clients, options.pipeline);
             let measured = options.measure(vec![class])?;
             let memory = memory_bytes(&mut client);
-            let mut record = options.record("script50us", options.clients, options.pipeline, &measured[0], memory);
-            record.options.insert("iterations".into(), iterations.to_string());
+            let mut record = options.record(
+                "script50us",
+                options.clients,
+                options.pipeline,
+                &measured[0],
+                memory,
+            );
+            record
+                .options
+                .insert("iterations".into(), iterations.to_string());
             Ok(vec![record])
         }
         Workload::LongScript => long_script(options, &mut client),
@@ -183,28 +216,62 @@ pub fn memory_bytes(client: &mut Client) -> u64 {
 fn transfer(options: &Options, client: &mut Client) -> Result<Vec<Record>> {
     let sha = load_script(client, TRANSFER)?;
     if options.load {
-        let openings = (0..ACCOUNTS).map(|n| vec!["SET".into(), account(n), OPENING_BALANCE.to_string()]);
-        client.pipeline(openings, LOAD_PIPELINE, |answer| answer.text("SET").map(drop))?;
+        let openings =
+            (0..ACCOUNTS).map(|n| vec!["SET".into(), account(n), OPENING_BALANCE.to_string()]);
+        client.pipeline(openings, LOAD_PIPELINE, |answer| {
+            answer.text("SET").map(drop)
+        })?;
     }
     let before = balance(client)?;
     let from = [Part::Text("account:"), number(8, ACCOUNTS)];
-    let to = [Part::Text("account:"), Part::Number { digits: 8, bound: ACCOUNTS, fresh: true }];
-    let args: [&[Part<'_>]; 6] =
-        [&[Part::Text("EVALSHA")], &[Part::Text(&sha)], &[Part::Text("2")], &from, &to, &[number(2, 20)]];
-    let measured = options.measure(vec![options.class(options.clients, options.pipeline, 3, |_| args.to_vec())])?;
+    let to = [
+        Part::Text("account:"),
+        Part::Number {
+            digits: 8,
+            bound: ACCOUNTS,
+            fresh: true,
+        },
+    ];
+    let args: [&[Part<'_>]; 6] = [
+        &[Part::Text("EVALSHA")],
+        &[Part::Text(&sha)],
+        &[Part::Text("2")],
+        &from,
+        &to,
+        &[number(2, 20)],
+    ];
+    let measured = options.measure(vec![options.class(
+        options.clients,
+        options.pipeline,
+        3,
+        |_| args.to_vec(),
+    )])?;
     let after = balance(client)?;
     if before != after {
-        bail!("{} lost or made money: the accounts held {before} before the run and {after} after it", options.label);
+        bail!(
+            "{} lost or made money: the accounts held {before} before the run and {after} after it",
+            options.label
+        );
     }
     let memory = memory_bytes(client);
-    let mut record = options.record("transfer", options.clients, options.pipeline, &measured[0], memory);
-    record.options.insert("accounts".into(), ACCOUNTS.to_string());
+    let mut record = options.record(
+        "transfer",
+        options.clients,
+        options.pipeline,
+        &measured[0],
+        memory,
+    );
+    record
+        .options
+        .insert("accounts".into(), ACCOUNTS.to_string());
     Ok(vec![record])
 }
 
 fn long_script(options: &Options, client: &mut Client) -> Result<Vec<Record>> {
     if options.clients < 3 {
-        bail!("longscript needs at least 3 clients: one runs scripts, the others share GET and SET");
+        bail!(
+            "longscript needs at least 3 clients: one runs scripts, the others share GET and SET"
+        );
     }
     if options.load {
         fill(client, options.keys)?;
@@ -220,13 +287,19 @@ fn long_script(options: &Options, client: &mut Client) -> Result<Vec<Record>> {
     ];
     let measured = options.measure(classes)?;
     let memory = memory_bytes(client);
-    let parts = [("longscript.get", getters), ("longscript.set", setters), ("longscript.script", 1)];
+    let parts = [
+        ("longscript.get", getters),
+        ("longscript.set", setters),
+        ("longscript.script", 1),
+    ];
     Ok(parts
         .iter()
         .zip(&measured)
         .map(|(&(name, clients), measured)| {
             let mut record = options.record(name, clients, options.pipeline, measured, memory);
-            record.options.insert("iterations".into(), iterations.to_string());
+            record
+                .options
+                .insert("iterations".into(), iterations.to_string());
             record
         })
         .collect())
@@ -234,7 +307,11 @@ fn long_script(options: &Options, client: &mut Client) -> Result<Vec<Record>> {
 
 impl Options {
     fn connect(&self) -> Result<Client> {
-        Client::connect(&self.target.host, self.target.port, self.target.password.as_deref())
+        Client::connect(
+            &self.target.host,
+            self.target.port,
+            self.target.password.as_deref(),
+        )
     }
 
     fn measure(&self, classes: Vec<Class>) -> Result<Vec<Measured>> {
@@ -242,7 +319,11 @@ impl Options {
         for class in &measured {
             if class.tally.errors > 0 {
                 let text = class.error.as_deref().unwrap_or("");
-                bail!("{} answered {} requests with an error, the first was: {text}", self.label, class.tally.errors);
+                bail!(
+                    "{} answered {} requests with an error, the first was: {text}",
+                    self.label,
+                    class.tally.errors
+                );
             }
         }
         Ok(measured)
@@ -255,16 +336,25 @@ impl Options {
         salt: u64,
         args: impl Fn(usize) -> Vec<&'a [Part<'a>]>,
     ) -> Class {
-        let seed = |client: usize| txn::hash::mix(self.seed ^ (salt << 56) ^ ((client as u64) << 32));
-        let templates = (0..clients).map(|client| Template::new(&args(client), pipeline, seed(client))).collect();
-        Class { templates, pipeline: pipeline as u64 }
+        let seed =
+            |client: usize| txn::hash::mix(self.seed ^ (salt << 56) ^ ((client as u64) << 32));
+        let templates = (0..clients)
+            .map(|client| Template::new(&args(client), pipeline, seed(client)))
+            .collect();
+        Class {
+            templates,
+            pipeline: pipeline as u64,
+        }
     }
 
     fn commands(&self, get: bool, clients: usize, pipeline: usize, salt: u64) -> Class {
         let key = [Part::Text("key:"), number(12, self.keys)];
         let value = [Part::Text("value:"), number(10, 10_000_000_000)];
-        let args: Vec<&[Part<'_>]> =
-            if get { vec![&[Part::Text("GET")], &key] } else { vec![&[Part::Text("SET")], &key, &value] };
+        let args: Vec<&[Part<'_>]> = if get {
+            vec![&[Part::Text("GET")], &key]
+        } else {
+            vec![&[Part::Text("SET")], &key, &value]
+        };
         self.class(clients, pipeline, salt, |_| args.clone())
     }
 
@@ -284,7 +374,10 @@ impl Options {
                 Template::new(&args, pipeline, txn::hash::mix(self.seed ^ client as u64))
             })
             .collect();
-        Class { templates, pipeline: pipeline as u64 }
+        Class {
+            templates,
+            pipeline: pipeline as u64,
+        }
     }
 
     fn iterations(&self, client: &mut Client, sha: &str, duration: Duration) -> Result<u64> {
@@ -294,13 +387,31 @@ impl Options {
         }
     }
 
-    fn record(&self, name: &str, clients: usize, pipeline: usize, measured: &Measured, memory_bytes: u64) -> Record {
+    fn record(
+        &self,
+        name: &str,
+        clients: usize,
+        pipeline: usize,
+        measured: &Measured,
+        memory_bytes: u64,
+    ) -> Record {
         let seconds = measured.elapsed.as_secs_f64();
         let committed = measured.tally.replies - measured.tally.zeros;
-        let throughput_per_s = if seconds > 0.0 { committed as f64 / seconds } else { 0.0 };
-        let latency_us =
-            if measured.tally.replies == 0 { LatencySummary::default() } else { measured.latencies.summary() };
-        let spread = |value| Spread { median: value, min: value, max: value };
+        let throughput_per_s = if seconds > 0.0 {
+            committed as f64 / seconds
+        } else {
+            0.0
+        };
+        let latency_us = if measured.tally.replies == 0 {
+            LatencySummary::default()
+        } else {
+            measured.latencies.summary()
+        };
+        let spread = |value| Spread {
+            median: value,
+            min: value,
+            max: value,
+        };
         Record {
             engine: self.label.clone(),
             workload: name.to_owned(),
@@ -322,7 +433,11 @@ impl Options {
 }
 
 fn number(digits: usize, bound: u64) -> Part<'static> {
-    Part::Number { digits, bound, fresh: false }
+    Part::Number {
+        digits,
+        bound,
+        fresh: false,
+    }
 }
 
 fn account(number: u64) -> String {
@@ -330,15 +445,28 @@ fn account(number: u64) -> String {
 }
 
 fn fill(client: &mut Client, keys: u64) -> Result<()> {
-    let commands = (0..keys).map(|n| vec!["SET".into(), format!("key:{n:012}"), format!("value:{n:010}")]);
-    client.pipeline(commands, LOAD_PIPELINE, |answer| answer.text("SET").map(drop)).context("loading the keys failed")
+    let commands = (0..keys).map(|n| {
+        vec![
+            "SET".into(),
+            format!("key:{n:012}"),
+            format!("value:{n:010}"),
+        ]
+    });
+    client
+        .pipeline(commands, LOAD_PIPELINE, |answer| {
+            answer.text("SET").map(drop)
+        })
+        .context("loading the keys failed")
 }
 
 fn balance(client: &mut Client) -> Result<u64> {
     let mut total = 0;
     let reads = (0..ACCOUNTS).map(|n| vec!["GET".into(), account(n)]);
     client.pipeline(reads, LOAD_PIPELINE, |answer| {
-        total += answer.text("GET")?.parse::<u64>().context("an account holds no number")?;
+        total += answer
+            .text("GET")?
+            .parse::<u64>()
+            .context("an account holds no number")?;
         Ok(())
     })?;
     Ok(total)
@@ -354,11 +482,21 @@ fn calibrated(client: &mut Client, sha: &str, duration: Duration) -> Result<u64>
         let mut best = Duration::MAX;
         for _ in 0..5 {
             let started = Instant::now();
-            client.call(&["EVALSHA", sha, "1", "own:calibration", &iterations.to_string()])?.text("EVALSHA")?;
+            client
+                .call(&[
+                    "EVALSHA",
+                    sha,
+                    "1",
+                    "own:calibration",
+                    &iterations.to_string(),
+                ])?
+                .text("EVALSHA")?;
             best = best.min(started.elapsed());
         }
         if best >= CALIBRATION {
-            return Ok(((iterations as f64 * duration.as_secs_f64() / best.as_secs_f64()) as u64).max(1));
+            return Ok(
+                ((iterations as f64 * duration.as_secs_f64() / best.as_secs_f64()) as u64).max(1),
+            );
         }
         iterations *= 2;
     }

@@ -26,7 +26,11 @@ pub struct Scanner {
 impl Scanner {
     /// Counts the complete replies at the front of `bytes`, and says how many bytes they (and complete elements of the
     /// next one) took. The rest must be offered again with what follows it. The text of the first error goes to `error`.
-    pub fn scan(&mut self, bytes: &[u8], error: &mut Option<String>) -> Result<(usize, Tally), NotResp> {
+    pub fn scan(
+        &mut self,
+        bytes: &[u8],
+        error: &mut Option<String>,
+    ) -> Result<(usize, Tally), NotResp> {
         let mut tally = Tally::default();
         let mut at = 0;
         while let Some((next, kind, number)) = element(&bytes[at..])? {
@@ -36,7 +40,9 @@ impl Scanner {
                 tally.zeros += u64::from(kind == b':' && number == 0);
                 if kind == b'-' {
                     tally.errors += 1;
-                    error.get_or_insert_with(|| String::from_utf8_lossy(&bytes[at + 1..at + next - 2]).into_owned());
+                    error.get_or_insert_with(|| {
+                        String::from_utf8_lossy(&bytes[at + 1..at + next - 2]).into_owned()
+                    });
                 }
             }
             self.missing -= 1;
@@ -85,7 +91,11 @@ fn integer(line: &[u8]) -> i64 {
             value = value.wrapping_mul(10).wrapping_add(i64::from(byte - b'0'));
         }
     }
-    if line.first() == Some(&b'-') { -value } else { value }
+    if line.first() == Some(&b'-') {
+        -value
+    } else {
+        value
+    }
 }
 
 #[cfg(test)]
@@ -107,7 +117,15 @@ mod tests {
                 total.errors += tally.errors;
                 total.zeros += tally.zeros;
             }
-            assert_eq!(total, Tally { replies: 10, errors: 1, zeros: 1 }, "in pieces of {piece}");
+            assert_eq!(
+                total,
+                Tally {
+                    replies: 10,
+                    errors: 1,
+                    zeros: 1
+                },
+                "in pieces of {piece}"
+            );
             assert_eq!(error.as_deref(), Some("ERR no"));
             assert!(held.is_empty());
         }
@@ -115,6 +133,9 @@ mod tests {
 
     #[test]
     fn refuses_what_is_not_resp() {
-        assert_eq!(Scanner::default().scan(b"HTTP/1.1 400\r\n", &mut None), Err(NotResp(b'H')));
+        assert_eq!(
+            Scanner::default().scan(b"HTTP/1.1 400\r\n", &mut None),
+            Err(NotResp(b'H'))
+        );
     }
 }

@@ -1,0 +1,315 @@
+//! `ordo bench`.
+
+use anyhow::{Context, Result, bail};
+use bench::engine::{Contender, Reads, Settings};
+use bench::redis::load::{Target, Until};
+use bench::{compare, engine, redis, report};
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What to measure.
+#[derive(Subcommand)]
+pub enum Bench {
+    /// Compares engines in one process, without a network.
+    Engine(Box<EngineArgs>),
+    /// Drives a server that speaks the Redis protocol.
+    Redis(Box<RedisArgs>),
+    /// Starts Debian's redis-server and Ordo in turn and prints the ratios.
+    CompareRedis(CompareArgs),
+}
+
+/// `ordo bench engine`.
+#[derive(Args)]
+pub struct EngineArgs {
+    /// Engines: serial, nocc, calvin, sparkle; `sparkle@1` has one worker. Ratios are to the first.
+    #[arg(long, required = true, value_delimiter = ',', value_name = "E[@N]")]
+    engine: Vec<Contender>,
+    /// tpcc, new-order-payment, synthetic, ycsb or bank.
+    #[arg(long)]
+    workload: String,
+    /// Worker threads. With several numbers, each engine runs with each. Calvin's include its scheduler.
+    #[arg(long, default_value = "2", value_delimiter = ',')]
+    workers: Vec<usize>,
+    /// Measured seconds of each engine.
+    #[arg(long, default_value_t = 10.0)]
+    seconds: f64,
+    /// Seed of the records and of the calls.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// One JSON object per engine instead of a table.
+    #[arg(long)]
+    json: bool,
+    /// Length of a slice: engines take turns after each.
+    #[arg(long, default_value_t = 500)]
+    slice_ms: u64,
+    /// Requests in a batch.
+    #[arg(long, default_value_t = 32)]
+    batch: usize,
+    /// Requests that are delivered and not yet final-committed, at most.
+    #[arg(long, default_value_t = 512)]
+    run_ahead: usize,
+    /// Where read-only transactions run: design (snapshots for sparkle and nocc, the order for the rest), snapshot, order.
+    #[arg(long, default_value = "design")]
+    reads: String,
+    #[command(flatten)]
+    options: WorkloadArgs,
+}
+
+/// Options of workloads.
+#[derive(Args)]
+#[command(next_help_heading = "Workload options")]
+struct WorkloadArgs {
+    /// tpcc, new-order-payment: warehouses (12).
+    #[arg(long)]
+    warehouses: Option<String>,
+    /// tpcc: percentage of updates: 10, 50 or 90 in the Sparkle paper (90).
+    #[arg(long)]
+    update_percent: Option<String>,
+    /// tpcc, new-order-payment: off makes clients call disjoint warehouses only, without conflicts (on).
+    #[arg(long)]
+    remote: Option<String>,
+    /// tpcc, new-order-payment: full is the specification's, small is for quick tries (full).
+    #[arg(long)]
+    scale: Option<String>,
+    /// synthetic: low or medium (low).
+    #[arg(long)]
+    contention: Option<String>,
+    /// synthetic: percentage of calls whose keys are known only while they run (0).
+    #[arg(long)]
+    dependent_percent: Option<String>,
+    /// ycsb, synthetic: records (1,000,000).
+    #[arg(long)]
+    keys: Option<String>,
+    /// ycsb: records that a call touches (16).
+    #[arg(long)]
+    operations: Option<String>,
+    /// ycsb: percentage of operations that only read (50); bank: percentage of audits (10).
+    #[arg(long)]
+    read_percent: Option<String>,
+    /// ycsb: skew; 0 is uniform (0).
+    #[arg(long)]
+    theta: Option<String>,
+    /// bank: accounts (5,000).
+    #[arg(long)]
+    accounts: Option<String>,
+}
+
+/// `ordo bench redis`.
+#[derive(Args)]
+pub struct RedisArgs {
+    /// The server's address.
+    #[arg(long, default_value = "127.0.0.1")]
+    host: String,
+    /// The server's port.
+    #[arg(long, default_value_t = 6379)]
+    port: u16,
+    /// The server's password.
+    #[arg(long)]
+    password: Option<String>,
+    /// get, set, fill, transfer, script50us or longscript.
+    #[arg(long)]
+    workload: redis::Workload,
+    /// Connections.
+    #[arg(long, default_value_t = 50)]
+    clients: usize,
+    /// Commands that a client sends at once.
+    #[arg(long, default_value_t = 1)]
+    pipeline: usize,
+    /// Keys of get, set and fill.
+    #[arg(long, default_value_t = 1_000_000)]
+    keys: u64,
+    /// Measured seconds.
+    #[arg(long, default_value_t = 5.0, conflicts_with = "requests")]
+    seconds: f64,
+    /// Ends after so many replies instead.
+    #[arg(long)]
+    requests: Option<u64>,
+    /// Loop count of the computing scripts; found on the server if not given.
+    #[arg(long)]
+    iterations: Option<u64>,
+    /// Does not load keys or accounts first: they are there already.
+    #[arg(long)]
+    no_load: bool,
+    /// Seed of the keys drawn.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// What to call the server in reports.
+    #[arg(long, default_value = "server")]
+    label: String,
+    /// JSON instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+/// `ordo bench compare-redis`.
+#[derive(Args)]
+pub struct CompareArgs {
+    /// Redis's server program.
+    #[arg(long, default_value = "redis-server")]
+    redis_server: PathBuf,
+    /// Ordo's program: this one if not given.
+    #[arg(long)]
+    ordo: Option<PathBuf>,
+    /// Worker threads of Ordo.
+    #[arg(long, default_value_t = 2)]
+    workers: usize,
+    /// Rounds: in each, both servers are measured.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Seconds of each measurement.
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+    /// Keys of GET, SET and the memory comparison.
+    #[arg(long, default_value_t = 1_000_000)]
+    keys: u64,
+    /// Connections.
+    #[arg(long, default_value_t = 50)]
+    clients: usize,
+    /// Only these rows: get, set, get-pipelined, set-pipelined, set-always, transfer, script50us, longscript, memory.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Where the servers keep their data: a new directory under the system's if not given.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Seed of the keys drawn.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// One JSON object per row instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs a benchmark.
+pub fn run(bench: Bench) -> Result<()> {
+    match bench {
+        Bench::Engine(args) => run_engine(*args),
+        Bench::Redis(args) => run_redis(*args),
+        Bench::CompareRedis(args) => run_compare(args),
+    }
+}
+
+fn duration(seconds: f64) -> Result<Duration> {
+    Duration::try_from_secs_f64(seconds)
+        .ok()
+        .filter(|duration| !duration.is_zero())
+        .with_context(|| format!("--seconds {seconds}: give a positive number"))
+}
+
+fn run_engine(args: EngineArgs) -> Result<()> {
+    let reads = match args.reads.as_str() {
+        "design" => Reads::Design,
+        "snapshot" => Reads::Snapshot,
+        "order" => Reads::Order,
+        other => bail!("--reads {other}: design, snapshot or order"),
+    };
+    let options = engine::Options {
+        contenders: args.engine,
+        workers: args.workers,
+        settings: args.options.settings(args.workload),
+        duration: duration(args.seconds)?,
+        slice: Duration::from_millis(args.slice_ms),
+        seed: args.seed,
+        batch: args.batch,
+        run_ahead: args.run_ahead,
+        reads,
+    };
+    let found = engine::run(&options)?;
+    show(&found.records, args.json);
+    for note in &found.notes {
+        eprintln!("note: {note}");
+    }
+    if !found.violations.is_empty() {
+        bail!(
+            "the final state is wrong:\n  {}",
+            found.violations.join("\n  ")
+        );
+    }
+    Ok(())
+}
+
+impl WorkloadArgs {
+    fn settings(self, workload: String) -> Settings {
+        let mut settings = Settings::new(workload);
+        let given = [
+            ("warehouses", self.warehouses),
+            ("update-percent", self.update_percent),
+            ("remote", self.remote),
+            ("scale", self.scale),
+            ("contention", self.contention),
+            ("dependent-percent", self.dependent_percent),
+            ("keys", self.keys),
+            ("operations", self.operations),
+            ("read-percent", self.read_percent),
+            ("theta", self.theta),
+            ("accounts", self.accounts),
+        ];
+        for (name, value) in given {
+            if let Some(value) = value {
+                settings.set(name, value);
+            }
+        }
+        settings
+    }
+}
+
+fn run_redis(args: RedisArgs) -> Result<()> {
+    let until = match args.requests {
+        Some(requests) => Until::Replies(requests),
+        None => Until::Elapsed(duration(args.seconds)?),
+    };
+    let options = redis::Options {
+        target: Target {
+            host: args.host,
+            port: args.port,
+            password: args.password,
+        },
+        label: args.label,
+        workload: args.workload,
+        clients: args.clients,
+        pipeline: args.pipeline,
+        keys: args.keys,
+        until,
+        warm_up: Duration::from_millis(500),
+        seed: args.seed,
+        iterations: args.iterations,
+        load: !args.no_load,
+    };
+    show(&redis::run(&options)?, args.json);
+    Ok(())
+}
+
+fn run_compare(args: CompareArgs) -> Result<()> {
+    let ordo = match args.ordo {
+        Some(ordo) => ordo,
+        None => std::env::current_exe().context("could not find this program: give --ordo")?,
+    };
+    let json = args.json;
+    let options = compare::Options {
+        redis_server: args.redis_server,
+        ordo,
+        workers: args.workers,
+        rounds: args.rounds,
+        duration: duration(args.seconds)?,
+        keys: args.keys,
+        clients: args.clients,
+        only: args.only,
+        dir: args.dir,
+        seed: args.seed,
+    };
+    let rows = compare::run(&options)?;
+    if json {
+        rows.iter().for_each(report::print_json);
+    } else {
+        println!("{}", compare::table(&rows));
+    }
+    Ok(())
+}
+
+fn show(records: &[report::Record], json: bool) {
+    if json {
+        records.iter().for_each(report::print_json);
+    } else {
+        println!("{}", report::records_table(records));
+    }
+}
