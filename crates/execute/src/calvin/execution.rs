@@ -236,9 +236,11 @@ struct Declared {
 impl Declared {
     fn may_write(&mut self, key: &Key) -> bool {
         found(&self.sets.writes, &mut self.next_write, key)
+            || self.sets.covers_inserts && !found(&self.sets.reads, &mut self.next_read, key)
     }
     fn may_read(&mut self, key: &Key) -> bool {
-        found(&self.sets.reads, &mut self.next_read, key) || self.may_write(key)
+        found(&self.sets.reads, &mut self.next_read, key)
+            || found(&self.sets.writes, &mut self.next_write, key)
     }
 }
 

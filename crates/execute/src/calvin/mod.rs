@@ -17,6 +17,10 @@
 //! clears, ends with [`txn::Stop::Undeclared`] and leaves nothing behind. Its submitter finds the keys again and submits it
 //! again, at a new position. That outcome is a function of the order alone, like every other.
 //!
+//! Keys that nobody touches without also touching a named one need no locks of their own: a request whose sets say
+//! [`txn::KeySets::covers_inserts`] may write them (but not read them) beside its keys. That is how a TPC-C NewOrder, whose order
+//! number is known only while it runs, is no dependent transaction here, as it is none in the paper.
+//!
 //! A request that names no keys gets the lock of the whole partition: it waits until all before it have ended, and all
 //! after it wait. In it everything is allowed.
 //!
