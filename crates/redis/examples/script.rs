@@ -3,7 +3,8 @@
 //! `cargo run -p ordo-redis --example script` reads lines from the standard input: a script, or a script, a tab, and its
 //! words (the number of keys first), and prints each reply as Redis's client would. `\n` in a script is a line's end.
 //!
-//! `cargo run --release -p ordo-redis --example script -- bench` prints what scripts of several kinds cost.
+//! `cargo run --release -p ordo-redis --example script -- bench` prints what scripts of several kinds cost (of one
+//! kind, if its name's start is given after `bench`).
 
 #![allow(clippy::disallowed_methods, reason = "it measures")]
 
@@ -206,7 +207,8 @@ const MEASURED: [(&str, &str, &[&str]); 6] = [
 ];
 
 fn bench(session: &mut Session) {
-    for (name, body, words) in MEASURED {
+    let only = std::env::args().nth(2).unwrap_or_default();
+    for (name, body, words) in MEASURED.into_iter().filter(|(name, ..)| name.starts_with(&only)) {
         let load = session.request("redis.script_load", &[body.as_bytes()]);
         let Ok(Reply::Bulk(digest)) = session.run(&load) else {
             panic!("the script '{name}' does not compile")

@@ -29,11 +29,15 @@ impl Default for Limits {
     }
 }
 
+/// The smallest memory limit: its half must exceed what a warm VM may share with a run (see `vm.rs`).
+pub const MEMORY_BYTES_MIN: usize = 32 << 20;
+
 static LIMITS: OnceLock<Limits> = OnceLock::new();
 
 /// Sets the limits of this process. The first call counts, and none counts after the first script has run. Returns
-/// whether it counted.
-pub fn set_limits(limits: Limits) -> bool {
+/// whether it counted. A memory limit below [`MEMORY_BYTES_MIN`] is raised to it.
+pub fn set_limits(mut limits: Limits) -> bool {
+    limits.memory_bytes_max = limits.memory_bytes_max.max(MEMORY_BYTES_MIN);
     LIMITS.set(limits).is_ok()
 }
 

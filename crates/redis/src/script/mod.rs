@@ -67,7 +67,7 @@ mod tests;
 mod vm;
 
 pub use cost::{LIGHT_STEPS_MAX, ScriptName, cost_hint};
-pub use limits::{Limits, limits, set_limits};
+pub use limits::{Limits, MEMORY_BYTES_MIN, limits, set_limits};
 
 use crate::arguments::Arguments;
 use crate::table::ScriptCommand;

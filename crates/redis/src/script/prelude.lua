@@ -37,7 +37,7 @@ end
 
 local function check_modifiable(value)
   if contents[value] then
-    error("Attempt to modify a readonly table", 3)
+    error("Attempt to modify a readonly table", 0)
   end
 end
 
@@ -147,9 +147,7 @@ local function safe_setmetatable(...)
   if type(metatable) ~= "table" and (metatable ~= nil or select("#", ...) < 2) then
     error("bad argument #2 to 'setmetatable' (nil or table expected)", 2)
   end
-  if contents[t] then
-    error("Attempt to modify a readonly table", 2)
-  end
+  check_modifiable(t)
   if metatable and rawget(metatable, "__mode") ~= nil then
     error("weak tables are not available: what they hold would differ between replicas", 2)
   end
@@ -162,9 +160,7 @@ end
 
 local function safe_rawset(t, key, value)
   check_table(t, 1, "rawset", 1)
-  if contents[t] then
-    error("Attempt to modify a readonly table", 0)
-  end
+  check_modifiable(t)
   return rawset(t, key, value)
 end
 
@@ -274,6 +270,10 @@ local function getn(t)
   return #t
 end
 
+local function setn()
+  error("'setn' is obsolete", 2)
+end
+
 -- Strings.
 
 local function safe_rep(...)
@@ -336,7 +336,7 @@ local function gsub(...)
     if not value then
       value = sub(s, first + 1, after)
     elseif value_kind ~= "string" and value_kind ~= "number" then
-      error("invalid replacement value (a " .. value_kind .. ")", 4)
+      error("invalid replacement value (a " .. value_kind .. ")", 3)
     end
     pieces[#pieces + 1] = sub(s, position + 1, first)
     pieces[#pieces + 1] = value
@@ -404,7 +404,7 @@ strings.gsub, strings.gmatch, strings.gfind = gsub, gmatch, gmatch
 
 local tables = {
   concat = safe_concat, foreach = foreach, foreachi = foreachi, getn = getn, insert = safe_insert, maxn = safe_maxn,
-  remove = safe_remove, sort = safe_sort,
+  remove = safe_remove, setn = setn, sort = safe_sort,
 }
 
 local maths = pick(math, [[abs acos asin atan atan2 ceil cos cosh deg exp floor fmod frexp huge ldexp log log10 max min
@@ -434,7 +434,7 @@ rawset(globals, "_G", environment)
 -- Methods of strings are the safe ones, and nobody can reach the metatable itself.
 local string_metatable = getmetatable("")
 string_metatable.__index = strings
-string_metatable.__metatable = false
+string_metatable.__metatable = readonly({ __index = globals.string })
 
 local failed = host.failed
 

@@ -7,10 +7,11 @@ use super::number::push_g;
 use super::random::Lrand48;
 use crate::arguments::Arguments;
 use crate::execute::{Caller, execute};
-use mlua::{Lua, MultiValue, Value};
+use mlua::{Function, IntoLuaMulti, Lua, MultiValue, Value};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::fmt;
+use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use txn::{Args, Blob, ProcedureFuture, Reply, Stop, Tx};
 
@@ -123,6 +124,8 @@ pub(super) struct Host {
     run: RefCell<Option<Run>>,
     /// Whether the run has a signal; read more often than the run is borrowed.
     stopped: Cell<bool>,
+    /// The bytes that the VM may use while a script runs; 0 between runs.
+    memory_limit: Cell<usize>,
 }
 
 impl Host {
@@ -132,6 +135,35 @@ impl Host {
     }
     pub fn end(&self) -> Option<Run> {
         self.run.borrow_mut().take()
+    }
+
+    /// Sets the memory limit of a run that starts, or lifts it when it has ended.
+    pub fn limit_memory(&self, lua: &Lua, bytes: usize) -> mlua::Result<()> {
+        self.memory_limit.set(bytes);
+        lua.set_memory_limit(bytes).map(drop)
+    }
+
+    /// Whether the run has used up its memory.
+    pub fn check_memory(&self, lua: &Lua) -> mlua::Result<()> {
+        let limit = self.memory_limit.get();
+        if limit > 0 && lua.used_memory() > limit { Err(self.stop(Signal::OutOfMemory)) } else { Ok(()) }
+    }
+
+    /// Makes a function for scripts. While it works, allocations don't fail: the binding protects each one that may, which
+    /// costs more than the allocation. What it used is checked when it is done; functions that may use much check earlier.
+    pub fn function<R: IntoLuaMulti>(
+        self: &Rc<Host>,
+        lua: &Lua,
+        function: impl Fn(&Host, &Lua, MultiValue) -> mlua::Result<R> + 'static,
+    ) -> mlua::Result<Function> {
+        let host = self.clone();
+        lua.create_function(move |lua, values: MultiValue| {
+            lua.set_memory_limit(0)?;
+            let result = function(&host, lua, values);
+            lua.set_memory_limit(host.memory_limit.get())?;
+            host.check_memory(lua)?;
+            result
+        })
     }
 
     /// Works on the run. Must not call into Lua, where a tick would want the run too.

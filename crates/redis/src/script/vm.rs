@@ -3,7 +3,7 @@
 use super::convert::{line, to_reply};
 use super::library;
 use super::library::arguments::{PRELUDE_SOURCE, SCRIPT_SOURCE, script_line};
-use super::limits::limits;
+use super::limits::{MEMORY_BYTES_MIN, limits};
 use super::run::{
     Digest, Execution, Host, RaisedReply, Run, STEPS_PER_TICK, Signal, UNORDERED_KEYS,
 };
@@ -21,7 +21,13 @@ const PRELUDE: &str = include_str!("prelude.lua");
 const GARBAGE_BYTES_MAX: usize = 2 << 20;
 /// Compiled scripts that a VM keeps, and the bytes of their bodies.
 const COMPILED_MAX: usize = 1000;
-const COMPILED_BYTES_MAX: usize = 16 << 20;
+const COMPILED_BYTES_MAX: usize = 1 << 20;
+/// What a byte of a script's source may at most become as string constants: a string of one byte takes about 32.
+const CONSTANTS_PER_BYTE_MAX: usize = 10;
+const _: () = assert!(
+    GARBAGE_BYTES_MAX + COMPILED_BYTES_MAX * CONSTANTS_PER_BYTE_MAX <= MEMORY_BYTES_MIN / 2,
+    "what a run may find in a warm VM must be less than the part of the limit that the warm VM leaves"
+);
 /// The text of Lua's error when an allocation fails.
 const NOT_ENOUGH_MEMORY: &str = "not enough memory";
 
@@ -157,6 +163,7 @@ impl Vm {
             {
                 self.compiled.clear();
                 self.compiled_bytes = 0;
+                self.collect();
             }
             self.compiled_bytes += body.len();
             self.compiled
@@ -194,7 +201,7 @@ impl Vm {
         let digest = execution.digest;
         let started = self.start(execution, compiled.function, allowance);
         // Without a limit the library's fast paths apply again, and nothing fails half-way.
-        let _ = self.lua.set_memory_limit(0);
+        let _ = self.host.limit_memory(&self.lua, 0);
         let Some(mut run) = self.host.end() else {
             return Ok(Ended::Done(
                 Err(Stop::abort(
@@ -280,8 +287,7 @@ impl Vm {
         self.lua.set_global_hook(every_tick, move |_, _| {
             host.tick().map(|()| VmState::Continue)
         })?;
-        self.lua
-            .set_memory_limit(self.lua.used_memory() + allowance)?;
+        self.host.limit_memory(&self.lua, self.lua.used_memory() + allowance)?;
         self.run.call((script, keys, argv))
     }
 }

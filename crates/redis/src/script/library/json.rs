@@ -233,7 +233,7 @@ fn decode(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<Value> {
     let text = text.as_bytes();
     let config = host.with(|run| run.json)?;
     host.charge((text.len() / BYTES_PER_STEP) as u64)?;
-    Parser::new(lua, &text, config).document()
+    Parser::new(lua, host, &text, config).document()
 }
 
 /// A function that sets and returns settings.
@@ -244,15 +244,14 @@ fn setting(
     name: &'static str,
     set: impl Fn(&Arguments<'_>, &mut JsonConfig) -> mlua::Result<MultiValue> + 'static,
 ) -> mlua::Result<()> {
-    let host = host.clone();
-    let function = move |lua: &Lua, values: MultiValue| {
+    let function = move |host: &Host, lua: &Lua, values: MultiValue| {
         let arguments = Arguments::new(lua, name, values);
         let mut config = host.with(|run| run.json)?;
         let current = set(&arguments, &mut config)?;
         host.with(|run| run.json = config)?;
         Ok(current)
     };
-    library.set(name, lua.create_function(function)?)
+    library.set(name, host.function(lua, function)?)
 }
 
 fn bounded(
@@ -289,16 +288,8 @@ fn values<const N: usize>(values: [Value; N]) -> MultiValue {
 
 pub(super) fn library(lua: &Lua, host: &Rc<Host>) -> mlua::Result<Table> {
     let library = lua.create_table()?;
-    let shared = host.clone();
-    library.set(
-        "encode",
-        lua.create_function(move |lua, values| encode(&shared, lua, values))?,
-    )?;
-    let shared = host.clone();
-    library.set(
-        "decode",
-        lua.create_function(move |lua, values| decode(&shared, lua, values))?,
-    )?;
+    library.set("encode", host.function(lua, encode)?)?;
+    library.set("decode", host.function(lua, decode)?)?;
     const INT_MAX: i64 = i32::MAX as i64;
     setting(
         lua,

@@ -1,5 +1,6 @@
 //! JSON text becomes Lua values.
 
+use super::super::run::Host;
 use super::arguments::fail;
 use super::json::JsonConfig;
 use mlua::{Lua, Value};
@@ -43,6 +44,7 @@ impl Token {
 /// A recursive-descent parser; the depth is limited by the configuration.
 pub(super) struct Parser<'a> {
     lua: &'a Lua,
+    host: &'a Host,
     text: &'a [u8],
     config: JsonConfig,
     at: usize,
@@ -52,9 +54,10 @@ pub(super) struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
-    pub fn new(lua: &'a Lua, text: &'a [u8], config: JsonConfig) -> Parser<'a> {
+    pub fn new(lua: &'a Lua, host: &'a Host, text: &'a [u8], config: JsonConfig) -> Parser<'a> {
         Parser {
             lua,
+            host,
             text,
             config,
             at: 0,
@@ -102,6 +105,7 @@ impl<'a> Parser<'a> {
 
     fn descend(&mut self) -> mlua::Result<()> {
         self.depth += 1;
+        self.host.check_memory(self.lua)?;
         if self.depth <= self.config.decode_depth_max {
             return Ok(());
         }

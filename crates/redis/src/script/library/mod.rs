@@ -20,7 +20,7 @@ pub(super) fn install(lua: &Lua, host: &Rc<Host>) -> mlua::Result<Table> {
     libraries.set("bit", bits::library(lua)?)?;
     libraries.set("cjson", json::library(lua, host)?)?;
     libraries.set("cmsgpack", msgpack::library(lua, host)?)?;
-    libraries.set("struct", structs::library(lua)?)?;
+    libraries.set("struct", structs::library(lua, host)?)?;
     libraries.set("redis", redis::library(lua, host)?)?;
     libraries.set("pattern", strings::library(lua, host)?)?;
     libraries.set("random", numbers::library(lua, host)?)?;

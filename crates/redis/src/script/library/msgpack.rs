@@ -159,6 +159,7 @@ fn pack(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<Value> {
 
 struct Reader<'a> {
     lua: &'a Lua,
+    host: &'a Host,
     bytes: &'a [u8],
     at: usize,
 }
@@ -192,6 +193,7 @@ impl Reader<'_> {
         lua.create_string(self.take(length)?).map(Value::String)
     }
     fn array(&mut self, length: usize, depth: usize) -> mlua::Result<Value> {
+        self.host.check_memory(self.lua)?;
         let table = self.lua.create_table()?;
         for index in 1..=length {
             let item = self.value(depth + 1)?;
@@ -200,6 +202,7 @@ impl Reader<'_> {
         Ok(Value::Table(table))
     }
     fn map(&mut self, length: usize, depth: usize) -> mlua::Result<Value> {
+        self.host.check_memory(self.lua)?;
         let table = self.lua.create_table()?;
         for _ in 0..length {
             let key = self.value(depth + 1)?;
@@ -267,24 +270,19 @@ fn unpack(
     offset: i64,
     with_offset: bool,
 ) -> mlua::Result<MultiValue> {
-    if limit < 0 || offset < 0 || offset as usize > text.len() {
-        return Err(fail(
-            lua,
-            &format!(
-                "Start offset {offset} or limit {limit} is invalid for input of length {}.",
-                text.len()
-            ),
-        ));
+    if limit < 0 || offset < 0 {
+        let text = format!("Invalid request to unpack with offset of {offset} and limit of {}.", text.len());
+        return Err(fail(lua, &text));
+    }
+    if offset as usize > text.len() {
+        return Err(fail(lua, &format!("Start offset {offset} greater than input length {}.", text.len())));
     }
     host.charge(((text.len() - offset as usize) / BYTES_PER_STEP) as u64)?;
-    let mut reader = Reader {
-        lua,
-        bytes: text,
-        at: offset as usize,
-    };
+    let mut reader = Reader { lua, host, bytes: text, at: offset as usize };
     let mut out = MultiValue::new();
     while reader.at < text.len() && (limit == 0 || (out.len() as i64) < limit) {
         out.push_back(reader.value(0)?);
+        host.check_memory(lua)?;
     }
     if with_offset {
         let next = if reader.at < text.len() {
@@ -299,45 +297,24 @@ fn unpack(
 
 pub(super) fn library(lua: &Lua, host: &Rc<Host>) -> mlua::Result<Table> {
     let library = lua.create_table()?;
-    let shared = host.clone();
-    library.set(
-        "pack",
-        lua.create_function(move |lua, values| pack(&shared, lua, values))?,
-    )?;
-    let shared = host.clone();
-    let all = move |lua: &Lua, values: MultiValue| {
+    library.set("pack", host.function(lua, pack)?)?;
+    let all = |host: &Host, lua: &Lua, values: MultiValue| {
         let text = Arguments::new(lua, "unpack", values).string(0)?;
-        unpack(&shared, lua, &text.as_bytes(), 0, 0, false)
+        unpack(host, lua, &text.as_bytes(), 0, 0, false)
     };
-    library.set("unpack", lua.create_function(all)?)?;
-    let shared = host.clone();
-    let one = move |lua: &Lua, values: MultiValue| {
+    library.set("unpack", host.function(lua, all)?)?;
+    let one = |host: &Host, lua: &Lua, values: MultiValue| {
         let arguments = Arguments::new(lua, "unpack_one", values);
         let offset = arguments.integer_or(1, 0)?;
-        unpack(
-            &shared,
-            lua,
-            &arguments.string(0)?.as_bytes(),
-            1,
-            offset,
-            true,
-        )
+        unpack(host, lua, &arguments.string(0)?.as_bytes(), 1, offset, true)
     };
-    library.set("unpack_one", lua.create_function(one)?)?;
-    let shared = host.clone();
-    let limited = move |lua: &Lua, values: MultiValue| {
+    library.set("unpack_one", host.function(lua, one)?)?;
+    let limited = |host: &Host, lua: &Lua, values: MultiValue| {
         let arguments = Arguments::new(lua, "unpack_limit", values);
         let (limit, offset) = (arguments.integer(1)?, arguments.integer_or(2, 0)?);
-        unpack(
-            &shared,
-            lua,
-            &arguments.string(0)?.as_bytes(),
-            limit,
-            offset,
-            true,
-        )
+        unpack(host, lua, &arguments.string(0)?.as_bytes(), limit, offset, true)
     };
-    library.set("unpack_limit", lua.create_function(limited)?)?;
+    library.set("unpack_limit", host.function(lua, limited)?)?;
     library.set("_NAME", "cmsgpack")?;
     library.set("_VERSION", "lua-cmsgpack 0.4.0")?;
     Ok(library)

@@ -8,10 +8,9 @@ use std::rc::Rc;
 
 pub(super) fn library(lua: &Lua, host: &Rc<Host>) -> mlua::Result<Table> {
     let library = lua.create_table()?;
-    let shared = host.clone();
-    let random = move |lua: &Lua, values: MultiValue| {
+    let random = |host: &Host, lua: &Lua, values: MultiValue| {
         let arguments = Arguments::new(lua, "random", values);
-        let unit = shared.with(|run| run.random.unit())?;
+        let unit = host.with(|run| run.random.unit())?;
         let (low, high, last) = match arguments.len() {
             0 => return Ok(unit),
             1 => (1, arguments.integer(0)?, 0),
@@ -23,12 +22,11 @@ pub(super) fn library(lua: &Lua, host: &Rc<Host>) -> mlua::Result<Table> {
         }
         Ok((unit * (high as f64 - low as f64 + 1.0)).floor() + low as f64)
     };
-    library.set("random", lua.create_function(random)?)?;
-    let shared = host.clone();
-    let randomseed = move |lua: &Lua, values: MultiValue| {
+    library.set("random", host.function(lua, random)?)?;
+    let randomseed = |host: &Host, lua: &Lua, values: MultiValue| {
         let seed = Arguments::new(lua, "randomseed", values).integer(0)?;
-        shared.with(|run| run.random = Lrand48::new(seed as i32))
+        host.with(|run| run.random = Lrand48::new(seed as i32))
     };
-    library.set("randomseed", lua.create_function(randomseed)?)?;
+    library.set("randomseed", host.function(lua, randomseed)?)?;
     Ok(library)
 }

@@ -95,7 +95,7 @@ fn set_repl(_: &Lua, values: MultiValue) -> mlua::Result<()> {
 fn acl_check_cmd(_: &Lua, values: MultiValue) -> mlua::Result<bool> {
     if values.is_empty() {
         return raise(
-            "ERR Please specify at least one argument for this redis.acl_check_cmd() call",
+            "ERR Please specify at least one argument for this redis lib call",
         );
     }
     let words: Vec<Blob> = values
@@ -112,25 +112,14 @@ fn acl_check_cmd(_: &Lua, values: MultiValue) -> mlua::Result<bool> {
 
 pub(super) fn library(lua: &Lua, host: &Rc<Host>) -> mlua::Result<Table> {
     let library = lua.create_table()?;
-    let shared = host.clone();
-    library.set(
-        "call",
-        lua.create_function(move |lua, values: MultiValue| shared.call(lua, &values))?,
-    )?;
-    let shared = host.clone();
-    library.set(
-        "pcall",
-        lua.create_function(move |lua, values: MultiValue| shared.pcall(lua, &values))?,
-    )?;
-    let shared = host.clone();
-    let setresp = move |_: &Lua, values: MultiValue| match values.front() {
-        Some(Value::Integer(version @ (2 | 3))) if values.len() == 1 => {
-            shared.with(|run| run.resp3 = *version == 3)
-        }
+    library.set("call", host.function(lua, |host, lua, values| host.call(lua, &values))?)?;
+    library.set("pcall", host.function(lua, |host, lua, values| host.pcall(lua, &values))?)?;
+    let setresp = |host: &Host, _: &Lua, values: MultiValue| match values.front() {
+        Some(Value::Integer(version @ (2 | 3))) if values.len() == 1 => host.with(|run| run.resp3 = *version == 3),
         _ if values.len() != 1 => raise("ERR redis.setresp() requires one argument."),
         _ => raise("ERR RESP version must be 2 or 3."),
     };
-    library.set("setresp", lua.create_function(setresp)?)?;
+    library.set("setresp", host.function(lua, setresp)?)?;
     library.set("error_reply", lua.create_function(error_reply)?)?;
     library.set("status_reply", lua.create_function(status_reply)?)?;
     library.set("sha1hex", lua.create_function(sha1hex)?)?;

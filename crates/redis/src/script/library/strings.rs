@@ -229,25 +229,9 @@ fn expand(
 
 pub(super) fn library(lua: &Lua, host: &Rc<Host>) -> mlua::Result<Table> {
     let library = lua.create_table()?;
-    let shared = host.clone();
-    library.set(
-        "find",
-        lua.create_function(move |lua, values| find(&shared, lua, values, true))?,
-    )?;
-    let shared = host.clone();
-    library.set(
-        "match",
-        lua.create_function(move |lua, values| find(&shared, lua, values, false))?,
-    )?;
-    let shared = host.clone();
-    library.set(
-        "seek",
-        lua.create_function(move |lua, values| seek(&shared, lua, values))?,
-    )?;
-    let shared = host.clone();
-    library.set(
-        "gsub",
-        lua.create_function(move |lua, values| gsub(&shared, lua, values))?,
-    )?;
+    library.set("find", host.function(lua, |host, lua, values| find(host, lua, values, true))?)?;
+    library.set("match", host.function(lua, |host, lua, values| find(host, lua, values, false))?)?;
+    library.set("seek", host.function(lua, seek)?)?;
+    library.set("gsub", host.function(lua, gsub)?)?;
     Ok(library)
 }

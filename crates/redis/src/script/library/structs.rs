@@ -4,8 +4,10 @@
 //! integers (`i` and `I` take a size), `f d` floating point, `s` a zero-terminated string, `cn` `n` bytes (`c0`: as many
 //! as the string has, or as the integer before says), and spaces.
 
+use super::super::run::Host;
 use super::arguments::{Arguments, fail};
 use mlua::{Lua, MultiValue, Table, Value};
+use std::rc::Rc;
 
 const ALIGNMENT_MAX: usize = 8;
 const INTEGER_BYTES_MAX: usize = 32;
@@ -39,6 +41,7 @@ impl Item {
 /// A format as it is read from left to right.
 struct Format<'a> {
     lua: &'a Lua,
+    function: &'static str,
     text: &'a [u8],
     at: usize,
     big_endian: bool,
@@ -46,9 +49,10 @@ struct Format<'a> {
 }
 
 impl<'a> Format<'a> {
-    fn new(lua: &'a Lua, text: &'a [u8]) -> Format<'a> {
+    fn new(lua: &'a Lua, function: &'static str, text: &'a [u8]) -> Format<'a> {
         Format {
             lua,
+            function,
             text,
             at: 0,
             big_endian: false,
@@ -131,10 +135,8 @@ impl<'a> Format<'a> {
                 b's' => Item::Terminated,
                 b'x' => Item::Padding,
                 other => {
-                    let text = format!(
-                        "invalid format option '{}'",
-                        char::from(other).escape_default()
-                    );
+                    let option = char::from(other).escape_default();
+                    let text = format!("bad argument #1 to '{}' (invalid format option '{option}')", self.function);
                     return Err(fail(self.lua, &text));
                 }
             };
@@ -173,7 +175,7 @@ fn pack(lua: &Lua, values: MultiValue) -> mlua::Result<Value> {
     let arguments = Arguments::new(lua, "pack", values);
     let text = arguments.string(0)?;
     let text = text.as_bytes();
-    let mut format = Format::new(lua, &text);
+    let mut format = Format::new(lua, "pack", &text);
     let mut out = Vec::new();
     let mut index = 1;
     while let Some((item, padding)) = format.next(out.len())? {
@@ -197,7 +199,8 @@ fn pack(lua: &Lua, values: MultiValue) -> mlua::Result<Value> {
                 let count = if count == 0 { value.len() } else { count };
                 match value.get(..count) {
                     Some(part) => out.extend_from_slice(part),
-                    None => return Err(arguments.bad(index, "string too short")),
+                    // One too far, as in the original.
+                    None => return Err(arguments.bad(index + 1, "string too short")),
                 }
             }
             Item::Terminated => {
@@ -219,9 +222,9 @@ fn unpack(lua: &Lua, values: MultiValue) -> mlua::Result<MultiValue> {
         return Err(arguments.bad(2, "offset must be 1 or greater"));
     }
     let mut at = (start - 1) as usize;
-    let mut format = Format::new(lua, &text);
+    let mut format = Format::new(lua, "unpack", &text);
     let mut out = MultiValue::new();
-    let short = || fail(lua, "data string too short");
+    let short = || arguments.bad(1, "data string too short");
     while let Some((item, padding)) = format.next(at)? {
         at += padding;
         let mut bytes = item.bytes();
@@ -290,22 +293,22 @@ fn size(lua: &Lua, values: MultiValue) -> mlua::Result<i64> {
     let arguments = Arguments::new(lua, "size", values);
     let text = arguments.string(0)?;
     let text = text.as_bytes();
-    let mut format = Format::new(lua, &text);
+    let mut format = Format::new(lua, "size", &text);
     let mut total = 0;
     while let Some((item, padding)) = format.next(total)? {
         match item {
-            Item::Terminated => return Err(arguments.bad(0, "variable-size format in 'size'")),
-            Item::Bytes(0) => return Err(arguments.bad(0, "variable-length format in 'size'")),
+            Item::Terminated => return Err(arguments.bad(0, "option 's' has no fixed size")),
+            Item::Bytes(0) => return Err(arguments.bad(0, "option 'c0' has no fixed size")),
             _ => total = total.saturating_add(padding).saturating_add(item.bytes()),
         }
     }
     Ok(total as i64)
 }
 
-pub(super) fn library(lua: &Lua) -> mlua::Result<Table> {
+pub(super) fn library(lua: &Lua, host: &Rc<Host>) -> mlua::Result<Table> {
     let library = lua.create_table()?;
-    library.set("pack", lua.create_function(pack)?)?;
-    library.set("unpack", lua.create_function(unpack)?)?;
-    library.set("size", lua.create_function(size)?)?;
+    library.set("pack", host.function(lua, |_, lua, values| pack(lua, values))?)?;
+    library.set("unpack", host.function(lua, |_, lua, values| unpack(lua, values))?)?;
+    library.set("size", host.function(lua, |_, lua, values| size(lua, values))?)?;
     Ok(library)
 }
