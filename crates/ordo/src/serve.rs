@@ -14,7 +14,11 @@ pub fn run(words: Vec<String>) -> anyhow::Result<()> {
         Invocation::Serve(config) => *config,
     };
     start_logging(config.loglevel);
-    tracing::info!("Ordo {}, process {}", env!("CARGO_PKG_VERSION"), std::process::id());
+    tracing::info!(
+        "Ordo {}, process {}",
+        env!("CARGO_PKG_VERSION"),
+        std::process::id()
+    );
     let dir = config.dir.clone();
     let fsync = config.appendfsync;
     let server = Server::start(config)?;
@@ -45,5 +49,9 @@ fn start_logging(level: LogLevel) {
         LogLevel::Warning => "warn",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .init();
 }

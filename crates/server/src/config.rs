@@ -169,7 +169,9 @@ settings! {
 impl Config {
     /// The entry of a name, in any case.
     pub fn setting(name: &str) -> Option<&'static Setting> {
-        SETTINGS.iter().find(|setting| setting.name.eq_ignore_ascii_case(name))
+        SETTINGS
+            .iter()
+            .find(|setting| setting.name.eq_ignore_ascii_case(name))
     }
 
     /// The number of I/O threads: the setting, or what fits the machine.
@@ -183,7 +185,11 @@ impl Config {
 
     /// The number of workers: the setting, or what fits the machine.
     pub fn workers_effective(&self, processors: usize) -> usize {
-        if self.workers == 0 { processors.max(1) } else { self.workers as usize }
+        if self.workers == 0 {
+            processors.max(1)
+        } else {
+            self.workers as usize
+        }
     }
 }
 
@@ -196,7 +202,8 @@ mod tests {
         let config = Config::default();
         for setting in SETTINGS {
             let mut copy = config.clone();
-            (setting.set)(&mut copy, &(setting.get)(&config)).unwrap_or_else(|e| panic!("{}: {e}", setting.name));
+            (setting.set)(&mut copy, &(setting.get)(&config))
+                .unwrap_or_else(|e| panic!("{}: {e}", setting.name));
             assert_eq!(copy, config, "{}", setting.name);
         }
     }
@@ -229,7 +236,14 @@ mod tests {
     fn units_are_those_of_redis() {
         let mut config = Config::default();
         let setting = Config::setting("MaxMemory").expect("case does not matter");
-        for (text, bytes) in [("100", 100), ("1k", 1000), ("1kb", 1024), ("2MB", 2 << 20), ("1g", 1_000_000_000), ("1gb", GIB)] {
+        for (text, bytes) in [
+            ("100", 100),
+            ("1k", 1000),
+            ("1kb", 1024),
+            ("2MB", 2 << 20),
+            ("1g", 1_000_000_000),
+            ("1gb", GIB),
+        ] {
             (setting.set)(&mut config, text).expect(text);
             assert_eq!(config.maxmemory, bytes, "{text}");
         }

@@ -1,8 +1,17 @@
 //! Runs nodes for real: sockets, files, clocks and threads.
+//!
+//! [`server::Server`] puts a node ([`runtime`], on a directory of [`disk`]) behind sockets ([`net`]); a connection's
+//! bytes become commands, and its [`session`] turns commands into requests for the node. [`config`] is the one table of
+//! settings. This is the only crate of the house that owns sockets, files, clocks and threads.
 #![allow(
     clippy::disallowed_methods,
     reason = "clocks and threads belong to this crate"
 )]
 
+pub mod config;
 pub mod disk;
+pub mod net;
 pub mod runtime;
+pub mod server;
+pub mod session;
+pub mod shared;

@@ -32,7 +32,9 @@ pub enum StartError {
     #[error(transparent)]
     Procedures(#[from] txn::procedure::NameTaken),
     /// The system refused a thread or a poll.
-    #[error("an I/O thread could not be started: {0}: raise the process's limits on threads and open files")]
+    #[error(
+        "an I/O thread could not be started: {0}: raise the process's limits on threads and open files"
+    )]
     Thread(io::Error),
 }
 
@@ -65,7 +67,10 @@ impl Server {
         let workers = config.workers_effective(processors);
         // Before the recovery, which may take long: a port that is in use is known at once.
         let listeners = listen(&config)?;
-        let addresses: Vec<SocketAddr> = listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect();
+        let addresses: Vec<SocketAddr> = listeners
+            .iter()
+            .filter_map(|listener| listener.local_addr().ok())
+            .collect();
 
         let mut registry = Registry::new();
         redis_surface::register(&mut registry)?;
@@ -85,11 +90,20 @@ impl Server {
         let origin = Origin {
             started_ms,
             run_id: run_id(),
-            address: addresses.first().copied().unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0))),
+            address: addresses
+                .first()
+                .copied()
+                .unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0))),
             io_threads,
         };
         let shared = Arc::new(Shared::new(runtime, config, origin));
-        let mut server = Server { shared, mailboxes: Vec::new(), threads: Vec::new(), report, addresses };
+        let mut server = Server {
+            shared,
+            mailboxes: Vec::new(),
+            threads: Vec::new(),
+            report,
+            addresses,
+        };
         match server.start_threads(io_threads, listeners) {
             Ok(()) => Ok(server),
             Err(error) => {
@@ -100,10 +114,17 @@ impl Server {
         }
     }
 
-    fn start_threads(&mut self, count: usize, listeners: Vec<mio::net::TcpListener>) -> io::Result<()> {
-        let polls = (0..count).map(|_| Poll::new()).collect::<io::Result<Vec<Poll>>>()?;
+    fn start_threads(
+        &mut self,
+        count: usize,
+        listeners: Vec<mio::net::TcpListener>,
+    ) -> io::Result<()> {
+        let polls = (0..count)
+            .map(|_| Poll::new())
+            .collect::<io::Result<Vec<Poll>>>()?;
         for poll in &polls {
-            self.mailboxes.push(Arc::new(Mailbox::new(Waker::new(poll.registry(), WAKER)?)));
+            self.mailboxes
+                .push(Arc::new(Mailbox::new(Waker::new(poll.registry(), WAKER)?)));
         }
         let mut listeners = Some(listeners);
         for (index, poll) in polls.into_iter().enumerate() {
@@ -113,9 +134,20 @@ impl Server {
             let port = self.shared.runtime.port(Box::new(move || own.notify()));
             let port = port.ok_or_else(|| io::Error::other("all ports of the node are taken"))?;
             let listeners = listeners.take().unwrap_or_default();
-            let thread = IoThread::new(Parts { poll, port, index, listeners, mailboxes, shared: self.shared.clone() })?;
+            let thread = IoThread::new(Parts {
+                poll,
+                port,
+                index,
+                listeners,
+                mailboxes,
+                shared: self.shared.clone(),
+            })?;
             let name = format!("ordo-io-{index}");
-            self.threads.push(std::thread::Builder::new().name(name).spawn(move || thread.run())?);
+            self.threads.push(
+                std::thread::Builder::new()
+                    .name(name)
+                    .spawn(move || thread.run())?,
+            );
         }
         Ok(())
     }
@@ -137,13 +169,19 @@ impl Server {
     pub fn stop_on_signals(&self) -> io::Result<()> {
         let mut signals = Signals::new([SIGTERM, SIGINT])?;
         let stopper = self.stopper();
-        std::thread::Builder::new().name("ordo-signals".to_owned()).spawn(move || {
-            if let Some(signal) = signals.forever().next() {
-                let name = if signal == SIGTERM { "SIGTERM" } else { "SIGINT" };
-                tracing::info!("{name}: finishing what is in flight");
-                stopper.stop();
-            }
-        })?;
+        std::thread::Builder::new()
+            .name("ordo-signals".to_owned())
+            .spawn(move || {
+                if let Some(signal) = signals.forever().next() {
+                    let name = if signal == SIGTERM {
+                        "SIGTERM"
+                    } else {
+                        "SIGINT"
+                    };
+                    tracing::info!("{name}: finishing what is in flight");
+                    stopper.stop();
+                }
+            })?;
         Ok(())
     }
 
@@ -167,7 +205,9 @@ const EXIT_HALTED: i32 = 70;
 
 /// Forty hexadecimal digits that differ from run to run.
 fn run_id() -> String {
-    let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+    let nanos = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_nanos() as u64);
     let mut seed = mix(nanos ^ (u64::from(std::process::id()) << 40));
     let mut id = String::new();
     while id.len() < 40 {

@@ -21,7 +21,10 @@ pub struct Settings {
 impl Settings {
     /// Settings at the start.
     pub fn new(config: Config) -> Settings {
-        Settings { now: Mutex::new(Arc::new(config)), generation: AtomicU64::new(0) }
+        Settings {
+            now: Mutex::new(Arc::new(config)),
+            generation: AtomicU64::new(0),
+        }
     }
     /// The present settings.
     pub fn now(&self) -> Arc<Config> {
@@ -50,7 +53,10 @@ impl Counter {
     /// Adds to it. Only its owner may: there is no read-modify-write, which is what makes it cheap.
     #[inline]
     pub fn add(&self, count: u64) {
-        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
+        self.0.store(
+            self.0.load(Ordering::Relaxed).wrapping_add(count),
+            Ordering::Relaxed,
+        );
     }
     /// Its value.
     pub fn get(&self) -> u64 {
@@ -131,7 +137,9 @@ pub struct Totals {
 
 impl Totals {
     fn of(threads: &[Arc<ThreadCounters>]) -> Totals {
-        let sum = |pick: fn(&ThreadCounters) -> &Counter| threads.iter().map(|thread| pick(thread).get()).sum();
+        let sum = |pick: fn(&ThreadCounters) -> &Counter| {
+            threads.iter().map(|thread| pick(thread).get()).sum()
+        };
         Totals {
             commands: sum(|t| &t.commands),
             input_bytes: sum(|t| &t.input_bytes),
@@ -143,7 +151,9 @@ impl Totals {
             errors: sum(|t| &t.errors),
             snapshot_reads: sum(|t| &t.snapshot_reads),
             submitted: sum(|t| &t.submitted),
-            calls: (0..COMMANDS.len()).map(|place| threads.iter().map(|t| t.calls[place].get()).sum()).collect(),
+            calls: (0..COMMANDS.len())
+                .map(|place| threads.iter().map(|t| t.calls[place].get()).sum())
+                .collect(),
         }
     }
 
@@ -285,7 +295,9 @@ impl Shared {
             last_save_ok: AtomicBool::new(true),
             saving: AtomicBool::new(false),
             saves_ended: AtomicU64::new(0),
-            counters: (0..origin.io_threads).map(|_| Arc::new(ThreadCounters::new())).collect(),
+            counters: (0..origin.io_threads)
+                .map(|_| Arc::new(ThreadCounters::new()))
+                .collect(),
             reset: Mutex::default(),
             sample: Mutex::default(),
             stopping: Mutex::default(),
@@ -366,7 +378,12 @@ impl Shared {
 
     /// When the newest checkpoint was written, or else when the server started, in seconds since 1970.
     pub fn last_save_s(&self) -> u64 {
-        self.runtime.status().node.last_checkpoint_at_ms.max(self.started_ms) / 1000
+        self.runtime
+            .status()
+            .node
+            .last_checkpoint_at_ms
+            .max(self.started_ms)
+            / 1000
     }
 
     /// How many checkpoints that clients asked for have ended.

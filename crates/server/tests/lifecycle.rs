@@ -16,7 +16,10 @@ fn what_was_acknowledged_is_there_after_a_restart() {
             for key in 0..10 {
                 client.talk(&[(&format!("SET key:{round}:{key} {key}"), "OK")]);
             }
-            client.talk(&[(&format!("HSET hash:{round} f {round}"), "1"), ("SAVE", "OK")]);
+            client.talk(&[
+                (&format!("HSET hash:{round} f {round}"), "1"),
+                ("SAVE", "OK"),
+            ]);
             for earlier in 0..=round {
                 client.talk(&[
                     (&format!("GET key:{earlier}:7"), "\"7\""),
@@ -52,7 +55,10 @@ fn a_stop_answers_what_is_in_flight() {
 fn shutdown_stops_the_server() {
     let (server, _dir) = TestServer::start(&[]);
     let mut client = server.client();
-    client.talk(&[("SET k v", "OK"), ("SHUTDOWN NONSENSE", "-ERR syntax error")]);
+    client.talk(&[
+        ("SET k v", "OK"),
+        ("SHUTDOWN NONSENSE", "-ERR syntax error"),
+    ]);
     client.send(&["SHUTDOWN", "NOSAVE"]);
     assert_eq!(client.try_read(), None);
     server.wait();
@@ -61,10 +67,19 @@ fn shutdown_stops_the_server() {
 #[test]
 fn a_second_server_is_told_why_it_cannot_start() {
     let (server, dir) = TestServer::start(&[]);
-    let error = Server::start(config(dir.path(), &[])).err().expect("the directory is in use").to_string();
-    assert!(error.contains(dir.path().to_str().expect("UTF-8")), "{error}");
+    let error = Server::start(config(dir.path(), &[]))
+        .err()
+        .expect("the directory is in use")
+        .to_string();
+    assert!(
+        error.contains(dir.path().to_str().expect("UTF-8")),
+        "{error}"
+    );
     let other = tempfile::tempdir().expect("a temporary directory");
     let port = server.address.port().to_string();
-    let error = Server::start(config(other.path(), &[("port", &port)])).err().expect("the port is in use").to_string();
+    let error = Server::start(config(other.path(), &[("port", &port)]))
+        .err()
+        .expect("the port is in use")
+        .to_string();
     assert!(error.contains("the port is in use"), "{error}");
 }

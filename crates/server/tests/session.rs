@@ -17,15 +17,28 @@ fn commands_work_in_both_protocols_and_inline() {
         ("GET none", "nil"),
         ("HSET h f 1", "1"),
         ("HGETALL h", "[\"f\" \"1\"]"),
-        ("NOSUCH a b", "-ERR unknown command 'NOSUCH', with args beginning with: 'a' 'b' "),
+        (
+            "NOSUCH a b",
+            "-ERR unknown command 'NOSUCH', with args beginning with: 'a' 'b' ",
+        ),
         ("GET", "-ERR wrong number of arguments for 'get' command"),
         ("SELECT 0", "OK"),
-        ("HSET k f 1", "-WRONGTYPE Operation against a key holding the wrong kind of value"),
+        (
+            "HSET k f 1",
+            "-WRONGTYPE Operation against a key holding the wrong kind of value",
+        ),
     ]);
     client.send_raw(b"SET inline 'a b'\r\nGET inline\r\n");
-    assert_eq!((show(&client.read()), show(&client.read())), ("OK".to_owned(), "\"a b\"".to_owned()));
+    assert_eq!(
+        (show(&client.read()), show(&client.read())),
+        ("OK".to_owned(), "\"a b\"".to_owned())
+    );
     assert!(client.line("HELLO 3").starts_with("{\"server\": \"redis\""));
-    client.talk(&[("HGETALL h", "{\"f\": \"1\"}"), ("GET none", "nil"), ("HELLO 4", "-NOPROTO unsupported protocol version")]);
+    client.talk(&[
+        ("HGETALL h", "{\"f\": \"1\"}"),
+        ("GET none", "nil"),
+        ("HELLO 4", "-NOPROTO unsupported protocol version"),
+    ]);
 }
 
 #[test]
@@ -51,7 +64,9 @@ fn a_pipeline_is_answered_in_its_order_and_sees_its_own_writes() {
                         vec!["PING".into()]
                     }
                     3 => {
-                        want.push("-ERR unknown command 'OOPS', with args beginning with: ".to_owned());
+                        want.push(
+                            "-ERR unknown command 'OOPS', with args beginning with: ".to_owned(),
+                        );
                         vec!["OOPS".into()]
                     }
                     _ => {
@@ -92,7 +107,10 @@ fn a_pipeline_longer_than_every_buffer_is_answered() {
         assert_eq!(show(&client.read()), number.to_string());
         assert_eq!(show(&client.read()), format!("\"{number}\""));
     }
-    sender.join().expect("no panic").expect("everything was sent");
+    sender
+        .join()
+        .expect("no panic")
+        .expect("everything was sent");
 }
 
 #[test]
@@ -108,7 +126,10 @@ fn blocks_queue_execute_and_are_discarded() {
         ("INCR a", "QUEUED"),
         ("HGET a f", "QUEUED"),
         ("GET a", "QUEUED"),
-        ("EXEC", "[OK 2 -WRONGTYPE Operation against a key holding the wrong kind of value \"2\"]"),
+        (
+            "EXEC",
+            "[OK 2 -WRONGTYPE Operation against a key holding the wrong kind of value \"2\"]",
+        ),
         ("MULTI", "OK"),
         ("EXEC", "[]"),
         ("MULTI", "OK"),
@@ -118,7 +139,10 @@ fn blocks_queue_execute_and_are_discarded() {
         ("MULTI", "OK"),
         ("SET a", "-ERR wrong number of arguments for 'set' command"),
         ("SET a 9", "QUEUED"),
-        ("EXEC", "-EXECABORT Transaction discarded because of previous errors."),
+        (
+            "EXEC",
+            "-EXECABORT Transaction discarded because of previous errors.",
+        ),
         ("GET a", "\"2\""),
         ("MULTI", "OK"),
         ("WATCH a", "-ERR WATCH inside MULTI is not allowed"),
@@ -134,7 +158,11 @@ fn blocks_queue_execute_and_are_discarded() {
 fn a_watched_key_that_changes_voids_the_block() {
     let (server, _dir) = TestServer::start(&[]);
     let (mut a, mut b) = (server.client(), server.client());
-    let begin = [("WATCH k other", "OK"), ("MULTI", "OK"), ("SET k mine", "QUEUED")];
+    let begin = [
+        ("WATCH k other", "OK"),
+        ("MULTI", "OK"),
+        ("SET k mine", "QUEUED"),
+    ];
     a.talk(&begin);
     a.talk(&[("EXEC", "[OK]")]);
     a.talk(&begin);
@@ -151,9 +179,21 @@ fn a_watched_key_that_changes_voids_the_block() {
     a.talk(&begin);
     a.talk(&[("DISCARD", "OK")]);
     b.talk(&[("SET k x", "OK")]);
-    a.talk(&[("MULTI", "OK"), ("GET k", "QUEUED"), ("EXEC", "[\"x\"]"), ("WATCH k", "OK"), ("UNWATCH", "OK")]);
+    a.talk(&[
+        ("MULTI", "OK"),
+        ("GET k", "QUEUED"),
+        ("EXEC", "[\"x\"]"),
+        ("WATCH k", "OK"),
+        ("UNWATCH", "OK"),
+    ]);
     b.talk(&[("SET k y", "OK")]);
-    a.talk(&[("MULTI", "OK"), ("GET k", "QUEUED"), ("EXEC", "[\"y\"]"), ("WATCH k", "OK"), ("SET k z", "OK")]);
+    a.talk(&[
+        ("MULTI", "OK"),
+        ("GET k", "QUEUED"),
+        ("EXEC", "[\"y\"]"),
+        ("WATCH k", "OK"),
+        ("SET k z", "OK"),
+    ]);
     a.talk(&[("MULTI", "OK"), ("GET k", "QUEUED"), ("EXEC", "nil-array")]);
 }
 
@@ -180,7 +220,19 @@ fn a_watch_in_the_middle_of_a_pipeline_sees_what_was_written_before_it() {
         let replies: Vec<String> = (0..11).map(|_| show(&client.read())).collect();
         assert_eq!(
             replies,
-            ["OK", "OK", "OK", "QUEUED", "[2]", "OK", "OK", "OK", "QUEUED", "nil-array", "\"5\""],
+            [
+                "OK",
+                "OK",
+                "OK",
+                "QUEUED",
+                "[2]",
+                "OK",
+                "OK",
+                "OK",
+                "QUEUED",
+                "nil-array",
+                "\"5\""
+            ],
             "round {round}"
         );
     }
@@ -201,8 +253,15 @@ fn optimistic_counters_lose_no_increment() {
                 let mut done = 0;
                 while done < INCREMENTS {
                     assert_eq!(client.line("WATCH counter"), "OK");
-                    let value: u64 = client.line("GET counter").trim_matches('"').parse().expect("a number");
-                    client.talk(&[("MULTI", "OK"), (&format!("SET counter {}", value + 1), "QUEUED")]);
+                    let value: u64 = client
+                        .line("GET counter")
+                        .trim_matches('"')
+                        .parse()
+                        .expect("a number");
+                    client.talk(&[
+                        ("MULTI", "OK"),
+                        (&format!("SET counter {}", value + 1), "QUEUED"),
+                    ]);
                     match client.line("EXEC").as_str() {
                         "[OK]" => done += 1,
                         "nil-array" => {}
@@ -212,7 +271,10 @@ fn optimistic_counters_lose_no_increment() {
             });
         }
     });
-    assert_eq!(server.client().line("GET counter"), format!("\"{}\"", CLIENTS * INCREMENTS));
+    assert_eq!(
+        server.client().line("GET counter"),
+        format!("\"{}\"", CLIENTS * INCREMENTS)
+    );
 }
 
 #[test]
@@ -221,9 +283,18 @@ fn a_password_is_asked_for() {
     let mut client = server.client();
     client.talk(&[
         ("GET k", "-NOAUTH Authentication required."),
-        ("NOSUCH", "-ERR unknown command 'NOSUCH', with args beginning with: "),
-        ("AUTH wrong", "-WRONGPASS invalid username-password pair or user is disabled."),
-        ("AUTH other secret", "-WRONGPASS invalid username-password pair or user is disabled."),
+        (
+            "NOSUCH",
+            "-ERR unknown command 'NOSUCH', with args beginning with: ",
+        ),
+        (
+            "AUTH wrong",
+            "-WRONGPASS invalid username-password pair or user is disabled.",
+        ),
+        (
+            "AUTH other secret",
+            "-WRONGPASS invalid username-password pair or user is disabled.",
+        ),
         ("AUTH secret", "OK"),
         ("GET k", "nil"),
         ("RESET", "RESET"),
@@ -234,12 +305,23 @@ fn a_password_is_asked_for() {
         ("GET k", "nil"),
     ]);
     let mut stranger = server.client();
-    assert!(stranger.line("HELLO 3").starts_with("-NOAUTH HELLO must be called with the client already authenticated"));
-    assert!(stranger.line("HELLO 3 AUTH default other SETNAME me").contains("\"proto\": 3"));
+    assert!(
+        stranger
+            .line("HELLO 3")
+            .starts_with("-NOAUTH HELLO must be called with the client already authenticated")
+    );
+    assert!(
+        stranger
+            .line("HELLO 3 AUTH default other SETNAME me")
+            .contains("\"proto\": 3")
+    );
     stranger.talk(&[("CLIENT GETNAME", "\"me\"")]);
     let mut open = server.client();
     open.send_raw(b"*11\r\n");
-    assert_eq!(show(&open.read()), "-ERR Protocol error: unauthenticated multibulk length");
+    assert_eq!(
+        show(&open.read()),
+        "-ERR Protocol error: unauthenticated multibulk length"
+    );
     assert_eq!(open.try_read(), None);
 }
 
@@ -257,7 +339,12 @@ fn client_subcommands_tell_and_change_connections() {
         ("CLIENT TRACKING off", "OK"),
     ]);
     let list = b.line("CLIENT LIST");
-    assert!(list.contains(&format!("id={id} ")) && list.contains("name=one") && list.contains("lib-name=tester"), "{list}");
+    assert!(
+        list.contains(&format!("id={id} "))
+            && list.contains("name=one")
+            && list.contains("lib-name=tester"),
+        "{list}"
+    );
     assert!(a.line("CLIENT INFO").contains("cmd=client"));
     // OFF silences until ON; SKIP silences one command.
     a.send(&["CLIENT", "REPLY", "OFF"]);
@@ -290,13 +377,23 @@ fn settings_are_listed_and_changed() {
     client.talk(&[
         ("CONFIG GET appendonly", "[\"appendonly\" \"yes\"]"),
         ("CONFIG GET save", "[\"save\" \"\"]"),
-        ("CONFIG GET max*clients timeout", "[\"maxclients\" \"10000\" \"timeout\" \"0\"]"),
+        (
+            "CONFIG GET max*clients timeout",
+            "[\"maxclients\" \"10000\" \"timeout\" \"0\"]",
+        ),
         ("CONFIG SET timeout 7 maxclients 99", "OK"),
         ("CONFIG GET timeout", "[\"timeout\" \"7\"]"),
-        ("CONFIG SET nonsense 1", "-ERR Unknown option or number of arguments for CONFIG SET - 'nonsense'"),
+        (
+            "CONFIG SET nonsense 1",
+            "-ERR Unknown option or number of arguments for CONFIG SET - 'nonsense'",
+        ),
         ("CONFIG RESETSTAT", "OK"),
     ]);
-    assert!(client.line("CONFIG SET timeout 8 maxclients none").contains("related to argument 'maxclients'"));
+    assert!(
+        client
+            .line("CONFIG SET timeout 8 maxclients none")
+            .contains("related to argument 'maxclients'")
+    );
     client.talk(&[("CONFIG GET timeout", "[\"timeout\" \"7\"]")]);
     assert!(client.line("CONFIG SET port 1").contains("immutable"));
 }
@@ -311,30 +408,56 @@ fn info_counts_commands_and_keys() {
     client.read();
     client.read();
     let info = show(&client.read());
-    for want in ["redis_version:", "db0:keys=2,", "total_commands_processed:3", "role:master", "connected_clients:1", "# Ordo"] {
+    for want in [
+        "redis_version:",
+        "db0:keys=2,",
+        "total_commands_processed:3",
+        "role:master",
+        "connected_clients:1",
+        "# Ordo",
+    ] {
         assert!(info.contains(want), "{want} is not in {info}");
     }
     let stats = client.line("INFO commandstats");
-    assert!(stats.contains("cmdstat_set:calls=2") && !stats.contains("# Server"), "{stats}");
+    assert!(
+        stats.contains("cmdstat_set:calls=2") && !stats.contains("# Server"),
+        "{stats}"
+    );
 }
 
 #[test]
 fn scripts_run_as_transactions() {
     let (server, _dir) = TestServer::start(&[]);
     let mut client = server.client();
-    let transfer = "redis.call('DECRBY', KEYS[1], ARGV[1]) return redis.call('INCRBY', KEYS[2], ARGV[1])";
-    assert_eq!(show(&client.call(&["EVAL", transfer, "2", "a", "b", "5"])), "5");
+    let transfer =
+        "redis.call('DECRBY', KEYS[1], ARGV[1]) return redis.call('INCRBY', KEYS[2], ARGV[1])";
+    assert_eq!(
+        show(&client.call(&["EVAL", transfer, "2", "a", "b", "5"])),
+        "5"
+    );
     client.talk(&[("GET a", "\"-5\"")]);
     let sha = match client.call(&["SCRIPT", "LOAD", "return ARGV[1]"]) {
         txn::Reply::Bulk(sha) => String::from_utf8_lossy(&sha).into_owned(),
         other => panic!("SCRIPT LOAD answered {other:?}"),
     };
     assert_eq!(show(&client.call(&["EVALSHA", &sha, "0", "x"])), "\"x\"");
-    assert_eq!(client.line(&format!("SCRIPT EXISTS {sha} ffffffffffffffffffffffffffffffffffffffff")), "[1 0]");
-    assert!(client.line("EVALSHA ffffffffffffffffffffffffffffffffffffffff 0").starts_with("-NOSCRIPT"));
+    assert_eq!(
+        client.line(&format!(
+            "SCRIPT EXISTS {sha} ffffffffffffffffffffffffffffffffffffffff"
+        )),
+        "[1 0]"
+    );
+    assert!(
+        client
+            .line("EVALSHA ffffffffffffffffffffffffffffffffffffffff 0")
+            .starts_with("-NOSCRIPT")
+    );
     // In a block, together with commands.
     client.talk(&[("MULTI", "OK")]);
-    assert_eq!(show(&client.call(&["EVAL", "return redis.call('INCR', 'n')", "0"])), "QUEUED");
+    assert_eq!(
+        show(&client.call(&["EVAL", "return redis.call('INCR', 'n')", "0"])),
+        "QUEUED"
+    );
     client.talk(&[("INCR n", "QUEUED"), ("EXEC", "[1 2]")]);
 }
 
@@ -344,7 +467,11 @@ fn a_long_script_does_not_hold_up_other_clients() {
     let mut slow = server.client();
     let mut client = server.client();
     client.talk(&[("SET k 1", "OK")]);
-    slow.send(&["EVAL", "local n = 0 for i = 1, 20000000 do n = n + 1 end return n", "0"]);
+    slow.send(&[
+        "EVAL",
+        "local n = 0 for i = 1, 20000000 do n = n + 1 end return n",
+        "0",
+    ]);
     for _ in 0..100 {
         client.talk(&[("GET k", "\"1\"")]);
     }

@@ -42,7 +42,9 @@ impl Parameter for u64 {
             Kind::Number(min, max) => (text.parse().ok(), min, max),
             _ => (None, 0, 0),
         };
-        value.filter(|value| (min..=max).contains(value)).ok_or_else(|| refusal(text, kind))
+        value
+            .filter(|value| (min..=max).contains(value))
+            .ok_or_else(|| refusal(text, kind))
     }
 }
 
@@ -57,7 +59,9 @@ impl Parameter for bool {
             _ => return Err(refusal(text, kind)),
         };
         match kind {
-            Kind::Choice(words) if !words.contains(&value.to_text().as_str()) => Err(refusal(text, kind)),
+            Kind::Choice(words) if !words.contains(&value.to_text().as_str()) => {
+                Err(refusal(text, kind))
+            }
             _ => Ok(value),
         }
     }
@@ -157,9 +161,18 @@ pub struct OutputLimits {
 
 impl Parameter for OutputLimits {
     fn to_text(&self) -> String {
-        [("normal", self.normal), ("slave", self.slave), ("pubsub", self.pubsub)]
-            .map(|(class, limit)| format!("{class} {} {} {}", limit.hard_bytes, limit.soft_bytes, limit.soft_seconds))
-            .join(" ")
+        [
+            ("normal", self.normal),
+            ("slave", self.slave),
+            ("pubsub", self.pubsub),
+        ]
+        .map(|(class, limit)| {
+            format!(
+                "{class} {} {} {}",
+                limit.hard_bytes, limit.soft_bytes, limit.soft_seconds
+            )
+        })
+        .join(" ")
     }
     fn from_text(text: &str, kind: &Kind, now: &OutputLimits) -> Result<OutputLimits, String> {
         let words: Vec<&str> = text.split_whitespace().collect();
@@ -175,11 +188,19 @@ impl Parameter for OutputLimits {
                 "pubsub" => &mut limits.pubsub,
                 _ => return Err(refusal(text, kind)),
             };
-            let parsed = (bytes_from_text(hard), bytes_from_text(soft), seconds.parse().ok());
+            let parsed = (
+                bytes_from_text(hard),
+                bytes_from_text(soft),
+                seconds.parse().ok(),
+            );
             let (Some(hard_bytes), Some(soft_bytes), Some(soft_seconds)) = parsed else {
                 return Err(refusal(text, kind));
             };
-            *limit = OutputLimit { hard_bytes, soft_bytes, soft_seconds };
+            *limit = OutputLimit {
+                hard_bytes,
+                soft_bytes,
+                soft_seconds,
+            };
         }
         Ok(limits)
     }

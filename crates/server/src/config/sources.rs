@@ -43,7 +43,9 @@ pub enum ConfigError {
         cause: toml::de::Error,
     },
     /// A word on the command line that is neither a flag nor the configuration file.
-    #[error("command line: '{word}' is neither a setting (--name value) nor the one configuration file")]
+    #[error(
+        "command line: '{word}' is neither a setting (--name value) nor the one configuration file"
+    )]
     Stray {
         /// The word.
         word: String,
@@ -105,20 +107,31 @@ impl Config {
     /// Takes the settings of a TOML file.
     pub fn read_file(&mut self, path: &Path) -> Result<(), ConfigError> {
         let origin = path.display().to_string();
-        let text = std::fs::read_to_string(path)
-            .map_err(|cause| ConfigError::Unreadable { path: origin.clone(), cause })?;
+        let text = std::fs::read_to_string(path).map_err(|cause| ConfigError::Unreadable {
+            path: origin.clone(),
+            cause,
+        })?;
         self.read_toml(&origin, &text)
     }
 
     /// Takes the settings of a TOML text.
     pub fn read_toml(&mut self, origin: &str, text: &str) -> Result<(), ConfigError> {
-        let table: toml::Table =
-            text.parse().map_err(|cause| ConfigError::NotToml { path: origin.to_owned(), cause })?;
+        let table: toml::Table = text.parse().map_err(|cause| ConfigError::NotToml {
+            path: origin.to_owned(),
+            cause,
+        })?;
         for (name, value) in &table {
             let Some(text) = text_of(value) else {
                 let setting = find(origin, name)?;
-                let problem = format!("needs {}, and not a table or a date", setting.kind.expectation());
-                return Err(ConfigError::Value { origin: origin.to_owned(), name: setting.name, problem });
+                let problem = format!(
+                    "needs {}, and not a table or a date",
+                    setting.kind.expectation()
+                );
+                return Err(ConfigError::Value {
+                    origin: origin.to_owned(),
+                    name: setting.name,
+                    problem,
+                });
             };
             self.set(origin, name, &text)?;
         }
@@ -127,17 +140,24 @@ impl Config {
 
     fn set(&mut self, origin: &str, name: &str, text: &str) -> Result<(), ConfigError> {
         let setting = find(origin, name)?;
-        (setting.set)(self, text)
-            .map_err(|problem| ConfigError::Value { origin: origin.to_owned(), name: setting.name, problem })
+        (setting.set)(self, text).map_err(|problem| ConfigError::Value {
+            origin: origin.to_owned(),
+            name: setting.name,
+            problem,
+        })
     }
 
     /// Refuses combinations that would expose the data: see [`Config::protected_mode`].
     pub fn validate(&self) -> Result<(), ConfigError> {
         if self.bind.is_empty() {
-            return Err(ConfigError::Together("bind: name at least one address, for example 127.0.0.1".to_owned()));
+            return Err(ConfigError::Together(
+                "bind: name at least one address, for example 127.0.0.1".to_owned(),
+            ));
         }
         let open = self.bind.iter().find(|address| !is_loopback(address));
-        if let (Some(address), true, true) = (open, self.protected_mode, self.requirepass.is_empty()) {
+        if let (Some(address), true, true) =
+            (open, self.protected_mode, self.requirepass.is_empty())
+        {
             return Err(ConfigError::Together(format!(
                 "bind {address}: anyone who reaches this address could read and write all data, because no password is \
                  set. Set one with --requirepass, or bind to 127.0.0.1 only, or insist with --protected-mode no"
@@ -149,7 +169,10 @@ impl Config {
 
 fn is_loopback(address: &str) -> bool {
     let address = address.strip_prefix('-').unwrap_or(address);
-    address == "localhost" || address.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    address == "localhost"
+        || address
+            .parse::<std::net::IpAddr>()
+            .is_ok_and(|ip| ip.is_loopback())
 }
 
 fn text_of(value: &toml::Value) -> Option<String> {
@@ -157,7 +180,11 @@ fn text_of(value: &toml::Value) -> Option<String> {
         toml::Value::String(text) => text.clone(),
         toml::Value::Integer(number) => number.to_string(),
         toml::Value::Boolean(flag) => if *flag { "yes" } else { "no" }.to_owned(),
-        toml::Value::Array(items) => items.iter().map(text_of).collect::<Option<Vec<_>>>()?.join(" "),
+        toml::Value::Array(items) => items
+            .iter()
+            .map(text_of)
+            .collect::<Option<Vec<_>>>()?
+            .join(" "),
         toml::Value::Float(_) | toml::Value::Datetime(_) | toml::Value::Table(_) => return None,
     })
 }
@@ -166,7 +193,9 @@ fn find(origin: &str, name: &str) -> Result<&'static Setting, ConfigError> {
     Config::setting(name).ok_or_else(|| ConfigError::Unknown {
         origin: origin.to_owned(),
         name: name.to_owned(),
-        hint: closest(name).map(|similar| format!(" (did you mean '{similar}'?)")).unwrap_or_default(),
+        hint: closest(name)
+            .map(|similar| format!(" (did you mean '{similar}'?)"))
+            .unwrap_or_default(),
     })
 }
 
@@ -205,8 +234,16 @@ pub fn help() -> String {
          Settings marked * can also be changed while running, with CONFIG SET.\n\n",
     );
     for setting in SETTINGS {
-        let mark = if setting.change == Change::Anytime { "*" } else { "" };
-        let default = if setting.default.is_empty() { "''" } else { setting.default };
+        let mark = if setting.change == Change::Anytime {
+            "*"
+        } else {
+            ""
+        };
+        let default = if setting.default.is_empty() {
+            "''"
+        } else {
+            setting.default
+        };
         text.push_str(&format!(
             "  --{}{mark}\n      {}\n      Takes {}; the default is {default}.\n",
             setting.name,
@@ -236,9 +273,21 @@ mod tests {
 
     #[test]
     fn flags_take_words_up_to_the_next_flag() {
-        let config = serve(&["--bind", "127.0.0.1", "-::1", "--port", "7000", "--maxmemory=1gb", "--requirepass", "a b"]);
+        let config = serve(&[
+            "--bind",
+            "127.0.0.1",
+            "-::1",
+            "--port",
+            "7000",
+            "--maxmemory=1gb",
+            "--requirepass",
+            "a b",
+        ]);
         assert_eq!(config.bind, ["127.0.0.1", "-::1"]);
-        assert_eq!((config.port, config.maxmemory, config.requirepass.as_str()), (7000, 1 << 30, "a b"));
+        assert_eq!(
+            (config.port, config.maxmemory, config.requirepass.as_str()),
+            (7000, 1 << 30, "a b")
+        );
     }
 
     #[test]
@@ -246,10 +295,16 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("ordo-config-{}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("temporary directory");
         let path = dir.join("ordo.toml");
-        std::fs::write(&path, "port = 7001\nbind = ['127.0.0.1']\nprotected-mode = true\nappendfsync = 'everysec'\n")
-            .expect("write");
+        std::fs::write(
+            &path,
+            "port = 7001\nbind = ['127.0.0.1']\nprotected-mode = true\nappendfsync = 'everysec'\n",
+        )
+        .expect("write");
         let path = path.to_str().expect("utf-8").to_owned();
-        for args in [vec![path.as_str(), "--port", "7002"], vec!["--port", "7002", "--config", path.as_str()]] {
+        for args in [
+            vec![path.as_str(), "--port", "7002"],
+            vec!["--port", "7002", "--config", path.as_str()],
+        ] {
             let config = serve(&args);
             assert_eq!((config.port, config.bind.len()), (7002, 1));
             assert_eq!(config.appendfsync, node::FsyncPolicy::Everysec);
@@ -259,14 +314,34 @@ mod tests {
 
     #[test]
     fn errors_name_the_source_and_what_is_allowed() {
-        assert!(error(&["--prot", "1"]).contains("did you mean 'port'"), "{}", error(&["--prot", "1"]));
+        assert!(
+            error(&["--prot", "1"]).contains("did you mean 'port'"),
+            "{}",
+            error(&["--prot", "1"])
+        );
         let message = error(&["--appendfsync", "never"]);
-        assert!(message.contains("command line: appendfsync") && message.contains("always, everysec, no"), "{message}");
+        assert!(
+            message.contains("command line: appendfsync")
+                && message.contains("always, everysec, no"),
+            "{message}"
+        );
         assert!(error(&["/nonexistent/ordo.toml"]).contains("/nonexistent/ordo.toml"));
         let mut config = Config::default();
-        let message = config.read_toml("ordo.toml", "[server]\nport = 1").expect_err("tables are no settings").to_string();
-        assert!(message.contains("ordo.toml: there is no setting 'server'"), "{message}");
-        assert!(config.read_toml("ordo.toml", "port = ").expect_err("not TOML").to_string().contains("not a TOML file"));
+        let message = config
+            .read_toml("ordo.toml", "[server]\nport = 1")
+            .expect_err("tables are no settings")
+            .to_string();
+        assert!(
+            message.contains("ordo.toml: there is no setting 'server'"),
+            "{message}"
+        );
+        assert!(
+            config
+                .read_toml("ordo.toml", "port = ")
+                .expect_err("not TOML")
+                .to_string()
+                .contains("not a TOML file")
+        );
     }
 
     #[test]

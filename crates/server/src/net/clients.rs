@@ -81,7 +81,9 @@ impl Client {
         let labels = self.labels.lock().clone();
         let command = match load(&self.last_command) {
             0 => "NULL",
-            place => redis_surface::table::COMMANDS.get(place - 1).map_or("NULL", |command| command.name),
+            place => redis_surface::table::COMMANDS
+                .get(place - 1)
+                .map_or("NULL", |command| command.name),
         };
         format!(
             "id={} addr={} laddr={} fd=-1 name={} age={} idle={} flags={flags} db=0 sub=0 psub=0 ssub=0 multi={} watch={} \
@@ -116,7 +118,12 @@ pub struct Clients {
 
 impl Clients {
     /// Takes a new connection, unless `count_max` are open.
-    pub fn connect(&self, arrival: Arrival, mailbox: Arc<Mailbox>, count_max: usize) -> Option<Arc<Client>> {
+    pub fn connect(
+        &self,
+        arrival: Arrival,
+        mailbox: Arc<Mailbox>,
+        count_max: usize,
+    ) -> Option<Arc<Client>> {
         if self.count.fetch_add(1, Ordering::SeqCst) >= count_max {
             self.count.fetch_sub(1, Ordering::SeqCst);
             return None;

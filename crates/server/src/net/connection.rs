@@ -81,7 +81,8 @@ impl Connection {
     /// Whether there is something to do without waiting for an event: bytes to read or commands to decode, and nothing
     /// that forbids it.
     pub fn wants_attention(&self) -> bool {
-        self.session.resumable() || (self.session.takes_commands() && (self.readable || self.backlog))
+        self.session.resumable()
+            || (self.session.takes_commands() && (self.readable || self.backlog))
     }
 
     /// Goes on where it was held, decodes what is buffered, and reads once.
@@ -99,7 +100,8 @@ impl Connection {
             self.input = input;
             self.forget_input(used);
         }
-        if self.readable && self.session.takes_commands() && self.read(desk, scratch) == Fate::Over {
+        if self.readable && self.session.takes_commands() && self.read(desk, scratch) == Fate::Over
+        {
             return Fate::Over;
         }
         let held_bytes = self.input.len() + self.decoder.held_bytes();
@@ -111,7 +113,10 @@ impl Connection {
             );
             return Fate::Over;
         }
-        self.session.client().input_bytes.store(held_bytes, Ordering::Relaxed);
+        self.session
+            .client()
+            .input_bytes
+            .store(held_bytes, Ordering::Relaxed);
         Fate::Open
     }
 
@@ -127,13 +132,20 @@ impl Connection {
                 // not, if that was announced together with these bytes.
                 self.readable = count == scratch.len() || self.ended;
                 desk.counters.input_bytes.add(count as u64);
-                self.session.client().active_ms.store(desk.now_ms, Ordering::Relaxed);
+                self.session
+                    .client()
+                    .active_ms
+                    .store(desk.now_ms, Ordering::Relaxed);
                 let bytes = &scratch[..count];
                 if self.input.is_empty() {
                     let used = self.decode(desk, bytes);
                     if used < bytes.len() {
-                        let wanted = self.decoder.wanted_bytes().min(desk.config.proto_max_bulk_len as usize + 2);
-                        self.input.reserve(wanted.clamp(bytes.len() - used, 1 << 20));
+                        let wanted = self
+                            .decoder
+                            .wanted_bytes()
+                            .min(desk.config.proto_max_bulk_len as usize + 2);
+                        self.input
+                            .reserve(wanted.clamp(bytes.len() - used, 1 << 20));
                         self.input.extend_from_slice(&bytes[used..]);
                     }
                 } else {
@@ -200,7 +212,10 @@ impl Connection {
                 Err(_) => return Fate::Over,
             }
         }
-        if self.session.closing() && self.session.idle() && self.session.replies().ready().is_empty() {
+        if self.session.closing()
+            && self.session.idle()
+            && self.session.replies().ready().is_empty()
+        {
             return Fate::Over;
         }
         self.check_output_limit(desk)
@@ -210,7 +225,10 @@ impl Connection {
     pub fn check_output_limit(&mut self, desk: &Desk<'_>) -> Fate {
         let unsent = self.session.replies().unsent_bytes() as u64;
         let limit = desk.config.client_output_buffer_limit.normal;
-        self.session.client().output_bytes.store(unsent as usize, Ordering::Relaxed);
+        self.session
+            .client()
+            .output_bytes
+            .store(unsent as usize, Ordering::Relaxed);
         let over = |bytes: u64| bytes > 0 && unsent > bytes;
         let since_ms = match self.over_soft_limit_since_ms {
             _ if !over(limit.soft_bytes) => None,
@@ -218,7 +236,9 @@ impl Connection {
             since => since,
         };
         self.over_soft_limit_since_ms = since_ms;
-        let too_long = since_ms.is_some_and(|since_ms| desk.now_ms.saturating_sub(since_ms) > limit.soft_seconds * 1000);
+        let too_long = since_ms.is_some_and(|since_ms| {
+            desk.now_ms.saturating_sub(since_ms) > limit.soft_seconds * 1000
+        });
         if over(limit.hard_bytes) || too_long {
             desk.counters.output_limit_closed.add(1);
             tracing::warn!(
@@ -235,7 +255,8 @@ impl Connection {
     pub fn expired(&mut self, now_ms: u64, timeout_ms: u64) -> bool {
         let client = self.session.client();
         let idle_ms = now_ms.saturating_sub(client.active_ms.load(Ordering::Relaxed));
-        client.killed.load(Ordering::Relaxed) || (timeout_ms > 0 && idle_ms > timeout_ms && self.session.idle())
+        client.killed.load(Ordering::Relaxed)
+            || (timeout_ms > 0 && idle_ms > timeout_ms && self.session.idle())
     }
 
     /// Says why a connection is not served, as well as that goes without waiting.

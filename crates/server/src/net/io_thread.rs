@@ -85,9 +85,20 @@ pub struct Parts {
 impl IoThread {
     /// Puts a thread together and registers its listeners.
     pub fn new(parts: Parts) -> io::Result<IoThread> {
-        let Parts { poll, port, index, mut listeners, mailboxes, shared } = parts;
+        let Parts {
+            poll,
+            port,
+            index,
+            mut listeners,
+            mailboxes,
+            shared,
+        } = parts;
         for (place, listener) in listeners.iter_mut().enumerate() {
-            poll.registry().register(listener, Token(FIRST_LISTENER + place), Interest::READABLE)?;
+            poll.registry().register(
+                listener,
+                Token(FIRST_LISTENER + place),
+                Interest::READABLE,
+            )?;
         }
         Ok(IoThread {
             poll,
@@ -210,7 +221,9 @@ impl IoThread {
                 }
                 Token(token) if token >= FIRST_LISTENER => self.accepts = true,
                 Token(token) => {
-                    let Some(Some(connection)) = self.connections.get_mut(token) else { continue };
+                    let Some(Some(connection)) = self.connections.get_mut(token) else {
+                        continue;
+                    };
                     let ended = event.is_read_closed() || event.is_error();
                     if event.is_readable() || ended {
                         connection.became_readable(ended);
@@ -261,22 +274,40 @@ impl IoThread {
 
     /// Makes a connection of an accepted socket, unless it is turned away.
     fn adopt(&mut self, mut stream: TcpStream) {
-        let (Ok(address), Ok(local_address)) = (stream.peer_addr(), stream.local_addr()) else { return };
-        if self.config.protected_mode && self.config.requirepass.is_empty() && !address.ip().to_canonical().is_loopback() {
+        let (Ok(address), Ok(local_address)) = (stream.peer_addr(), stream.local_addr()) else {
+            return;
+        };
+        if self.config.protected_mode
+            && self.config.requirepass.is_empty()
+            && !address.ip().to_canonical().is_loopback()
+        {
             self.counters.rejected.add(1);
             return Connection::turn_away(stream, &DENIED);
         }
-        let arrival = Arrival { address, local_address, now_ms: self.now_ms };
+        let arrival = Arrival {
+            address,
+            local_address,
+            now_ms: self.now_ms,
+        };
         let count_max = self.config.maxclients as usize;
-        let Some(client) = self.shared.clients.connect(arrival, self.mailboxes[0].clone(), count_max) else {
+        let Some(client) =
+            self.shared
+                .clients
+                .connect(arrival, self.mailboxes[0].clone(), count_max)
+        else {
             self.counters.rejected.add(1);
-            return Connection::turn_away(stream, &Reply::error("ERR max number of clients reached"));
+            return Connection::turn_away(
+                stream,
+                &Reply::error("ERR max number of clients reached"),
+            );
         };
         let token = self.free.pop().unwrap_or(self.connections.len());
         let interest = Interest::READABLE | Interest::WRITABLE;
-        if let Err(error) = tune(&stream, &self.config)
-            .and_then(|()| self.poll.registry().register(&mut stream, Token(token), interest))
-        {
+        if let Err(error) = tune(&stream, &self.config).and_then(|()| {
+            self.poll
+                .registry()
+                .register(&mut stream, Token(token), interest)
+        }) {
             tracing::warn!("client {address} could not be served: {error}");
             self.shared.clients.disconnect(&client);
             self.free.push(token);
@@ -295,9 +326,13 @@ impl IoThread {
     }
 
     fn close(&mut self, token: usize) {
-        let Some(mut connection) = self.connections.get_mut(token).and_then(Option::take) else { return };
+        let Some(mut connection) = self.connections.get_mut(token).and_then(Option::take) else {
+            return;
+        };
         self.by_session.remove(&connection.session().id());
-        self.shared.clients.disconnect(connection.session().client());
+        self.shared
+            .clients
+            .disconnect(connection.session().client());
         if let Err(error) = self.poll.registry().deregister(connection.stream()) {
             tracing::debug!("a closed socket was not registered: {error}");
         }
@@ -309,7 +344,9 @@ impl IoThread {
         let mut attention = std::mem::take(&mut self.attention);
         attention.append(&mut self.timed);
         for &token in &attention {
-            let Some(Some(connection)) = self.connections.get_mut(token) else { continue };
+            let Some(Some(connection)) = self.connections.get_mut(token) else {
+                continue;
+            };
             connection.listed = false;
             let mut desk = Desk {
                 shared: &self.shared,
@@ -343,7 +380,11 @@ impl IoThread {
         if self.submissions.is_empty() {
             return;
         }
-        match self.shared.runtime.submit(&self.port, &mut self.submissions) {
+        match self
+            .shared
+            .runtime
+            .submit(&self.port, &mut self.submissions)
+        {
             Ok(()) => {}
             Err(Refused::Busy) => self.stalled = true,
             Err(refused) => {
@@ -352,7 +393,8 @@ impl IoThread {
                     other => format!("ERR {other}"),
                 };
                 for request in std::mem::take(&mut self.submissions) {
-                    self.answers.push((request.id, Ok(Reply::error_owned(text.clone()))));
+                    self.answers
+                        .push((request.id, Ok(Reply::error_owned(text.clone()))));
                 }
             }
         }
@@ -365,8 +407,12 @@ impl IoThread {
         self.port.drain(&mut answers);
         for (id, outcome) in answers.drain(..) {
             // Connections that were closed meanwhile have no use for their replies.
-            let Some(&token) = self.by_session.get(&id.session) else { continue };
-            let Some(Some(connection)) = self.connections.get_mut(token) else { continue };
+            let Some(&token) = self.by_session.get(&id.session) else {
+                continue;
+            };
+            let Some(Some(connection)) = self.connections.get_mut(token) else {
+                continue;
+            };
             let mut desk = Desk {
                 shared: &self.shared,
                 port: &self.port,
@@ -388,7 +434,9 @@ impl IoThread {
     fn flush_all(&mut self) {
         let mut dirty = std::mem::take(&mut self.dirty);
         for token in dirty.drain(..) {
-            let Some(Some(connection)) = self.connections.get_mut(token) else { continue };
+            let Some(Some(connection)) = self.connections.get_mut(token) else {
+                continue;
+            };
             connection.dirty = false;
             let desk = Desk {
                 shared: &self.shared,
@@ -419,7 +467,9 @@ impl IoThread {
         }
         if !self.listeners.is_empty() {
             let limit = self.config.maxmemory;
-            self.shared.memory_short.store(limit > 0 && resident_bytes() > limit, Ordering::Relaxed);
+            self.shared
+                .memory_short
+                .store(limit > 0 && resident_bytes() > limit, Ordering::Relaxed);
             if self.ticks.is_multiple_of(TICKS_PER_SWEEP) {
                 self.shared.sample(self.now_ms);
             }
@@ -430,7 +480,9 @@ impl IoThread {
     fn sweep(&mut self) {
         let timeout_ms = self.config.timeout * 1000;
         for token in 0..self.connections.len() {
-            let Some(Some(connection)) = self.connections.get_mut(token) else { continue };
+            let Some(Some(connection)) = self.connections.get_mut(token) else {
+                continue;
+            };
             let desk = Desk {
                 shared: &self.shared,
                 port: &self.port,
@@ -440,7 +492,9 @@ impl IoThread {
                 submissions: &mut self.submissions,
                 now_ms: self.now_ms,
             };
-            if connection.expired(self.now_ms, timeout_ms) || connection.check_output_limit(&desk) == Fate::Over {
+            if connection.expired(self.now_ms, timeout_ms)
+                || connection.check_output_limit(&desk) == Fate::Over
+            {
                 self.close(token);
             }
         }
@@ -464,7 +518,10 @@ fn tune(stream: &TcpStream, config: &Config) -> io::Result<()> {
     stream.set_nodelay(true)?;
     if config.tcp_keepalive > 0 {
         let time = Duration::from_secs(config.tcp_keepalive);
-        let keepalive = TcpKeepalive::new().with_time(time).with_interval((time / 3).max(Duration::from_secs(1))).with_retries(3);
+        let keepalive = TcpKeepalive::new()
+            .with_time(time)
+            .with_interval((time / 3).max(Duration::from_secs(1)))
+            .with_retries(3);
         SockRef::from(stream).set_tcp_keepalive(&keepalive)?;
     }
     Ok(())

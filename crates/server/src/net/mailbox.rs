@@ -17,7 +17,12 @@ pub struct Mailbox {
 impl Mailbox {
     /// The mailbox of the thread that `waker` wakes.
     pub fn new(waker: Waker) -> Mailbox {
-        Mailbox { waker, asleep: AtomicBool::new(false), accepted: Mutex::default(), kills: AtomicBool::new(false) }
+        Mailbox {
+            waker,
+            asleep: AtomicBool::new(false),
+            accepted: Mutex::default(),
+            kills: AtomicBool::new(false),
+        }
     }
 
     /// Makes the thread look at its port. Costs nothing while it is busy.

@@ -20,7 +20,9 @@ impl Session {
         if desk.shared.last_save_ok.load(Ordering::Relaxed) {
             Reply::OK
         } else {
-            Reply::error("ERR the checkpoint could not be written: the server's log output says why")
+            Reply::error(
+                "ERR the checkpoint could not be written: the server's log output says why",
+            )
         }
     }
 
@@ -32,7 +34,10 @@ impl Session {
                 how = Stopping::Save;
             } else if is_word(word, "abort") {
                 return Some(Reply::error("ERR No shutdown in progress."));
-            } else if !["nosave", "now", "force"].iter().any(|known| is_word(word, known)) {
+            } else if !["nosave", "now", "force"]
+                .iter()
+                .any(|known| is_word(word, known))
+            {
                 return Some(errors::SYNTAX);
             }
         }
@@ -47,7 +52,9 @@ pub(super) fn background_save(desk: &Desk<'_>, command: ConnectionCommand) -> Re
     match (desk.shared.start_save(), command) {
         (true, ConnectionCommand::BgSave) => Reply::Status("Background saving started".into()),
         (true, _) => Reply::Status("Background append only file rewriting started".into()),
-        (false, ConnectionCommand::BgSave) => Reply::error("ERR Background save already in progress"),
+        (false, ConnectionCommand::BgSave) => {
+            Reply::error("ERR Background save already in progress")
+        }
         (false, _) => Reply::error("ERR Background append only file rewriting already in progress"),
     }
 }

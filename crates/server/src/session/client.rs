@@ -15,7 +15,9 @@ pub(super) fn checked_name(word: &[u8]) -> Result<String, Reply> {
     if word.iter().all(|byte| (b'!'..=b'~').contains(byte)) {
         Ok(String::from_utf8_lossy(word).into_owned())
     } else {
-        Err(Reply::error("ERR Client names cannot contain spaces, newlines or special characters."))
+        Err(Reply::error(
+            "ERR Client names cannot contain spaces, newlines or special characters.",
+        ))
     }
 }
 
@@ -36,13 +38,22 @@ fn switch(word: &[u8]) -> Option<bool> {
 
 impl Session {
     /// Runs a subcommand of CLIENT.
-    pub(super) fn client_command(&mut self, desk: &mut Desk<'_>, command: ConnectionCommand, argv: &Args) -> Reply {
+    pub(super) fn client_command(
+        &mut self,
+        desk: &mut Desk<'_>,
+        command: ConnectionCommand,
+        argv: &Args,
+    ) -> Reply {
         use ConnectionCommand as C;
         match (command, argv.get(2..).unwrap_or_default()) {
             (C::ClientId, _) => Reply::Integer(self.client.id as i64),
             (C::ClientGetName, _) => {
                 let name = self.client.labels.lock().name.clone();
-                if name.is_empty() { Reply::Nil } else { Reply::bulk(name) }
+                if name.is_empty() {
+                    Reply::Nil
+                } else {
+                    Reply::bulk(name)
+                }
             }
             (C::ClientSetName, [name]) => match checked_name(name) {
                 Ok(name) => {
@@ -52,7 +63,10 @@ impl Session {
                 Err(error) => error,
             },
             (C::ClientSetInfo, [attribute, value]) => self.set_info(attribute, value),
-            (C::ClientInfo, _) => Reply::Verbatim("txt", Blob::from(format!("{}\n", self.client.line(desk.now_ms)))),
+            (C::ClientInfo, _) => Reply::Verbatim(
+                "txt",
+                Blob::from(format!("{}\n", self.client.line(desk.now_ms))),
+            ),
             (C::ClientList, filter) => list(desk, filter),
             (C::ClientKill, filter) => self.kill(desk, filter),
             (C::ClientReply, [mode]) => self.set_speech(mode).unwrap_or(Reply::OK),
@@ -73,7 +87,9 @@ impl Session {
             (C::ClientUnblock, _) => Reply::Integer(0),
             (C::ClientTracking, [mode, ..]) => match switch(mode) {
                 Some(false) => Reply::OK,
-                Some(true) => Reply::error("ERR client side caching is not supported: leave CLIENT TRACKING off"),
+                Some(true) => Reply::error(
+                    "ERR client side caching is not supported: leave CLIENT TRACKING off",
+                ),
                 None => errors::SYNTAX,
             },
             (C::ClientHelp, _) => help(),
@@ -123,7 +139,12 @@ impl Session {
     fn kill(&mut self, desk: &Desk<'_>, filter: &[Blob]) -> Reply {
         // The old form names an address and answers OK; the new one filters and answers with a number.
         if let [address] = filter {
-            let victim = desk.shared.clients.all().into_iter().find(|client| is_word(address, &client.address.to_string()));
+            let victim = desk
+                .shared
+                .clients
+                .all()
+                .into_iter()
+                .find(|client| is_word(address, &client.address.to_string()));
             return match victim {
                 Some(victim) => {
                     self.end(&victim);
@@ -141,7 +162,9 @@ impl Session {
             .clients
             .all()
             .into_iter()
-            .filter(|client| filter.accepts(client) && !(filter.skip_me && client.id == self.client.id))
+            .filter(|client| {
+                filter.accepts(client) && !(filter.skip_me && client.id == self.client.id)
+            })
             .collect();
         for victim in &victims {
             self.end(victim);
@@ -173,14 +196,19 @@ struct Filter {
 
 impl Filter {
     fn parse(words: &[Blob], kill: bool) -> Result<Filter, Reply> {
-        let mut filter = Filter { skip_me: kill, ..Filter::default() };
+        let mut filter = Filter {
+            skip_me: kill,
+            ..Filter::default()
+        };
         let mut rest = words;
         while let [option, value, tail @ ..] = rest {
             let text = String::from_utf8_lossy(value).into_owned();
             rest = tail;
             if is_word(option, "id") {
                 let mut ids = filter.ids.take().unwrap_or_default();
-                ids.push(number(value).ok_or(Reply::error("ERR client-id should be greater than 0"))?);
+                ids.push(
+                    number(value).ok_or(Reply::error("ERR client-id should be greater than 0"))?,
+                );
                 // CLIENT LIST takes several after one ID.
                 while let ([next, tail @ ..], false) = (rest, kill) {
                     let Some(id) = number(next) else { break };
@@ -192,7 +220,11 @@ impl Filter {
                 match text.to_ascii_lowercase().as_str() {
                     "normal" => {}
                     "master" | "replica" | "slave" | "pubsub" => filter.nobody = true,
-                    _ => return Err(Reply::error_owned(format!("ERR Unknown client type '{text}'"))),
+                    _ => {
+                        return Err(Reply::error_owned(format!(
+                            "ERR Unknown client type '{text}'"
+                        )));
+                    }
                 }
             } else if is_word(option, "user") {
                 filter.nobody |= text != "default";
@@ -212,16 +244,31 @@ impl Filter {
                 return Err(errors::SYNTAX);
             }
         }
-        if rest.is_empty() { Ok(filter) } else { Err(errors::SYNTAX) }
+        if rest.is_empty() {
+            Ok(filter)
+        } else {
+            Err(errors::SYNTAX)
+        }
     }
 
     fn accepts(&self, client: &Client) -> bool {
         !self.nobody
             && self.ids.as_ref().is_none_or(|ids| ids.contains(&client.id))
-            && self.address.as_ref().is_none_or(|address| *address == client.address.to_string())
-            && self.local_address.as_ref().is_none_or(|address| *address == client.local_address.to_string())
+            && self
+                .address
+                .as_ref()
+                .is_none_or(|address| *address == client.address.to_string())
+            && self
+                .local_address
+                .as_ref()
+                .is_none_or(|address| *address == client.local_address.to_string())
             && self.older_than_s.is_none_or(|age_s| {
-                client.active_ms.load(Ordering::Relaxed).saturating_sub(client.connected_ms) / 1000 >= age_s
+                client
+                    .active_ms
+                    .load(Ordering::Relaxed)
+                    .saturating_sub(client.connected_ms)
+                    / 1000
+                    >= age_s
             })
     }
 }
@@ -269,5 +316,10 @@ fn help() -> Reply {
         "REPLY (ON|OFF|SKIP): whether commands are answered.",
         "SETINFO (LIB-NAME|LIB-VER) <text>: names the client's library.",
     ];
-    Reply::Array(lines.into_iter().map(|line| Reply::Status(line.into())).collect())
+    Reply::Array(
+        lines
+            .into_iter()
+            .map(|line| Reply::Status(line.into()))
+            .collect(),
+    )
 }

@@ -23,9 +23,20 @@ pub(super) fn rewrite() -> Reply {
 pub(super) fn get(desk: &Desk<'_>, patterns: &[Blob]) -> Reply {
     let config = desk.shared.settings.now();
     let matching = SETTINGS.iter().filter(|setting| {
-        patterns.iter().any(|word| pattern::matches(&word.to_ascii_lowercase(), setting.name.as_bytes()))
+        patterns
+            .iter()
+            .any(|word| pattern::matches(&word.to_ascii_lowercase(), setting.name.as_bytes()))
     });
-    Reply::Map(matching.map(|setting| (Reply::bulk(setting.name), Reply::bulk((setting.get)(&config)))).collect())
+    Reply::Map(
+        matching
+            .map(|setting| {
+                (
+                    Reply::bulk(setting.name),
+                    Reply::bulk((setting.get)(&config)),
+                )
+            })
+            .collect(),
+    )
 }
 
 /// CONFIG SET: all pairs, or none.
@@ -34,31 +45,37 @@ pub(super) fn set(desk: &Desk<'_>, pairs: &[Blob]) -> Reply {
     if !odd.is_empty() {
         return errors::SYNTAX;
     }
-    let result = desk.shared.settings.change(|config: &mut Config| -> Result<(), Reply> {
-        let mut seen: Vec<&str> = Vec::new();
-        for [name, value] in pairs {
-            let name = String::from_utf8_lossy(name);
-            let Some(setting) = Config::setting(&name) else {
-                return Err(Reply::error_owned(format!(
-                    "ERR Unknown option or number of arguments for CONFIG SET - '{name}'"
-                )));
-            };
-            let failed = |why: &str| {
-                Reply::error_owned(format!(
-                    "ERR CONFIG SET failed (possibly related to argument '{}') - {why}",
-                    setting.name
-                ))
-            };
-            if seen.contains(&setting.name) {
-                return Err(failed("duplicate parameter"));
+    let result = desk
+        .shared
+        .settings
+        .change(|config: &mut Config| -> Result<(), Reply> {
+            let mut seen: Vec<&str> = Vec::new();
+            for [name, value] in pairs {
+                let name = String::from_utf8_lossy(name);
+                let Some(setting) = Config::setting(&name) else {
+                    return Err(Reply::error_owned(format!(
+                        "ERR Unknown option or number of arguments for CONFIG SET - '{name}'"
+                    )));
+                };
+                let failed = |why: &str| {
+                    Reply::error_owned(format!(
+                        "ERR CONFIG SET failed (possibly related to argument '{}') - {why}",
+                        setting.name
+                    ))
+                };
+                if seen.contains(&setting.name) {
+                    return Err(failed("duplicate parameter"));
+                }
+                seen.push(setting.name);
+                if setting.change == Change::AtStart {
+                    return Err(failed(
+                        "can't set immutable config: change it at the next start of the server",
+                    ));
+                }
+                (setting.set)(config, &String::from_utf8_lossy(value))
+                    .map_err(|problem| failed(&problem))?;
             }
-            seen.push(setting.name);
-            if setting.change == Change::AtStart {
-                return Err(failed("can't set immutable config: change it at the next start of the server"));
-            }
-            (setting.set)(config, &String::from_utf8_lossy(value)).map_err(|problem| failed(&problem))?;
-        }
-        Ok(())
-    });
+            Ok(())
+        });
     result.err().unwrap_or(Reply::OK)
 }

@@ -6,14 +6,19 @@ use redis_surface::errors;
 use std::sync::atomic::Ordering;
 use txn::{Args, Reply};
 
-const WRONG_PASSWORD: Reply = Reply::error("WRONGPASS invalid username-password pair or user is disabled.");
+const WRONG_PASSWORD: Reply =
+    Reply::error("WRONGPASS invalid username-password pair or user is disabled.");
 const NO_PASSWORD_SET: Reply = Reply::error(
     "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?",
 );
 
 /// Compares without telling by its time where the difference is.
 fn same_secret(a: &[u8], b: &[u8]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).fold(0, |difference, (x, y)| difference | (x ^ y)) == 0
+    a.len() == b.len()
+        && a.iter()
+            .zip(b)
+            .fold(0, |difference, (x, y)| difference | (x ^ y))
+            == 0
 }
 
 impl Session {
@@ -57,15 +62,23 @@ impl Session {
                 other if other.iter().all(u8::is_ascii_digit) => {
                     return Err(Reply::error("NOPROTO unsupported protocol version"));
                 }
-                _ => return Err(Reply::error("ERR Protocol version is not an integer or out of range")),
+                _ => {
+                    return Err(Reply::error(
+                        "ERR Protocol version is not an integer or out of range",
+                    ));
+                }
             };
         }
         while let Some(option) = words.next() {
             if is_word(option, "auth") {
-                let (Some(user), Some(password)) = (words.next(), words.next()) else { return Err(syntax(option)) };
+                let (Some(user), Some(password)) = (words.next(), words.next()) else {
+                    return Err(syntax(option));
+                };
                 self.authenticate(desk, user, password)?;
             } else if is_word(option, "setname") {
-                let Some(word) = words.next() else { return Err(syntax(option)) };
+                let Some(word) = words.next() else {
+                    return Err(syntax(option));
+                };
                 name = Some(super::client::checked_name(word)?);
             } else {
                 return Err(syntax(option));
@@ -87,7 +100,10 @@ impl Session {
 
     fn set_protocol(&mut self, protocol: Protocol) {
         self.protocol = protocol;
-        self.client.protocol.store(if protocol == Protocol::Resp3 { 3 } else { 2 }, Ordering::Relaxed);
+        self.client.protocol.store(
+            if protocol == Protocol::Resp3 { 3 } else { 2 },
+            Ordering::Relaxed,
+        );
     }
 
     fn introduction(&self) -> Reply {
@@ -95,7 +111,14 @@ impl Session {
         Reply::Map(vec![
             (text("server"), text("redis")),
             (text("version"), text(super::info::REDIS_VERSION)),
-            (text("proto"), Reply::Integer(if self.protocol == Protocol::Resp3 { 3 } else { 2 })),
+            (
+                text("proto"),
+                Reply::Integer(if self.protocol == Protocol::Resp3 {
+                    3
+                } else {
+                    2
+                }),
+            ),
             (text("id"), Reply::Integer(self.client.id as i64)),
             (text("mode"), text("standalone")),
             (text("role"), text("master")),
@@ -115,5 +138,8 @@ impl Session {
 }
 
 fn syntax(option: &[u8]) -> Reply {
-    Reply::error_owned(format!("ERR Syntax error in HELLO option '{}'", String::from_utf8_lossy(option)))
+    Reply::error_owned(format!(
+        "ERR Syntax error in HELLO option '{}'",
+        String::from_utf8_lossy(option)
+    ))
 }

@@ -31,7 +31,10 @@ const SECTIONS: &[Section] = &[
 
 /// INFO [section ...].
 pub(super) fn command(desk: &Desk<'_>, argv: &Args) -> Reply {
-    let wanted: Vec<String> = argv[1..].iter().map(|word| String::from_utf8_lossy(word).to_ascii_lowercase()).collect();
+    let wanted: Vec<String> = argv[1..]
+        .iter()
+        .map(|word| String::from_utf8_lossy(word).to_ascii_lowercase())
+        .collect();
     let shows = |name: &str, by_default: bool| {
         if wanted.is_empty() {
             return by_default;
@@ -67,7 +70,11 @@ fn human(bytes: u64) -> String {
         value /= 1024.0;
         unit += 1;
     }
-    if unit == 0 { format!("{bytes}B") } else { format!("{value:.2}{}", UNITS[unit]) }
+    if unit == 0 {
+        format!("{bytes}B")
+    } else {
+        format!("{value:.2}{}", UNITS[unit])
+    }
 }
 
 fn server(desk: &Desk<'_>, out: &mut String) {
@@ -76,7 +83,11 @@ fn server(desk: &Desk<'_>, out: &mut String) {
     field(out, "server_name", "ordo");
     field(out, "ordo_version", env!("CARGO_PKG_VERSION"));
     field(out, "redis_mode", "standalone");
-    field(out, "os", format_args!("{} {}", std::env::consts::OS, std::env::consts::ARCH));
+    field(
+        out,
+        "os",
+        format_args!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
+    );
     field(out, "arch_bits", usize::BITS);
     field(out, "multiplexing_api", "epoll");
     field(out, "process_id", std::process::id());
@@ -85,19 +96,39 @@ fn server(desk: &Desk<'_>, out: &mut String) {
     field(out, "server_time_usec", desk.now_ms * 1000);
     field(out, "uptime_in_seconds", uptime_s);
     field(out, "uptime_in_days", uptime_s / 86_400);
-    field(out, "io_threads_active", u64::from(desk.shared.io_threads > 1));
+    field(
+        out,
+        "io_threads_active",
+        u64::from(desk.shared.io_threads > 1),
+    );
 }
 
 fn clients(desk: &Desk<'_>, out: &mut String) {
     let all = desk.shared.clients.all();
-    let largest = |pick: fn(&crate::net::clients::Client) -> usize| all.iter().map(|client| pick(client)).max().unwrap_or(0);
+    let largest = |pick: fn(&crate::net::clients::Client) -> usize| {
+        all.iter().map(|client| pick(client)).max().unwrap_or(0)
+    };
     field(out, "connected_clients", all.len());
     field(out, "cluster_connections", 0);
     field(out, "maxclients", desk.config.maxclients);
-    field(out, "client_recent_max_input_buffer", largest(|client| client.input_bytes.load(Ordering::Relaxed)));
-    field(out, "client_recent_max_output_buffer", largest(|client| client.output_bytes.load(Ordering::Relaxed)));
+    field(
+        out,
+        "client_recent_max_input_buffer",
+        largest(|client| client.input_bytes.load(Ordering::Relaxed)),
+    );
+    field(
+        out,
+        "client_recent_max_output_buffer",
+        largest(|client| client.output_bytes.load(Ordering::Relaxed)),
+    );
     field(out, "blocked_clients", 0);
-    field(out, "watching_clients", all.iter().filter(|client| client.watched.load(Ordering::Relaxed) > 0).count());
+    field(
+        out,
+        "watching_clients",
+        all.iter()
+            .filter(|client| client.watched.load(Ordering::Relaxed) > 0)
+            .count(),
+    );
 }
 
 fn memory(desk: &Desk<'_>, out: &mut String) {
@@ -108,7 +139,11 @@ fn memory(desk: &Desk<'_>, out: &mut String) {
     field(out, "used_memory_rss", resident);
     field(out, "used_memory_rss_human", human(resident));
     field(out, "used_memory_peak", peak_bytes().max(resident));
-    field(out, "used_memory_peak_human", human(peak_bytes().max(resident)));
+    field(
+        out,
+        "used_memory_peak_human",
+        human(peak_bytes().max(resident)),
+    );
     field(out, "maxmemory", desk.config.maxmemory);
     field(out, "maxmemory_human", human(desk.config.maxmemory));
     field(out, "maxmemory_policy", &desk.config.maxmemory_policy);
@@ -117,20 +152,34 @@ fn memory(desk: &Desk<'_>, out: &mut String) {
 }
 
 fn peak_bytes() -> u64 {
-    let kilobytes = std::fs::read_to_string("/proc/self/status").ok().and_then(|text| {
-        let line = text.lines().find(|line| line.starts_with("VmHWM:"))?;
-        line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()
-    });
+    let kilobytes = std::fs::read_to_string("/proc/self/status")
+        .ok()
+        .and_then(|text| {
+            let line = text.lines().find(|line| line.starts_with("VmHWM:"))?;
+            line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()
+        });
     kilobytes.unwrap_or(0) * 1024
 }
 
 fn persistence(desk: &Desk<'_>, out: &mut String) {
     let node = desk.shared.runtime.status().node;
-    let save = if node.checkpoint_error.is_none() { "ok" } else { "err" };
+    let save = if node.checkpoint_error.is_none() {
+        "ok"
+    } else {
+        "err"
+    };
     let write = if node.refused.is_none() { "ok" } else { "err" };
     field(out, "loading", 0);
-    field(out, "rdb_changes_since_last_save", node.delivered.0 - node.last_checkpoint.0.min(node.delivered.0));
-    field(out, "rdb_bgsave_in_progress", u8::from(node.checkpoint_in_progress));
+    field(
+        out,
+        "rdb_changes_since_last_save",
+        node.delivered.0 - node.last_checkpoint.0.min(node.delivered.0),
+    );
+    field(
+        out,
+        "rdb_bgsave_in_progress",
+        u8::from(node.checkpoint_in_progress),
+    );
     field(out, "rdb_last_save_time", desk.shared.last_save_s());
     field(out, "rdb_last_bgsave_status", save);
     field(out, "rdb_saves", node.checkpoints);
@@ -149,11 +198,27 @@ fn stats(desk: &Desk<'_>, out: &mut String) {
     field(out, "instantaneous_ops_per_sec", rates.commands);
     field(out, "total_net_input_bytes", totals.input_bytes);
     field(out, "total_net_output_bytes", totals.output_bytes);
-    field(out, "instantaneous_input_kbps", format_args!("{:.2}", rates.input_bytes as f64 / 1024.0));
-    field(out, "instantaneous_output_kbps", format_args!("{:.2}", rates.output_bytes as f64 / 1024.0));
+    field(
+        out,
+        "instantaneous_input_kbps",
+        format_args!("{:.2}", rates.input_bytes as f64 / 1024.0),
+    );
+    field(
+        out,
+        "instantaneous_output_kbps",
+        format_args!("{:.2}", rates.output_bytes as f64 / 1024.0),
+    );
     field(out, "rejected_connections", totals.rejected);
-    field(out, "client_query_buffer_limit_disconnections", totals.query_limit_closed);
-    field(out, "client_output_buffer_limit_disconnections", totals.output_limit_closed);
+    field(
+        out,
+        "client_query_buffer_limit_disconnections",
+        totals.query_limit_closed,
+    );
+    field(
+        out,
+        "client_output_buffer_limit_disconnections",
+        totals.output_limit_closed,
+    );
     field(out, "total_error_replies", totals.errors);
     field(out, "expired_keys", 0);
     field(out, "evicted_keys", 0);
@@ -172,19 +237,36 @@ fn replication(desk: &Desk<'_>, out: &mut String) {
 
 fn cpu(_: &Desk<'_>, out: &mut String) {
     // Fields 14 and 15 of /proc/self/stat, in ticks of 10 ms; the name before them may hold spaces, and ends with ')'.
-    let times = std::fs::read_to_string("/proc/self/stat").ok().and_then(|text| {
-        let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
-        Some((fields.get(11)?.parse::<u64>().ok()?, fields.get(12)?.parse::<u64>().ok()?))
-    });
+    let times = std::fs::read_to_string("/proc/self/stat")
+        .ok()
+        .and_then(|text| {
+            let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
+            Some((
+                fields.get(11)?.parse::<u64>().ok()?,
+                fields.get(12)?.parse::<u64>().ok()?,
+            ))
+        });
     let (user, system) = times.unwrap_or_default();
-    field(out, "used_cpu_sys", format_args!("{:.6}", system as f64 / 100.0));
-    field(out, "used_cpu_user", format_args!("{:.6}", user as f64 / 100.0));
+    field(
+        out,
+        "used_cpu_sys",
+        format_args!("{:.6}", system as f64 / 100.0),
+    );
+    field(
+        out,
+        "used_cpu_user",
+        format_args!("{:.6}", user as f64 / 100.0),
+    );
 }
 
 fn commandstats(desk: &Desk<'_>, out: &mut String) {
     for (command, calls) in COMMANDS.iter().zip(desk.shared.totals().calls) {
         if calls > 0 {
-            field(out, &format!("cmdstat_{}", command.name), format_args!("calls={calls}"));
+            field(
+                out,
+                &format!("cmdstat_{}", command.name),
+                format_args!("calls={calls}"),
+            );
         }
     }
 }
@@ -213,16 +295,28 @@ fn ordo(desk: &Desk<'_>, out: &mut String) {
     field(out, "confirmed_position", node.confirmed);
     field(out, "final_committed_position", node.final_committed);
     field(out, "checkpoint_position", node.last_checkpoint);
-    field(out, "epoch_time_ms", desk.shared.runtime.engine().view().final_time_ms());
+    field(
+        out,
+        "epoch_time_ms",
+        desk.shared.runtime.engine().view().final_time_ms(),
+    );
     field(out, "in_flight_bytes", node.in_flight_bytes);
     field(out, "batches", node.batches);
     field(out, "syncs", node.syncs);
     field(out, "write_failures", node.write_failures);
     field(out, "sync_failures", node.sync_failures);
-    field(out, "log_bytes_since_checkpoint", node.log_bytes_since_checkpoint);
+    field(
+        out,
+        "log_bytes_since_checkpoint",
+        node.log_bytes_since_checkpoint,
+    );
     field(out, "restarts", engine.restarts);
     field(out, "suspensions", engine.suspensions);
-    field(out, "speculated_before_confirmation", engine.speculated_before_confirmation);
+    field(
+        out,
+        "speculated_before_confirmation",
+        engine.speculated_before_confirmation,
+    );
     field(out, "speculation_window", engine.window);
     field(out, "parked", engine.parked);
     field(out, "snapshot_reads", totals.snapshot_reads);

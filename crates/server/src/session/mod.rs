@@ -22,9 +22,9 @@ use crate::config::Config;
 use crate::net::clients::Client;
 use crate::runtime::{Port, ReadOutcome};
 use crate::shared::{Shared, ThreadCounters};
-use redis_surface::{Action, Caller, CommandTable, Watched};
 use redis_surface::codec::Protocol;
 use redis_surface::table::{self, Command, ConnectionCommand, Flags, Run};
+use redis_surface::{Action, Caller, CommandTable, Watched};
 use replies::{Answered, Replies, Treatment, reply_of};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -229,14 +229,19 @@ impl Session {
             return self.reject(desk, Reply::error("NOAUTH Authentication required."));
         }
         if desk.shared.memory_short.load(Ordering::Relaxed) && command.is(Flags::DENYOOM) {
-            return self.reject(desk, Reply::error("OOM command not allowed when used memory > 'maxmemory'."));
+            return self.reject(
+                desk,
+                Reply::error("OOM command not allowed when used memory > 'maxmemory'."),
+            );
         }
         if desk.shared.pause.holds(may_write(command), desk.now_ms) && !during_pause(command) {
             self.hold = Some(Hold::Pause(argv));
             return;
         }
         desk.counters.calls[resolved.place].add(1);
-        self.client.last_command.store(resolved.place + 1, Ordering::Relaxed);
+        self.client
+            .last_command
+            .store(resolved.place + 1, Ordering::Relaxed);
         if self.block.is_some() && !ends_block(command) {
             return self.queue(desk, resolved, argv);
         }
@@ -249,11 +254,17 @@ impl Session {
                 }
             }
             _ => match desk.commands.table.prepare_resolved(resolved, argv).action {
-                Action::Transaction { procedure, args, footprint } => {
+                Action::Transaction {
+                    procedure,
+                    args,
+                    footprint,
+                } => {
                     self.transact(desk, procedure, args, footprint, None);
                 }
                 Action::Reply(reply) => self.answer(desk, &reply),
-                Action::Connection { .. } => self.answer(desk, &redis_surface::errors::NOT_IN_BLOCK),
+                Action::Connection { .. } => {
+                    self.answer(desk, &redis_surface::errors::NOT_IN_BLOCK)
+                }
             },
         }
     }
@@ -289,25 +300,38 @@ impl Session {
         footprint: Footprint,
         completion: Option<Completion>,
     ) {
-        let id = RequestId { session: self.id, sequence: self.replies.next_sequence(), attempt: 0 };
-        let at_once = footprint.read_only && footprint.weight == Weight::Light && !self.replies.awaits();
-        let request = Arc::new(Request { id, map_version: 0, procedure, args, footprint });
-        if at_once {
-            if let ReadOutcome::Done(outcome) = desk.shared.runtime.read(desk.port, &request) {
-                desk.counters.snapshot_reads.add(1);
-                let reply = reply_of(outcome);
-                let reply = match completion {
-                    None => reply,
-                    Some(completion) => self.complete(desk, completion, reply),
-                };
-                return self.answer(desk, &reply);
-            }
+        let id = RequestId {
+            session: self.id,
+            sequence: self.replies.next_sequence(),
+            attempt: 0,
+        };
+        let at_once =
+            footprint.read_only && footprint.weight == Weight::Light && !self.replies.awaits();
+        let request = Arc::new(Request {
+            id,
+            map_version: 0,
+            procedure,
+            args,
+            footprint,
+        });
+        if at_once && let ReadOutcome::Done(outcome) = desk.shared.runtime.read(desk.port, &request)
+        {
+            desk.counters.snapshot_reads.add(1);
+            let reply = reply_of(outcome);
+            let reply = match completion {
+                None => reply,
+                Some(completion) => self.complete(desk, completion, reply),
+            };
+            return self.answer(desk, &reply);
         }
         let treatment = match completion {
             Some(completion) => {
                 // What follows depends on how this ends.
                 self.hold = Some(Hold::Answers);
-                Treatment::Complete { completion: Box::new(completion), speaks: self.speaks() }
+                Treatment::Complete {
+                    completion: Box::new(completion),
+                    speaks: self.speaks(),
+                }
             }
             None if self.speaks() => Treatment::Send,
             None => Treatment::Drop,
@@ -322,7 +346,15 @@ impl Session {
         if !self.replies.arrived(id.sequence, outcome) {
             return;
         }
-        while let Some((Answered { treatment, protocol, outcome }, after)) = self.replies.next_answered() {
+        while let Some((
+            Answered {
+                treatment,
+                protocol,
+                outcome,
+            },
+            after,
+        )) = self.replies.next_answered()
+        {
             let reply = reply_of(outcome);
             if reply.is_error() {
                 desk.counters.errors.add(1);
@@ -342,7 +374,12 @@ impl Session {
     }
 
     /// Runs a command of the connection itself. `None` if it is answered later, or never.
-    fn own_command(&mut self, desk: &mut Desk<'_>, command: ConnectionCommand, argv: &Args) -> Option<Reply> {
+    fn own_command(
+        &mut self,
+        desk: &mut Desk<'_>,
+        command: ConnectionCommand,
+        argv: &Args,
+    ) -> Option<Reply> {
         match command {
             ConnectionCommand::Multi => Some(self.multi()),
             ConnectionCommand::Exec => self.exec(desk),
@@ -365,7 +402,12 @@ impl Session {
     }
 
     /// Runs a command of the connection itself that does nothing but reply: what a block may hold as well.
-    fn value_command(&mut self, desk: &mut Desk<'_>, command: ConnectionCommand, argv: &Args) -> Reply {
+    fn value_command(
+        &mut self,
+        desk: &mut Desk<'_>,
+        command: ConnectionCommand,
+        argv: &Args,
+    ) -> Reply {
         use ConnectionCommand as C;
         match command {
             C::AclWhoAmI => Reply::bulk("default"),
@@ -382,9 +424,14 @@ impl Session {
             C::LastSave => admin::last_save(desk),
             C::ScriptKill => admin::script_kill(),
             C::Unwatch => self.unwatch(),
-            C::Multi | C::Exec | C::Discard | C::Watch | C::Quit | C::Reset | C::Save | C::Shutdown => {
-                redis_surface::errors::NOT_IN_BLOCK
-            }
+            C::Multi
+            | C::Exec
+            | C::Discard
+            | C::Watch
+            | C::Quit
+            | C::Reset
+            | C::Save
+            | C::Shutdown => redis_surface::errors::NOT_IN_BLOCK,
             client => self.client_command(desk, client, argv),
         }
     }
@@ -419,7 +466,10 @@ fn ends_block(command: &Command) -> bool {
 /// Commands of the connection that must see what the connection wrote before them.
 fn looks_at_data(command: ConnectionCommand) -> bool {
     use ConnectionCommand as C;
-    matches!(command, C::Watch | C::Info | C::Save | C::BgSave | C::BgRewriteAof | C::Shutdown | C::Wait)
+    matches!(
+        command,
+        C::Watch | C::Info | C::Save | C::BgSave | C::BgRewriteAof | C::Shutdown | C::Wait
+    )
 }
 
 /// Compares a word of a command with a lower-case name.

@@ -67,7 +67,10 @@ const OUTPUT_BYTES_KEPT: usize = 64 << 10;
 impl Replies {
     /// An empty queue whose first awaited request will have sequence number 1.
     pub fn new() -> Replies {
-        Replies { first_sequence: 1, ..Replies::default() }
+        Replies {
+            first_sequence: 1,
+            ..Replies::default()
+        }
     }
 
     /// Appends the reply of a command that was answered at once.
@@ -85,7 +88,12 @@ impl Replies {
     /// Appends an awaited request and gives it its sequence number.
     pub fn expect(&mut self, treatment: Treatment, protocol: Protocol) -> u64 {
         let sequence = self.next_sequence();
-        self.awaited.push_back(Awaited { treatment, protocol, outcome: None, after: Vec::new() });
+        self.awaited.push_back(Awaited {
+            treatment,
+            protocol,
+            outcome: None,
+            after: Vec::new(),
+        });
         sequence
     }
 
@@ -96,7 +104,9 @@ impl Replies {
 
     /// Takes the outcome of an awaited request. False if no such request is awaited.
     pub fn arrived(&mut self, sequence: u64, outcome: Outcome) -> bool {
-        let Some(index) = sequence.checked_sub(self.first_sequence) else { return false };
+        let Some(index) = sequence.checked_sub(self.first_sequence) else {
+            return false;
+        };
         match self.awaited.get_mut(index as usize) {
             Some(awaited) if awaited.outcome.is_none() => {
                 awaited.outcome = Some(outcome);
@@ -110,9 +120,21 @@ impl Replies {
     /// [`Replies::complete`], and then calls [`Replies::release`] with what is returned beside it.
     pub fn next_answered(&mut self) -> Option<(Answered, Vec<u8>)> {
         self.awaited.front()?.outcome.as_ref()?;
-        let Awaited { treatment, protocol, outcome, after } = self.awaited.pop_front()?;
+        let Awaited {
+            treatment,
+            protocol,
+            outcome,
+            after,
+        } = self.awaited.pop_front()?;
         self.first_sequence += 1;
-        Some((Answered { treatment, protocol, outcome: outcome? }, after))
+        Some((
+            Answered {
+                treatment,
+                protocol,
+                outcome: outcome?,
+            },
+            after,
+        ))
     }
 
     /// Appends the reply of a request taken by [`Replies::next_answered`], ahead of everything that still waits.
@@ -176,9 +198,16 @@ pub fn reply_of(outcome: Outcome) -> Reply {
         Ok(reply) => reply,
         Err(Stop::Abort(reason)) => {
             let coded = reason.split(' ').next().is_some_and(|word| {
-                word.len() >= 2 && word.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_')
+                word.len() >= 2
+                    && word
+                        .bytes()
+                        .all(|byte| byte.is_ascii_uppercase() || byte == b'_')
             });
-            if coded { Reply::Error(reason) } else { Reply::error_owned(format!("ERR {reason}")) }
+            if coded {
+                Reply::Error(reason)
+            } else {
+                Reply::error_owned(format!("ERR {reason}"))
+            }
         }
         Err(stop) => Reply::error_owned(format!("ERR {stop}")),
     }
@@ -208,9 +237,16 @@ mod tests {
         assert_eq!((first, second), (1, 2));
         assert!(replies.arrived(second, Ok(Reply::Integer(3))));
         send_answered(&mut replies);
-        assert_eq!(replies.ready(), b":0\r\n", "nothing overtakes the first request");
+        assert_eq!(
+            replies.ready(),
+            b":0\r\n",
+            "nothing overtakes the first request"
+        );
         assert!(replies.arrived(first, Ok(Reply::Integer(1))));
-        assert!(!replies.arrived(first, Ok(Reply::Integer(9))), "a request is answered once");
+        assert!(
+            !replies.arrived(first, Ok(Reply::Integer(9))),
+            "a request is answered once"
+        );
         send_answered(&mut replies);
         assert_eq!(replies.ready(), b":0\r\n:1\r\n:2\r\n:3\r\n:4\r\n");
         assert_eq!((replies.held_bytes(), replies.awaits()), (0, false));
@@ -223,7 +259,13 @@ mod tests {
 
     #[test]
     fn a_stop_becomes_an_error_with_a_code() {
-        assert_eq!(reply_of(Err(Stop::abort("no stock"))), Reply::error("ERR no stock"));
-        assert_eq!(reply_of(Err(Stop::abort("OOM too much"))), Reply::error("OOM too much"));
+        assert_eq!(
+            reply_of(Err(Stop::abort("no stock"))),
+            Reply::error("ERR no stock")
+        );
+        assert_eq!(
+            reply_of(Err(Stop::abort("OOM too much"))),
+            Reply::error("OOM too much")
+        );
     }
 }

@@ -4,8 +4,8 @@
 //! still the same is decided inside the ordered transaction, so a race has one outcome everywhere.
 
 use super::{Completion, Desk, Session};
-use redis_surface::{Watched, errors};
 use redis_surface::table::{Flags, Resolved, Run};
+use redis_surface::{Watched, errors};
 use std::sync::atomic::Ordering;
 use txn::{Args, Footprint, Key, Reply};
 
@@ -22,9 +22,14 @@ pub(super) struct Block {
 
 impl Session {
     fn show_block(&self) {
-        let shown = self.block.as_ref().map_or(0, |block| block.commands.len() + 1);
+        let shown = self
+            .block
+            .as_ref()
+            .map_or(0, |block| block.commands.len() + 1);
         self.client.block.store(shown, Ordering::Relaxed);
-        self.client.watched.store(self.watched.len(), Ordering::Relaxed);
+        self.client
+            .watched
+            .store(self.watched.len(), Ordering::Relaxed);
     }
 
     pub(super) fn multi(&mut self) -> Reply {
@@ -73,10 +78,14 @@ impl Session {
     }
 
     pub(super) fn exec(&mut self, desk: &mut Desk<'_>) -> Option<Reply> {
-        let Some(block) = &self.block else { return Some(Reply::error("ERR EXEC without MULTI")) };
+        let Some(block) = &self.block else {
+            return Some(Reply::error("ERR EXEC without MULTI"));
+        };
         if block.faulty {
             self.end_block();
-            return Some(Reply::error("EXECABORT Transaction discarded because of previous errors."));
+            return Some(Reply::error(
+                "EXECABORT Transaction discarded because of previous errors.",
+            ));
         }
         let block = self.block.take().unwrap_or_default();
         let watched = std::mem::take(&mut self.watched);
@@ -93,10 +102,23 @@ impl Session {
                 ordered.push(argv);
             }
         }
-        let block = redis_surface::Block { watched, commands: ordered };
+        let block = redis_surface::Block {
+            watched,
+            commands: ordered,
+        };
         let footprint = block.footprint(false);
-        let completion = if own.is_empty() { None } else { Some(Completion::Exec(own)) };
-        self.transact(desk, desk.commands.block.clone(), block.to_args(), footprint, completion);
+        let completion = if own.is_empty() {
+            None
+        } else {
+            Some(Completion::Exec(own))
+        };
+        self.transact(
+            desk,
+            desk.commands.block.clone(),
+            block.to_args(),
+            footprint,
+            completion,
+        );
         None
     }
 
@@ -107,15 +129,28 @@ impl Session {
         let keys: Vec<Key> = argv[1..].iter().map(|word| Key::new(word)).collect();
         let args = Args(argv[1..].iter().cloned().collect());
         let completion = Some(Completion::Watch(keys));
-        self.transact(desk, desk.commands.watch.clone(), args, Footprint::read_only(), completion);
+        self.transact(
+            desk,
+            desk.commands.watch.clone(),
+            args,
+            Footprint::read_only(),
+            completion,
+        );
         None
     }
 
     /// Completes a transaction command with the reply of its request, and gives the reply that its client gets.
-    pub(super) fn complete(&mut self, desk: &mut Desk<'_>, completion: Completion, reply: Reply) -> Reply {
+    pub(super) fn complete(
+        &mut self,
+        desk: &mut Desk<'_>,
+        completion: Completion,
+        reply: Reply,
+    ) -> Reply {
         match completion {
             Completion::Watch(keys) => {
-                let Some(states) = Watched::from_reply(&keys, &reply) else { return reply };
+                let Some(states) = Watched::from_reply(&keys, &reply) else {
+                    return reply;
+                };
                 for watched in states {
                     // The first version that was seen counts: a change between two WATCHes is a change.
                     if !self.watched.iter().any(|known| known.key == watched.key) {
@@ -126,9 +161,13 @@ impl Session {
                 Reply::OK
             }
             Completion::Exec(own) => {
-                let Reply::Array(mut replies) = reply else { return reply };
+                let Reply::Array(mut replies) = reply else {
+                    return reply;
+                };
                 for (place, argv) in own {
-                    let reply = match redis_surface::table::resolve(&argv).map(|resolved| resolved.command.run) {
+                    let reply = match redis_surface::table::resolve(&argv)
+                        .map(|resolved| resolved.command.run)
+                    {
                         Ok(Run::Connection(command)) => self.value_command(desk, command, &argv),
                         _ => errors::NOT_IN_BLOCK,
                     };

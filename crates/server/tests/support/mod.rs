@@ -1,9 +1,9 @@
 //! A server in this process on a free loopback port, and a small client.
 #![allow(dead_code, reason = "each test file uses a part")]
 
-use redis_surface::codec::{decode_reply, encode_command};
 use ordo_server::config::Config;
 use ordo_server::server::{Server, Stopper};
+use redis_surface::codec::{decode_reply, encode_command};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::Path;
@@ -18,10 +18,19 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// The settings of a test server in `dir`.
 pub fn config(dir: &Path, settings: &[(&str, &str)]) -> Config {
     let mut config = Config::default();
-    let dir = dir.to_str().expect("temporary directories have UTF-8 names");
-    let base = [("port", "0"), ("bind", "127.0.0.1"), ("dir", dir), ("io-threads", "2"), ("appendfsync", "no")];
+    let dir = dir
+        .to_str()
+        .expect("temporary directories have UTF-8 names");
+    let base = [
+        ("port", "0"),
+        ("bind", "127.0.0.1"),
+        ("dir", dir),
+        ("io-threads", "2"),
+        ("appendfsync", "no"),
+    ];
     for (name, value) in base.iter().chain(settings) {
-        let setting = Config::setting(name).unwrap_or_else(|| panic!("there is no setting '{name}'"));
+        let setting =
+            Config::setting(name).unwrap_or_else(|| panic!("there is no setting '{name}'"));
         (setting.set)(&mut config, value).unwrap_or_else(|problem| panic!("{name}: {problem}"));
     }
     config
@@ -40,7 +49,11 @@ impl TestServer {
         let server = Server::start(config(dir, settings)).expect("the server starts");
         let address = server.addresses()[0];
         let stopper = server.stopper();
-        TestServer { address, stopper, waiter: Some(std::thread::spawn(move || server.wait())) }
+        TestServer {
+            address,
+            stopper,
+            waiter: Some(std::thread::spawn(move || server.wait())),
+        }
     }
 
     /// Starts a server on an empty directory.
@@ -95,12 +108,17 @@ impl Client {
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
         stream.set_nodelay(true).expect("no delay");
-        Client { stream, buffer: Vec::new() }
+        Client {
+            stream,
+            buffer: Vec::new(),
+        }
     }
 
     /// Sends bytes as they are.
     pub fn send_raw(&mut self, bytes: &[u8]) {
-        self.stream.write_all(bytes).expect("the server takes bytes");
+        self.stream
+            .write_all(bytes)
+            .expect("the server takes bytes");
     }
 
     /// Sends a command without waiting.
@@ -113,7 +131,8 @@ impl Client {
     /// The next reply; `None` if the connection is closed.
     pub fn try_read(&mut self) -> Option<Reply> {
         loop {
-            if let Some((reply, used)) = decode_reply(&self.buffer).expect("the server speaks RESP") {
+            if let Some((reply, used)) = decode_reply(&self.buffer).expect("the server speaks RESP")
+            {
                 self.buffer.drain(..used);
                 return Some(reply);
             }
@@ -153,7 +172,9 @@ impl Client {
 
     /// Tells the server that nothing more comes.
     pub fn end(&mut self) {
-        self.stream.shutdown(Shutdown::Write).expect("a half-closed connection");
+        self.stream
+            .shutdown(Shutdown::Write)
+            .expect("a half-closed connection");
     }
 }
 
@@ -169,12 +190,17 @@ pub fn show(reply: &Reply) -> String {
         Reply::Double(value) => format!(",{value}"),
         Reply::Boolean(value) => format!("#{value}"),
         Reply::BigNumber(digits) => String::from_utf8_lossy(digits).into_owned(),
-        Reply::Bulk(bytes) | Reply::Verbatim(_, bytes) => format!("\"{}\"", String::from_utf8_lossy(bytes)),
+        Reply::Bulk(bytes) | Reply::Verbatim(_, bytes) => {
+            format!("\"{}\"", String::from_utf8_lossy(bytes))
+        }
         Reply::Array(items) => format!("[{}]", list(items)),
         Reply::Set(items) => format!("~[{}]", list(items)),
         Reply::Push(items) => format!(">[{}]", list(items)),
         Reply::Map(pairs) => {
-            let pairs: Vec<String> = pairs.iter().map(|(key, value)| format!("{}: {}", show(key), show(value))).collect();
+            let pairs: Vec<String> = pairs
+                .iter()
+                .map(|(key, value)| format!("{}: {}", show(key), show(value)))
+                .collect();
             format!("{{{}}}", pairs.join(", "))
         }
     }
@@ -185,7 +211,10 @@ pub struct Dice(u64);
 
 impl Dice {
     pub fn new() -> Dice {
-        let seed = std::env::var("ORDO_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20_261_121);
+        let seed = std::env::var("ORDO_SEED")
+            .ok()
+            .and_then(|seed| seed.parse().ok())
+            .unwrap_or(20_261_121);
         println!("ORDO_SEED={seed}");
         Dice(seed)
     }
