@@ -1,5 +1,10 @@
 //! What a connection may be in the middle of: blocks, watches, identity, pipelines.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "threads belong to the server's tests, too"
+)]
+
 mod support;
 
 use std::sync::Barrier;

@@ -1,5 +1,9 @@
 //! A server in this process on a free loopback port, and a small client.
 #![allow(dead_code, reason = "each test file uses a part")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "threads belong to the server's tests, too"
+)]
 
 use ordo_server::config::Config;
 use ordo_server::server::{Server, Stopper};
