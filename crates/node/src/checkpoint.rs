@@ -28,17 +28,31 @@ fn position_of_name(name: &str) -> Option<Position> {
 
 /// The positions of all checkpoints on the disk, newest first.
 pub(crate) fn list<D: Disk>(disk: &D) -> io::Result<Vec<Position>> {
-    let mut positions: Vec<Position> = disk.list()?.iter().filter_map(|name| position_of_name(name)).collect();
+    let mut positions: Vec<Position> = disk
+        .list()?
+        .iter()
+        .filter_map(|name| position_of_name(name))
+        .collect();
     positions.sort_by(|a, b| b.cmp(a));
     Ok(positions)
 }
 
 /// Reads the checkpoint at `position`, handing each record to `load`.
-pub(crate) fn read<D: Disk>(disk: &D, position: Position, load: impl FnMut(Image)) -> Result<Header, CheckpointError> {
+pub(crate) fn read<D: Disk>(
+    disk: &D,
+    position: Position,
+    load: impl FnMut(Image),
+) -> Result<Header, CheckpointError> {
     let file = disk.open(&file_name(position))?;
-    let header = store::checkpoint::read(BufReader::with_capacity(BUFFER_BYTES, FileReader::new(&file)), load)?;
+    let header = store::checkpoint::read(
+        BufReader::with_capacity(BUFFER_BYTES, FileReader::new(&file)),
+        load,
+    )?;
     if header.position != position {
-        return Err(CheckpointError::Damaged { offset: 0, what: "the file's name and its header name different positions" });
+        return Err(CheckpointError::Damaged {
+            offset: 0,
+            what: "the file's name and its header name different positions",
+        });
     }
     Ok(header)
 }
@@ -85,8 +99,16 @@ pub struct CheckpointFailed {
 }
 
 impl CheckpointJob {
-    pub(crate) fn new(engine: Arc<dyn Engine>, snapshot: Snapshot, header: Header) -> CheckpointJob {
-        CheckpointJob { engine, header, snapshot: Some(snapshot) }
+    pub(crate) fn new(
+        engine: Arc<dyn Engine>,
+        snapshot: Snapshot,
+        header: Header,
+    ) -> CheckpointJob {
+        CheckpointJob {
+            engine,
+            header,
+            snapshot: Some(snapshot),
+        }
     }
 
     /// The snapshot's position.
@@ -122,7 +144,10 @@ impl CheckpointJob {
         let mut images = Vec::new();
         let mut shard = Some(0);
         while let (Some(from), Some(snapshot)) = (shard, &self.snapshot) {
-            shard = self.engine.view().images_at(snapshot, from, IMAGES_PER_STEP, &mut images);
+            shard = self
+                .engine
+                .view()
+                .images_at(snapshot, from, IMAGES_PER_STEP, &mut images);
             for image in images.drain(..) {
                 writer.push(&image)?;
             }
@@ -135,7 +160,11 @@ impl CheckpointJob {
         disk.rename(TEMPORARY, &file_name(self.header.position))?;
         disk.sync_dir()?;
         prune(disk)?;
-        Ok(CheckpointWritten { position: self.header.position, records, bytes })
+        Ok(CheckpointWritten {
+            position: self.header.position,
+            records,
+            bytes,
+        })
     }
 
     fn close(&mut self) {

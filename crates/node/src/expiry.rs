@@ -38,13 +38,24 @@ impl ExpiryScan {
             return Look::default();
         }
         let snapshot = view.open();
-        let range = ScanRange { space: Space::User, from_hash: self.from_hash, limit: PAGE_ENTRIES };
+        let range = ScanRange {
+            space: Space::User,
+            from_hash: self.from_hash,
+            limit: PAGE_ENTRIES,
+        };
         let page = view.scan_at(&snapshot, range);
         view.close(snapshot);
-        self.met_any |= page.entries.iter().any(|(_, entry)| entry.expires_at_ms != 0);
+        self.met_any |= page
+            .entries
+            .iter()
+            .any(|(_, entry)| entry.expires_at_ms != 0);
         let looked = page.entries.len();
-        let expired: Vec<Key> =
-            page.entries.into_iter().filter(|(_, entry)| entry.expired(now_ms)).map(|(key, _)| key).collect();
+        let expired: Vec<Key> = page
+            .entries
+            .into_iter()
+            .filter(|(_, entry)| entry.expired(now_ms))
+            .map(|(key, _)| key)
+            .collect();
         match page.next_hash {
             Some(next) => self.from_hash = next,
             None => {

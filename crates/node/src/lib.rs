@@ -25,7 +25,8 @@
 //!
 //! * A failed *write* (a full disk) leaves the log as it was. The batch is retracted from the engine as if it had never been
 //!   there, its clients are told so, and the node refuses writes but keeps serving reads. It tries an empty batch every
-//!   second and resumes by itself.
+//!   second and resumes by itself. (The failed write may have left the batch on the disk: a crash before the next write
+//!   that succeeds can bring it back.)
 //! * After a failed *sync* nobody knows what is on the disk. What was not confirmed is retracted, its clients are told that
 //!   the outcome is unknown (the batch may be found in the log at the next start), and writes are refused until a restart.
 //!
@@ -53,4 +54,4 @@ pub mod session;
 pub use checkpoint::{CheckpointFailed, CheckpointJob, CheckpointWritten};
 pub use machine::{Effects, Event, Node, Refused, Status};
 pub use options::{FsyncPolicy, Limits, NodeOptions, UnknownFsyncPolicy};
-pub use recover::{Recovered, RecoverError, RecoveryReport, recover};
+pub use recover::{RecoverError, Recovered, RecoveryReport, recover};

@@ -243,13 +243,17 @@ impl Node {
     pub fn admission(&mut self) -> Result<(), Refused> {
         match &self.health {
             Health::Ready => {}
-            Health::Full { text, .. } | Health::Poisoned { text } => return Err(Refused::ReadOnly(text.clone())),
+            Health::Full { text, .. } | Health::Poisoned { text } => {
+                return Err(Refused::ReadOnly(text.clone()));
+            }
             Health::Stopping => return Err(Refused::ShuttingDown),
         }
         self.pass();
         let limits = self.options.limits;
         let in_flight = self.delivered().0 - self.passed.last().0;
-        if in_flight >= limits.in_flight_requests_max || self.in_flight_bytes >= limits.in_flight_bytes_max {
+        if in_flight >= limits.in_flight_requests_max
+            || self.in_flight_bytes >= limits.in_flight_bytes_max
+        {
             return Err(Refused::Busy);
         }
         Ok(())
@@ -282,7 +286,9 @@ impl Node {
             Event::CheckpointFailed(failed) => {
                 self.log_bytes_since_checkpoint += self.checkpointing.take().unwrap_or(0);
                 self.checkpoint_retry_at_ms = now_ms + 10 * RETRY_MS;
-                effects.warnings.push(format!("{failed}; the older checkpoints and the log are untouched"));
+                effects.warnings.push(format!(
+                    "{failed}; the older checkpoints and the log are untouched"
+                ));
                 self.counters.checkpoint_error = Some(failed.to_string());
             }
             Event::Stop => {
@@ -332,22 +338,36 @@ impl Node {
 
     /// Makes a batch, hands its record to the driver and the batch to the engine, which starts on it at once.
     fn order(&mut self, requests: Vec<Arc<Request>>, now_ms: u64, effects: &mut Effects) {
-        debug_assert!(self.writing_from.is_none(), "a driver reports a write before it passes anything else");
+        debug_assert!(
+            self.writing_from.is_none(),
+            "a driver reports a write before it passes anything else"
+        );
         let before = self.sequencer.tail();
         let start = effects.records.len();
-        let batch = match self.sequencer.sequence(requests, now_ms, &mut effects.records) {
+        let batch = match self
+            .sequencer
+            .sequence(requests, now_ms, &mut effects.records)
+        {
             Ok(batch) => batch,
             Err(BatchTooLarge { requests, bytes }) => {
-                let text = format!("ERR a batch of {bytes} bytes is too large for the log: send smaller requests");
-                let refusals = requests.iter().map(|request| (request.id, Ok(Reply::error_owned(text.clone()))));
+                let text = format!(
+                    "ERR a batch of {bytes} bytes is too large for the log: send smaller requests"
+                );
+                let refusals = requests
+                    .iter()
+                    .map(|request| (request.id, Ok(Reply::error_owned(text.clone()))));
                 effects.refused.extend(refusals);
                 return;
             }
         };
         let bytes = (effects.records.len() - start) as u64;
         self.writing_from = Some(before);
-        self.unconfirmed.extend(batch.requests.iter().map(|request| request.id));
-        self.in_flight.push_back(InFlight { tail: batch.tail(), bytes });
+        self.unconfirmed
+            .extend(batch.requests.iter().map(|request| request.id));
+        self.in_flight.push_back(InFlight {
+            tail: batch.tail(),
+            bytes,
+        });
         self.in_flight_bytes += bytes;
         self.log_bytes_since_checkpoint += bytes;
         self.counters.batches += 1;
@@ -368,7 +388,9 @@ impl Node {
         if matches!(self.health, Health::Full { .. }) {
             self.health = Health::Ready;
             effects.recovered = true;
-            effects.warnings.push("the log can be written again: writes are taken".to_owned());
+            effects
+                .warnings
+                .push("the log can be written again: writes are taken".to_owned());
         }
         match self.options.fsync {
             FsyncPolicy::Always => self.start_sync(effects),
@@ -386,18 +408,23 @@ impl Node {
         self.counters.write_failures += 1;
         let first_failure = !matches!(self.health, Health::Full { .. });
         let text = format!(
-            "MISCONF the log cannot be written ({error}): nothing of this write remains, and writes are refused until \
-             there is space on the disk again; they resume by themselves then"
+            "MISCONF the log cannot be written ({error}): this write was rolled back, and writes are refused until there \
+             is space on the disk again; they resume by themselves then"
         );
         let text: Arc<str> = text.into();
         if let Some(before) = self.writing_from.take() {
             self.retract(before, &text, effects);
         }
         if matches!(self.health, Health::Ready | Health::Full { .. }) {
-            self.health = Health::Full { text, retry_at_ms: now_ms + RETRY_MS };
+            self.health = Health::Full {
+                text,
+                retry_at_ms: now_ms + RETRY_MS,
+            };
         }
         if first_failure {
-            effects.warnings.push(format!("the log cannot be written, writes are refused: {error}"));
+            effects.warnings.push(format!(
+                "the log cannot be written, writes are refused: {error}"
+            ));
         }
     }
 
@@ -432,11 +459,17 @@ impl Node {
         )
         .into();
         self.writing_from = None;
-        let kept = self.in_flight.iter().rev().find(|batch| batch.tail.last() <= self.confirmed);
+        let kept = self
+            .in_flight
+            .iter()
+            .rev()
+            .find(|batch| batch.tail.last() <= self.confirmed);
         let kept = kept.map_or(self.passed, |batch| batch.tail);
         self.retract(kept, &unknown, effects);
         if !matches!(self.health, Health::Poisoned { .. }) {
-            effects.warnings.push(format!("a sync of the log failed, writes are refused until a restart: {error}"));
+            effects.warnings.push(format!(
+                "a sync of the log failed, writes are refused until a restart: {error}"
+            ));
             self.health = Health::Poisoned { text };
         }
     }
@@ -467,7 +500,9 @@ impl Node {
 
     /// Looks for expired entries and orders their removal.
     fn expire(&mut self, now_ms: u64, effects: &mut Effects) {
-        let Some(procedure) = self.options.expire.clone() else { return };
+        let Some(procedure) = self.options.expire.clone() else {
+            return;
+        };
         if self.engine.view().final_position() < self.last_internal || self.admission().is_err() {
             return;
         }
@@ -477,8 +512,16 @@ impl Node {
         }
         let args: Args = look.expired.iter().map(|key| key.to_blob()).collect();
         let sequence = self.sequencer.tail().next.0;
-        let id = RequestId { session: SessionId::INTERNAL, sequence, attempt: 0 };
-        self.order(vec![Arc::new(Request::new(id, procedure, args))], now_ms, effects);
+        let id = RequestId {
+            session: SessionId::INTERNAL,
+            sequence,
+            attempt: 0,
+        };
+        self.order(
+            vec![Arc::new(Request::new(id, procedure, args))],
+            now_ms,
+            effects,
+        );
         self.last_internal = self.delivered();
         effects.delivered = true;
         effects.tick_again = look.again;
@@ -493,7 +536,8 @@ impl Node {
 
     fn confirm(&mut self, upto: Position, effects: &mut Effects) {
         if upto > self.confirmed {
-            self.unconfirmed.drain(..(upto.0 - self.confirmed.0) as usize);
+            self.unconfirmed
+                .drain(..(upto.0 - self.confirmed.0) as usize);
             self.confirmed = upto;
             self.engine.confirm(upto);
             effects.confirmed = true;
@@ -502,9 +546,13 @@ impl Node {
 
     /// Takes back every batch behind `kept`; their clients get `text`.
     fn retract(&mut self, kept: Tail, text: &Arc<str>, effects: &mut Effects) {
-        while let Some(batch) = self.in_flight.pop_back_if(|batch| batch.tail.epoch > kept.epoch) {
+        while let Some(batch) = self
+            .in_flight
+            .pop_back_if(|batch| batch.tail.epoch > kept.epoch)
+        {
             self.in_flight_bytes -= batch.bytes;
-            self.log_bytes_since_checkpoint = self.log_bytes_since_checkpoint.saturating_sub(batch.bytes);
+            self.log_bytes_since_checkpoint =
+                self.log_bytes_since_checkpoint.saturating_sub(batch.bytes);
         }
         self.sequencer = Sequencer::new(kept);
         self.written = self.written.min(kept.last());
@@ -512,7 +560,9 @@ impl Node {
         if kept_ids < self.unconfirmed.len() {
             self.engine.retract(kept.next);
             let refusals = self.unconfirmed.drain(kept_ids..);
-            effects.refused.extend(refusals.map(|id| (id, Ok(Reply::error_owned(text.to_string())))));
+            effects
+                .refused
+                .extend(refusals.map(|id| (id, Ok(Reply::error_owned(text.to_string())))));
         }
     }
 
@@ -539,7 +589,10 @@ impl Node {
         let tail = if snapshot.position <= self.passed.last() {
             self.passed
         } else {
-            let within = self.in_flight.iter().find(|batch| snapshot.position <= batch.tail.last());
+            let within = self
+                .in_flight
+                .iter()
+                .find(|batch| snapshot.position <= batch.tail.last());
             within.map_or(self.passed, |batch| batch.tail)
         };
         let header = Header {
@@ -554,7 +607,12 @@ impl Node {
         effects.checkpoint = Some(CheckpointJob::new(self.engine.clone(), snapshot, header));
     }
 
-    fn checkpoint_written(&mut self, written: CheckpointWritten, now_ms: u64, effects: &mut Effects) {
+    fn checkpoint_written(
+        &mut self,
+        written: CheckpointWritten,
+        now_ms: u64,
+        effects: &mut Effects,
+    ) {
         self.checkpointing = None;
         self.counters.checkpoints += 1;
         self.counters.checkpoint_error = None;

@@ -41,9 +41,17 @@ impl fmt::Display for RecoveryReport {
             return write!(f, "the database is empty");
         }
         if self.checkpoint != Position::NONE {
-            write!(f, "loaded {} records from the checkpoint at position {}, ", self.records, self.checkpoint)?;
+            write!(
+                f,
+                "loaded {} records from the checkpoint at position {}, ",
+                self.records, self.checkpoint
+            )?;
         }
-        write!(f, "replayed {} transactions up to position {} in {} ms", self.replayed, self.last, self.elapsed_ms)
+        write!(
+            f,
+            "replayed {} transactions up to position {} in {} ms",
+            self.replayed, self.last, self.elapsed_ms
+        )
     }
 }
 
@@ -54,7 +62,9 @@ pub enum RecoverError {
     #[error(transparent)]
     Log(#[from] OpenError),
     /// The disk refused.
-    #[error("{action} failed: {source}: check that the directory exists and belongs to the user who runs this")]
+    #[error(
+        "{action} failed: {source}: check that the directory exists and belongs to the user who runs this"
+    )]
     Io {
         /// What was tried.
         action: &'static str,
@@ -87,7 +97,9 @@ pub enum RecoverError {
         epoch: u64,
     },
     /// The engine did not get through the log.
-    #[error("replay stopped after position {reached} of {wanted}: a bug in engine '{engine}', please report it")]
+    #[error(
+        "replay stopped after position {reached} of {wanted}: a bug in engine '{engine}', please report it"
+    )]
     Stalled {
         /// The last final-committed position.
         reached: Position,
@@ -97,7 +109,10 @@ pub enum RecoverError {
         engine: &'static str,
     },
     /// 2^24 processes have written to this log.
-    #[error("this log has seen {} starts and cannot name another: write its data to a new directory", session::BOOT_MAX)]
+    #[error(
+        "this log has seen {} starts and cannot name another: write its data to a new directory",
+        session::BOOT_MAX
+    )]
     BootsExhausted,
 }
 
@@ -138,7 +153,9 @@ pub fn recover<D: Disk>(
             engine.view().load(image);
         }) {
             Ok(header) => {
-                engine.view().loaded(header.position, header.time_ms, &header.clears);
+                engine
+                    .view()
+                    .loaded(header.position, header.time_ms, &header.clears);
                 report.records = records;
                 report.checkpoint = position;
                 loaded = Some((engine, header));
@@ -155,13 +172,33 @@ pub fn recover<D: Disk>(
         time_ms: header.time_ms,
         digest: header.digest,
     };
-    let mut replay = Replay { engine: &engine, header: &header, boot: header.boot, replayed: 0, foreign: None };
-    let log_options = LogOptions { segment_bytes, boot_id: log_boot_id, checkpoint: tail };
-    let (log, found) = Log::open(disk.clone(), log_options, registry, &mut |batch| replay.batch(batch))?;
-    let Replay { boot, replayed, foreign, .. } = replay;
+    let mut replay = Replay {
+        engine: &engine,
+        header: &header,
+        boot: header.boot,
+        replayed: 0,
+        foreign: None,
+    };
+    let log_options = LogOptions {
+        segment_bytes,
+        boot_id: log_boot_id,
+        checkpoint: tail,
+    };
+    let (log, found) = Log::open(disk.clone(), log_options, registry, &mut |batch| {
+        replay.batch(batch)
+    })?;
+    let Replay {
+        boot,
+        replayed,
+        foreign,
+        ..
+    } = replay;
     let tail = log.tail();
     if let Some(epoch) = foreign {
-        return Err(RecoverError::Foreign { checkpoint: header.position, epoch });
+        return Err(RecoverError::Foreign {
+            checkpoint: header.position,
+            epoch,
+        });
     }
     if let Some((checkpoint, problem)) = damaged.first()
         && tail.last() < *checkpoint
@@ -175,9 +212,15 @@ pub fn recover<D: Disk>(
     run_until(&engine, tail.last());
     let reached = engine.view().final_position();
     if reached != tail.last() {
-        return Err(RecoverError::Stalled { reached, wanted: tail.last(), engine: engine.name() });
+        return Err(RecoverError::Stalled {
+            reached,
+            wanted: tail.last(),
+            engine: engine.name(),
+        });
     }
-    let boot = u32::try_from(boot + 1).ok().filter(|&boot| boot <= session::BOOT_MAX);
+    let boot = u32::try_from(boot + 1)
+        .ok()
+        .filter(|&boot| boot <= session::BOOT_MAX);
     let boot = boot.ok_or(RecoverError::BootsExhausted)?;
 
     report.replayed = replayed;
@@ -187,23 +230,41 @@ pub fn recover<D: Disk>(
         report.warnings.push(found.to_string());
     }
     if let Some(last) = found.ended_before_checkpoint {
-        report.warnings.push(format!("the log ended at position {last}, before the checkpoint: it goes on behind it"));
+        report.warnings.push(format!(
+            "the log ended at position {last}, before the checkpoint: it goes on behind it"
+        ));
     }
     for (position, problem) in &damaged {
         // Under its own name it would count as one of the two that are kept.
         let name = checkpoint::file_name(*position);
         let aside = format!("damaged-{name}");
-        report.warnings.push(format!("skipped {name} ({problem}); renamed to {aside}: the older files were enough"));
-        disk.rename(&name, &aside).map_err(io("renaming a damaged checkpoint"))?;
+        report.warnings.push(format!(
+            "skipped {name} ({problem}); renamed to {aside}: the older files were enough"
+        ));
+        disk.rename(&name, &aside)
+            .map_err(io("renaming a damaged checkpoint"))?;
     }
     checkpoint::prune(&**disk).map_err(io("removing old checkpoints"))?;
 
-    let mut kept: VecDeque<Position> = positions.into_iter().filter(|&position| position <= header.position).collect();
+    let mut kept: VecDeque<Position> = positions
+        .into_iter()
+        .filter(|&position| position <= header.position)
+        .collect();
     kept.truncate(checkpoint::KEPT);
     kept.make_contiguous().reverse();
-    let log_bytes = log.status().current_bytes;
+    // Only how much is replayed at the next start matters: about the segments that were read now.
+    let log_bytes = if replayed == 0 {
+        0
+    } else {
+        found.segments.saturating_sub(1) * segment_bytes + log.status().current_bytes
+    };
     let node = Node::new(engine.clone(), options, tail, boot, log_bytes, kept);
-    Ok(Recovered { node, engine, log, report })
+    Ok(Recovered {
+        node,
+        engine,
+        log,
+        report,
+    })
 }
 
 struct Replay<'a> {
@@ -222,13 +283,16 @@ impl Replay<'_> {
             self.foreign.get_or_insert(batch.epoch.0);
         }
         // The checkpoint may end within the first batch.
-        let done = (self.header.position.next().0.saturating_sub(batch.first.0) as usize).min(batch.requests.len());
+        let done = (self.header.position.next().0.saturating_sub(batch.first.0) as usize)
+            .min(batch.requests.len());
         let mut requests = batch.requests;
         requests.drain(..done);
         if requests.is_empty() || self.foreign.is_some() {
             return;
         }
-        let boots = requests.iter().map(|request| u64::from(session::boot_and_port(request.id.session).0));
+        let boots = requests
+            .iter()
+            .map(|request| u64::from(session::boot_and_port(request.id.session).0));
         self.boot = self.boot.max(boots.max().unwrap_or(0));
         self.replayed += requests.len() as u64;
         let batch = execute::Batch {
