@@ -17,6 +17,8 @@ pub const NOT_A_FLOAT: Reply = Reply::error("ERR value is not a valid float");
 pub const OVERFLOW: Reply = Reply::error("ERR increment or decrement would overflow");
 /// A float increment gives no number.
 pub const NAN_OR_INFINITY: Reply = Reply::error("ERR increment would produce NaN or Infinity");
+/// HINCRBYFLOAT by something infinite.
+pub const INFINITE_INCREMENT: Reply = Reply::error("ERR value is NaN or Infinity");
 /// An offset before the string's start.
 pub const OFFSET_OUT_OF_RANGE: Reply = Reply::error("ERR offset is out of range");
 /// A string would become too long.

@@ -3,7 +3,9 @@
 use crate::commands::{options, pure};
 use crate::errors;
 use crate::pattern;
-use crate::table::{self, COMMANDS, Command, FLAG_NAMES, Flags, KeyPlaces, KeySpec, Run};
+use crate::table::{
+    self, CATEGORIES, COMMANDS, Command, FLAG_NAMES, Flags, KeyPlaces, KeySpec, Run,
+};
 use txn::{Blob, Reply};
 
 fn status(text: impl Into<std::borrow::Cow<'static, str>>) -> Reply {
@@ -110,9 +112,9 @@ fn details(command: &Command) -> Reply {
         Reply::Integer(last),
         Reply::Integer(step),
         Reply::Set(categories.collect()),
-        Reply::Array(Vec::new()),
-        Reply::Array(command.keys.iter().map(key_spec).collect()),
-        Reply::Array(command.subcommands().iter().map(details).collect()),
+        Reply::Set(Vec::new()),
+        Reply::Set(command.keys.iter().map(key_spec).collect()),
+        Reply::Set(command.subcommands().iter().map(details).collect()),
     ])
 }
 
@@ -227,13 +229,12 @@ fn keys_of(argv: &[Blob]) -> Result<Vec<(Blob, &'static KeySpec)>, Reply> {
     }
     let mut keys = Vec::new();
     for spec in command.keys {
-        let places = spec
-            .places_in(argv.len(), |place| argv.get(place).cloned())
-            .ok_or(errors::GETKEYS_INVALID)?;
-        keys.extend(places.map(|place| (argv[place].clone(), spec)));
-    }
-    if keys.is_empty() && !command.is(Flags::NO_MANDATORY_KEYS) {
-        return Err(errors::GETKEYS_INVALID);
+        match spec.places_in(argv.len(), |place| argv.get(place).cloned()) {
+            Some(places) => keys.extend(places.map(|place| (argv[place].clone(), spec))),
+            // What may name no key is taken to name none, whatever is wrong with it.
+            None if command.is(Flags::NO_MANDATORY_KEYS) => {}
+            None => return Err(errors::GETKEYS_INVALID),
+        }
     }
     Ok(keys)
 }
@@ -279,31 +280,6 @@ pub fn help(_args: &[Blob]) -> Reply {
         ],
     )
 }
-
-/// The ACL categories, in Redis's order.
-pub const CATEGORIES: &[&str] = &[
-    "keyspace",
-    "read",
-    "write",
-    "set",
-    "sortedset",
-    "list",
-    "hash",
-    "string",
-    "bitmap",
-    "hyperloglog",
-    "geo",
-    "stream",
-    "pubsub",
-    "admin",
-    "fast",
-    "slow",
-    "blocking",
-    "dangerous",
-    "connection",
-    "transaction",
-    "scripting",
-];
 
 /// ACL CAT [category]
 pub fn acl_cat(args: &[Blob]) -> Reply {

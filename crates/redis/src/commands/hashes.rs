@@ -133,8 +133,10 @@ pub async fn hincrby(tx: &mut Tx, args: &[Blob]) -> Outcome {
 
 /// HINCRBYFLOAT key field increment
 pub async fn hincrbyfloat(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    if parse::float(&args[2]).is_none() {
-        return Ok(errors::NOT_A_FLOAT);
+    match parse::float(&args[2]) {
+        None => return Ok(errors::NOT_A_FLOAT),
+        Some(increment) if increment.is_infinite() => return Ok(errors::INFINITE_INCREMENT),
+        Some(_) => {}
     }
     let key = Key::from(&args[0]);
     let (mut fields, expires_at_ms) = to_change(found!(hash(tx, &key, Intent::Update)));

@@ -84,6 +84,31 @@ pub const FLAG_NAMES: &[(Flags, &str)] = &[
     (Flags::NO_MANDATORY_KEYS, "no_mandatory_keys"),
 ];
 
+/// The ACL categories, in Redis's order.
+pub const CATEGORIES: &[&str] = &[
+    "keyspace",
+    "read",
+    "write",
+    "set",
+    "sortedset",
+    "list",
+    "hash",
+    "string",
+    "bitmap",
+    "hyperloglog",
+    "geo",
+    "stream",
+    "pubsub",
+    "admin",
+    "fast",
+    "slow",
+    "blocking",
+    "dangerous",
+    "connection",
+    "transaction",
+    "scripting",
+];
+
 /// The family of a command: its documentation group and its ACL category.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
@@ -356,6 +381,7 @@ impl Command {
         for category in self.categories {
             add(true, category);
         }
+        categories.sort_by_key(|name| CATEGORIES.iter().position(|category| category == name));
         categories
     }
 }

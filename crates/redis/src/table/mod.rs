@@ -9,8 +9,8 @@ mod keys;
 mod lookup;
 
 pub use command::{
-    Command, ConnectionCommand, DataFn, FLAG_NAMES, Flags, Group, KeyPlaces, KeySpec, Run,
-    ScriptCommand,
+    CATEGORIES, Command, ConnectionCommand, DataFn, FLAG_NAMES, Flags, Group, KeyPlaces, KeySpec,
+    Run, ScriptCommand,
 };
 pub use entries::COMMANDS;
 pub(crate) use keys::normalize;

@@ -1,0 +1,207 @@
+//! MULTI/EXEC as one transaction.
+
+use crate::memory::Memory;
+use crate::render::render;
+use ordo_redis::{Block, BlockProcedure, Watched};
+use ordo_redis::{WatchProcedure, codec::inline};
+use std::sync::Arc;
+use txn::{Args, Key, Procedure, Reply, Weight};
+
+fn words(command: &str) -> Args {
+    inline::split(command.as_bytes()).expect("balanced quotes")
+}
+
+fn block(watched: Vec<Watched>, commands: &[&str]) -> Block {
+    Block {
+        watched,
+        commands: commands.iter().map(|command| words(command)).collect(),
+    }
+}
+
+fn watch(memory: &mut Memory, keys: &[&str]) -> Vec<Watched> {
+    let names: Args = keys.iter().copied().collect();
+    let keys: Vec<Key> = keys.iter().map(|&key| Key::from(key)).collect();
+    let reply = memory
+        .call(Arc::new(WatchProcedure), names)
+        .expect("WATCH does not roll back");
+    Watched::from_reply(&keys, &reply).expect("the reply of WATCH")
+}
+
+fn exec(memory: &mut Memory, block: &Block) -> String {
+    let cheap = block.footprint(false);
+    let exact = BlockProcedure.footprint(&block.to_args());
+    assert_eq!(
+        (cheap.read_only, cheap.weight),
+        (exact.read_only, exact.weight)
+    );
+    render(
+        &memory
+            .call(Arc::new(BlockProcedure), block.to_args())
+            .expect("blocks don't roll back"),
+    )
+}
+
+#[test]
+fn commands_run_in_order_and_errors_roll_nothing_back() {
+    for late in [0, 2, 3, 4] {
+        let mut memory = Memory::new();
+        memory.late = late;
+        let commands = [
+            "set a 1",
+            "incr a",
+            "hset a f v",
+            "foo",
+            "get",
+            "ping",
+            "incr a",
+            "config get x",
+            "get a",
+        ];
+        assert_eq!(
+            exec(&mut memory, &block(Vec::new(), &commands)),
+            "[OK, 2, ! WRONGTYPE Operation against a key holding the wrong kind of value, \
+             ! ERR unknown command 'foo', with args beginning with: , \
+             ! ERR wrong number of arguments for 'get' command, PONG, 3, \
+             ! ERR Command not allowed inside a transaction, \"3\"]"
+        );
+    }
+}
+
+#[test]
+fn scripts_run_in_blocks() {
+    let mut memory = Memory::new();
+    let commands = [
+        "set a 5",
+        "eval \"return redis.call('incr', KEYS[1])\" 1 a",
+        "script exists x",
+    ];
+    assert_eq!(
+        exec(&mut memory, &block(Vec::new(), &commands)),
+        "[OK, 6, [0]]"
+    );
+}
+
+#[test]
+fn watched_keys_that_changed_stop_the_block() {
+    // What happens between WATCH and EXEC, and whether the block then runs.
+    for (before, between, sleep_ms, runs) in [
+        ("set a 1", "get a", 0, true),
+        ("set a 1", "set b 1", 0, true),
+        ("set a 1", "set a 1", 0, false),
+        ("set a 1", "del a", 0, false),
+        ("get a", "get a", 0, true),
+        ("get a", "set a 1", 0, false),
+        ("set a 1 px 100", "get a", 0, true),
+        ("set a 1 px 100", "get a", 200, false),
+        ("set a 1", "expire a 100", 0, false),
+        ("set a 1", "flushall", 0, false),
+        ("get a", "flushall", 0, true),
+    ] {
+        let mut memory = Memory::new();
+        memory.run(words(before));
+        let watched = watch(&mut memory, &["a", "c"]);
+        memory.run(words(between));
+        memory.now_ms += sleep_ms;
+        let reply = exec(&mut memory, &block(watched, &["set ran yes"]));
+        assert_eq!(
+            reply,
+            if runs { "[OK]" } else { "nil*" },
+            "{before}; {between}"
+        );
+        assert_eq!(
+            render(&memory.run(words("exists ran"))),
+            if runs { "1" } else { "0" }
+        );
+    }
+}
+
+#[test]
+fn a_key_that_came_and_went_has_changed() {
+    let mut memory = Memory::new();
+    let watched = watch(&mut memory, &["a"]);
+    memory.run(words("set a 1"));
+    memory.run(words("del a"));
+    assert_eq!(exec(&mut memory, &block(watched, &["ping"])), "nil*");
+}
+
+#[test]
+fn footprints_are_the_union_of_the_commands() {
+    let mut memory = Memory::new();
+    let watched = watch(&mut memory, &["w", "b"]);
+    let keys = |block: &Block| {
+        let footprint = block.footprint(true);
+        let names = |keys: &[Key]| {
+            keys.iter()
+                .map(|key| String::from_utf8_lossy(key.as_bytes()).into_owned())
+                .collect()
+        };
+        let sets: Option<(Vec<String>, Vec<String>)> = footprint
+            .keys
+            .as_ref()
+            .map(|sets| (names(&sets.reads), names(&sets.writes)));
+        (sets, footprint.read_only, footprint.weight)
+    };
+    let sets = |reads: &[&str], writes: &[&str]| {
+        let owned = |names: &[&str]| {
+            names
+                .iter()
+                .map(|&name| name.to_owned())
+                .collect::<Vec<_>>()
+        };
+        Some((owned(reads), owned(writes)))
+    };
+    let light = Weight::Light;
+    let with = |commands: &[&str]| keys(&block(watched.clone(), commands));
+    assert_eq!(
+        with(&["get a", "ping", "mget a c"]),
+        (sets(&["a", "b", "c", "w"], &[]), true, light)
+    );
+    assert_eq!(
+        with(&["get a", "rename b a", "foo"]),
+        (sets(&["w"], &["a", "b"]), false, light)
+    );
+    assert_eq!(with(&["time"]), (sets(&["b", "w"], &[]), false, light));
+    assert_eq!(with(&["get a", "dbsize"]), (None, true, light));
+    assert_eq!(with(&["keys *"]), (None, true, Weight::Heavy));
+    assert_eq!(with(&["flushall"]), (None, false, light));
+    assert_eq!(with(&["eval x 0"]), (None, false, Weight::Heavy));
+}
+
+#[test]
+fn blocks_survive_their_byte_form_and_nonsense_is_refused() {
+    let watched = vec![
+        Watched {
+            key: "a".into(),
+            version: txn::Position(u64::MAX),
+            present: true,
+        },
+        Watched {
+            key: "".into(),
+            version: txn::Position::NONE,
+            present: false,
+        },
+    ];
+    let whole = block(watched, &["set a 1", "get a", ""]);
+    assert_eq!(Block::from_args(&whole.to_args()), Some(whole.clone()));
+    let args = whole.to_args();
+    for count in 0..args.len() {
+        assert_eq!(Block::from_args(&args[..count]), None);
+    }
+    for len in 0..args[0].len() {
+        let mut cut = args.clone();
+        cut.0[0] = args[0][..len].into();
+        assert_eq!(Block::from_args(&cut), None);
+    }
+    let reply = Memory::new()
+        .call(Arc::new(BlockProcedure), Args::new())
+        .expect("no rollback");
+    assert!(reply.is_error());
+    assert_eq!(
+        Watched::from_reply(&["a".into()], &Reply::Array(vec![Reply::OK])),
+        None
+    );
+    assert_eq!(
+        Watched::from_reply(&["a".into()], &Reply::Array(vec![])),
+        None
+    );
+}

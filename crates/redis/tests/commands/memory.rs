@@ -1,0 +1,165 @@
+//! A store of one thread that answers everything at once: commands' own behaviour, without an engine.
+
+use ordo_redis::{Action, CommandTable};
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use txn::tx::{Access, Read, lend};
+use txn::{
+    Args, Call, Entry, Intent, Key, Outcome, Position, Procedure, Reply, Request, RequestId,
+    ScanPage, ScanRange, Space, Stop, Tx, TxContext,
+};
+
+/// The store and its clock.
+#[derive(Default)]
+pub struct Memory {
+    records: BTreeMap<Key, (Position, Option<Entry>)>,
+    position: Position,
+    pub now_ms: u64,
+    /// Every how many operations one is answered late, to see that procedures can be parked anywhere. 0: never.
+    pub late: u32,
+}
+
+struct Running {
+    memory: Memory,
+    read_only: bool,
+    operations: u32,
+}
+
+impl Running {
+    fn late(&mut self) -> bool {
+        self.operations += 1;
+        self.memory.late > 0 && self.operations.is_multiple_of(self.memory.late)
+    }
+}
+
+impl Access for Running {
+    fn read(&mut self, key: &Key, _: Intent) -> Poll<Result<Read, Stop>> {
+        if self.late() {
+            return Poll::Pending;
+        }
+        let (version, entry) = self.memory.records.get(key).cloned().unwrap_or_default();
+        Poll::Ready(Ok(Read { entry, version }))
+    }
+    fn admit_write(&mut self, _: &Key) -> Poll<Result<(), Stop>> {
+        if self.late() {
+            Poll::Pending
+        } else {
+            Poll::Ready(Ok(()))
+        }
+    }
+    fn write(&mut self, key: &Key, entry: Option<Entry>) -> Result<(), Stop> {
+        assert!(!self.read_only, "a read-only request wrote {key:?}");
+        self.memory
+            .records
+            .insert(key.clone(), (self.memory.position, entry));
+        Ok(())
+    }
+    fn scan(&mut self, range: ScanRange) -> Poll<Result<ScanPage, Stop>> {
+        if self.late() {
+            return Poll::Pending;
+        }
+        let mut found: Vec<(Key, Entry)> = (self.memory.records.iter())
+            .filter(|(key, _)| key.space() == range.space && key.hash64() >= range.from_hash)
+            .filter_map(|(key, (_, entry))| Some((key.clone(), entry.clone()?)))
+            .collect();
+        found.sort_by_key(|(key, _)| key.hash64());
+        let next_hash = found.get(range.limit).map(|(key, _)| key.hash64());
+        found.truncate(range.limit);
+        Poll::Ready(Ok(ScanPage {
+            entries: found,
+            next_hash,
+        }))
+    }
+    fn count(&mut self) -> Poll<Result<u64, Stop>> {
+        let live = |(key, (_, entry)): &(&Key, &(Position, Option<Entry>))| {
+            key.space() == Space::User && entry.is_some()
+        };
+        Poll::Ready(Ok(self.memory.records.iter().filter(live).count() as u64))
+    }
+    fn clear(&mut self) -> Poll<Result<(), Stop>> {
+        assert!(!self.read_only, "a read-only request cleared the store");
+        for (key, record) in &mut self.memory.records {
+            if key.space() == Space::User && record.1.is_some() {
+                *record = (self.memory.position, None);
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+    fn doomed(&self) -> bool {
+        false
+    }
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+impl Memory {
+    pub fn new() -> Memory {
+        Memory {
+            now_ms: 1_795_000_000_123,
+            ..Memory::default()
+        }
+    }
+
+    /// Runs a command as a connection would, without its own commands.
+    pub fn run(&mut self, argv: Args) -> Reply {
+        match CommandTable::new()
+            .prepare(argv)
+            .map(|prepared| prepared.action)
+        {
+            Err(error) => error,
+            Ok(Action::Reply(reply)) => reply,
+            Ok(Action::Transaction {
+                procedure,
+                args,
+                footprint,
+            }) => {
+                let exact = procedure.footprint(&args);
+                assert_eq!(
+                    (exact.read_only, exact.weight),
+                    (footprint.read_only, footprint.weight)
+                );
+                self.call(procedure, args)
+                    .expect("commands don't roll back")
+            }
+            Ok(Action::Connection { command, .. }) => panic!("{command:?} is not for transactions"),
+        }
+    }
+
+    /// Runs a procedure as a transaction.
+    pub fn call(&mut self, procedure: Arc<dyn Procedure>, args: Args) -> Outcome {
+        self.position = self.position.next();
+        let context = TxContext {
+            position: self.position,
+            now_ms: self.now_ms,
+        };
+        let request = Arc::new(Request::new(RequestId::default(), procedure, args));
+        let read_only = request.footprint.read_only;
+        let mut future = request
+            .procedure
+            .run(Tx::new(context), Call::new(request.clone()));
+        let mut access: Box<dyn Access> = Box::new(Running {
+            memory: std::mem::take(self),
+            read_only,
+            operations: 0,
+        });
+        loop {
+            let (back, polled) = lend(access, || {
+                future
+                    .as_mut()
+                    .poll(&mut Context::from_waker(Waker::noop()))
+            });
+            access = back;
+            if let Poll::Ready(outcome) = polled {
+                *self = access
+                    .into_any()
+                    .downcast::<Running>()
+                    .expect("what was lent")
+                    .memory;
+                return outcome;
+            }
+        }
+    }
+}

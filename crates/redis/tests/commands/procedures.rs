@@ -1,0 +1,350 @@
+//! The procedures as a node sees them, and commands inside scripts.
+
+use crate::memory::Memory;
+use crate::render::render;
+use ordo_redis::codec::inline;
+use ordo_redis::table::{COMMANDS, Command, KeyPlaces, Run};
+use ordo_redis::{Caller, CommandTable, ExpireProcedure, execute};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use txn::{Args, FnProcedure, Registry, Reply, Weight};
+
+fn words(command: &str) -> Args {
+    inline::split(command.as_bytes()).expect("balanced quotes")
+}
+
+fn all_commands() -> impl Iterator<Item = &'static Command> {
+    COMMANDS
+        .iter()
+        .flat_map(|command| std::iter::once(command).chain(command.subcommands()))
+}
+
+#[test]
+fn every_procedure_registers_under_its_own_name() {
+    let mut registry = Registry::new();
+    ordo_redis::register(&mut registry).expect("no two procedures share an id");
+    for command in all_commands() {
+        if let Run::Data(_) = command.run {
+            assert!(
+                registry
+                    .by_name(&format!("redis.{}", command.name))
+                    .is_some(),
+                "{}",
+                command.name
+            );
+        }
+    }
+    for name in [
+        "redis.block",
+        "redis.expire-due",
+        "redis.watch",
+        "redis.eval",
+    ] {
+        assert!(registry.by_name(name).is_some(), "{name}");
+    }
+}
+
+#[test]
+fn every_command_is_found_by_its_name_in_any_case() {
+    let names: BTreeSet<&str> = all_commands().map(|command| command.name).collect();
+    assert_eq!(names.len(), all_commands().count(), "a name is taken twice");
+    for command in COMMANDS {
+        for name in [command.name.to_owned(), command.name.to_uppercase()] {
+            let found = ordo_redis::table::find(name.as_bytes()).expect("a command of the table");
+            assert_eq!(found.name, command.name);
+        }
+        assert!(
+            ordo_redis::table::find(&command.name.as_bytes()[1..])
+                .is_none_or(|other| other.name != command.name)
+        );
+    }
+    for name in ["", "ge", "gett", "g\u{130}t", &"x".repeat(1000)] {
+        assert!(ordo_redis::table::find(name.as_bytes()).is_none(), "{name}");
+    }
+}
+
+#[test]
+fn every_entry_is_consistent() {
+    for command in all_commands() {
+        let name = command.name;
+        assert_eq!(name, name.to_lowercase());
+        assert!(!command.summary.is_empty(), "{name}");
+        for spec in command.keys {
+            let last = match spec.places {
+                KeyPlaces::Range { first, .. } => first,
+                KeyPlaces::Counted { at } => at,
+            };
+            assert!(
+                last < usize::from(command.arity.unsigned_abs()),
+                "{name}: a key beyond the arity"
+            );
+        }
+        let writes = command.keys.iter().any(|spec| spec.writes());
+        let may_write =
+            command.is(ordo_redis::table::Flags::WRITE) || matches!(command.run, Run::Script(_));
+        assert!(
+            !writes || may_write,
+            "{name} writes keys but has no write flag"
+        );
+        for category in command.acl_categories() {
+            assert!(
+                ordo_redis::table::CATEGORIES.contains(&category),
+                "{name}: @{category}"
+            );
+        }
+    }
+}
+
+/// Every data command with any number of arguments that its arity allows, whatever they are: a reply, and no panic; and
+/// what its footprint calls read-only writes nothing (the store checks that).
+#[test]
+fn no_arguments_panic_a_command() {
+    let seed = std::env::var("ORDO_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok())
+        .unwrap_or(11_u64);
+    println!("ORDO_SEED={seed}");
+    let mut state = seed;
+    let mut draw = |bound: usize| {
+        state = txn::hash::mix(state);
+        (state % bound as u64) as usize
+    };
+    let pool = [
+        "a",
+        "b",
+        "h",
+        "",
+        "0",
+        "1",
+        "-1",
+        "5",
+        "-5",
+        "100",
+        "9223372036854775807",
+        "-9223372036854775808",
+        "1.5",
+        "inf",
+        "nan",
+        "nx",
+        "xx",
+        "gt",
+        "lt",
+        "get",
+        "ex",
+        "px",
+        "exat",
+        "keepttl",
+        "persist",
+        "match",
+        "*",
+        "[",
+        "count",
+        "type",
+        "string",
+        "withvalues",
+        "replace",
+        "db",
+        "len",
+        "idx",
+        "minmatchlen",
+        "withmatchlen",
+        "samples",
+        "\\",
+        "^",
+    ];
+    let mut memory = Memory::new();
+    memory.late = 5;
+    for round in 0..60 {
+        for command in
+            all_commands().filter(|command| matches!(command.run, Run::Data(_) | Run::Pure(_)))
+        {
+            let arity = usize::from(command.arity.unsigned_abs());
+            let argc = if command.arity < 0 {
+                arity + draw(6)
+            } else {
+                arity
+            };
+            let name: Vec<&str> = command.name.split('|').collect();
+            let mut argv: Args = name.iter().copied().collect();
+            while argv.len() < argc {
+                argv.0.push(pool[draw(pool.len())].into());
+            }
+            // A string at `a` or a hash at `h`, so that commands get beyond the type check.
+            memory.run(words(if round % 2 == 0 {
+                "set a 5"
+            } else {
+                "hset h a 1 b 2"
+            }));
+            memory.run(argv);
+            memory.now_ms += draw(3) as u64;
+        }
+    }
+}
+
+#[test]
+fn expired_entries_are_removed_and_others_stay() {
+    let mut memory = Memory::new();
+    for command in [
+        "set a 1 px 100",
+        "set b 1 px 500",
+        "set c 1",
+        "set d 1 px 100",
+    ] {
+        memory.run(words(command));
+    }
+    memory.now_ms += 200;
+    assert_eq!(render(&memory.run(words("dbsize"))), "4");
+    let names: Args = ["a", "b", "c", "never", "d"].into_iter().collect();
+    let reply = memory
+        .call(Arc::new(ExpireProcedure), names)
+        .expect("no rollback");
+    assert_eq!(render(&reply), "2");
+    assert_eq!(render(&memory.run(words("dbsize"))), "2");
+}
+
+#[test]
+fn scripts_may_not_call_everything() {
+    let mut memory = Memory::new();
+    for (command, read_only, want) in [
+        ("get a", true, "nil"),
+        (
+            "set a 1",
+            true,
+            "! ERR Write commands are not allowed from read-only scripts.",
+        ),
+        ("set a 1", false, "OK"),
+        ("ping", true, "PONG"),
+        (
+            "multi",
+            false,
+            "! ERR This Redis command is not allowed from script",
+        ),
+        (
+            "watch a",
+            false,
+            "! ERR This Redis command is not allowed from script",
+        ),
+        (
+            "eval x 0",
+            false,
+            "! ERR This Redis command is not allowed from script",
+        ),
+        (
+            "config get x",
+            false,
+            "! ERR This Redis command is not allowed from script",
+        ),
+        (
+            "info",
+            false,
+            "! ERR This Redis command is not allowed from script",
+        ),
+        (
+            "foo",
+            false,
+            "! ERR Unknown Redis command called from script",
+        ),
+        (
+            "config foo",
+            false,
+            "! ERR Unknown Redis command called from script",
+        ),
+        (
+            "get",
+            false,
+            "! ERR Wrong number of args calling Redis command from script",
+        ),
+        ("object encoding a", true, "\"int\""),
+    ] {
+        let argv = words(command);
+        let procedure = FnProcedure::new("test", move |tx, _| {
+            execute(tx, argv.clone(), Caller::Script { read_only })
+        });
+        let reply = memory
+            .call(Arc::new(procedure), Args::new())
+            .expect("no rollback");
+        assert_eq!(render(&reply), want, "{command}");
+    }
+}
+
+#[test]
+fn walks_over_many_keys_meet_each_once() {
+    let mut memory = Memory::new();
+    let names: BTreeSet<String> = (0..3000).map(|i| format!("key:{i}")).collect();
+    for name in &names {
+        memory.run(["set", name, "1"].into_iter().collect());
+        memory.run(["hset", "hash", name, "1"].into_iter().collect());
+    }
+    let text = |reply: &Reply| match reply {
+        Reply::Bulk(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        other => panic!("{other:?}"),
+    };
+    for (walk, per_item) in [
+        ("scan CURSOR match key:* count 100", 1),
+        ("hscan hash CURSOR count 100", 2),
+    ] {
+        let (mut seen, mut cursor) = (Vec::new(), String::from("0"));
+        loop {
+            let reply = memory.run(words(&walk.replace("CURSOR", &cursor)));
+            let Reply::Array(parts) = reply else {
+                panic!("{walk}")
+            };
+            let Reply::Array(items) = &parts[1] else {
+                panic!("{walk}")
+            };
+            assert!(items.len() <= 110 * per_item);
+            seen.extend(items.iter().step_by(per_item).map(text));
+            cursor = text(&parts[0]);
+            if cursor == "0" {
+                break;
+            }
+        }
+        assert_eq!(seen.len(), names.len());
+        assert_eq!(seen.into_iter().collect::<BTreeSet<_>>(), names);
+    }
+    let Reply::Array(all) = memory.run(words("keys key:*")) else {
+        panic!()
+    };
+    assert_eq!(all.iter().map(text).collect::<BTreeSet<_>>(), names);
+    for _ in 0..20 {
+        assert!(names.contains(&text(&memory.run(words("hrandfield hash")))));
+        let Reply::Array(some) = memory.run(words("hrandfield hash 50")) else {
+            panic!()
+        };
+        assert_eq!(some.iter().map(text).collect::<BTreeSet<_>>().len(), 50);
+    }
+    let random: BTreeSet<String> = (0..20)
+        .map(|_| text(&memory.run(words("randomkey"))))
+        .collect();
+    assert!(
+        random.len() > 10,
+        "chance differs from transaction to transaction"
+    );
+}
+
+#[test]
+fn weights_and_order_follow_the_flags() {
+    let table = CommandTable::new();
+    for (command, read_only, weight) in [
+        ("get a", true, Weight::Light),
+        ("set a 1", false, Weight::Light),
+        ("keys *", true, Weight::Heavy),
+        ("scan 0", true, Weight::Light),
+        // Replies that depend on the present or on chance go through the order.
+        ("ttl a", false, Weight::Light),
+        ("randomkey", false, Weight::Light),
+        ("time", false, Weight::Light),
+    ] {
+        let prepared = table
+            .prepare(words(command))
+            .unwrap_or_else(|error| panic!("{command}: {error:?}"));
+        let ordo_redis::Action::Transaction { footprint, .. } = prepared.action else {
+            panic!("{command}")
+        };
+        assert_eq!(
+            (footprint.read_only, footprint.weight),
+            (read_only, weight),
+            "{command}"
+        );
+    }
+}
