@@ -28,7 +28,12 @@ impl Batch {
     /// The place after this batch.
     pub fn tail(&self) -> Tail {
         let next = self.first.advanced(self.requests.len() as u64);
-        Tail { epoch: self.epoch, next, time_ms: self.time_ms, digest: self.digest }
+        Tail {
+            epoch: self.epoch,
+            next,
+            time_ms: self.time_ms,
+            digest: self.digest,
+        }
     }
 }
 
@@ -47,7 +52,12 @@ pub struct Tail {
 
 impl Tail {
     /// Before the first batch.
-    pub const ORIGIN: Tail = Tail { epoch: Epoch(0), next: Position::FIRST, time_ms: 0, digest: 0 };
+    pub const ORIGIN: Tail = Tail {
+        epoch: Epoch(0),
+        next: Position::FIRST,
+        time_ms: 0,
+        digest: 0,
+    };
 
     /// The last position that was given out.
     pub fn last(&self) -> Position {
@@ -72,7 +82,9 @@ pub struct Sequencer {
 
 /// A batch whose encoding is larger than [`BATCH_BYTES_MAX`]. It took no place in the order.
 #[derive(Debug, thiserror::Error)]
-#[error("a batch of {bytes} bytes cannot be logged (the limit is {BATCH_BYTES_MAX}): submit it in smaller batches")]
+#[error(
+    "a batch of {bytes} bytes cannot be logged (the limit is {BATCH_BYTES_MAX}): submit it in smaller batches"
+)]
 pub struct BatchTooLarge {
     /// What was submitted.
     pub requests: Vec<Arc<Request>>,
@@ -109,7 +121,11 @@ impl Sequencer {
             records.truncate(start);
             return Err(BatchTooLarge { requests, bytes });
         }
-        let digest = draft.finish(self.tail, now_ms.max(self.tail.time_ms), requests.len() as u32);
+        let digest = draft.finish(
+            self.tail,
+            now_ms.max(self.tail.time_ms),
+            requests.len() as u32,
+        );
         let batch = Batch {
             epoch: Epoch(self.tail.epoch.0 + 1),
             time_ms: now_ms.max(self.tail.time_ms),

@@ -28,7 +28,8 @@ fn read(bytes: &[u8]) -> usize {
         if head.kind == Kind::Batch {
             batches += 1;
             // Requests of unknown procedures are decoded before they are refused.
-            let requests = decode_batch(&head, payload, &registry).map_or(0, |batch| batch.requests.len());
+            let requests =
+                decode_batch(&head, payload, &registry).map_or(0, |batch| batch.requests.len());
             assert!(requests <= payload.len());
         }
     }
@@ -42,11 +43,16 @@ fn resealed(records: &[u8]) -> Vec<u8> {
     let boot_id = 0;
     let mut segment = Header { boot_id }.encode().to_vec();
     segment.extend_from_slice(records);
-    let mut address = Address { segment: Position::FIRST, offset: HEADER_BYTES as u64 };
+    let mut address = Address {
+        segment: Position::FIRST,
+        offset: HEADER_BYTES as u64,
+    };
     let mut tail = None;
-    while let Some(length) =
-        record::reseal(&mut segment[address.offset as usize..], Place { boot_id, address }, &mut tail)
-    {
+    while let Some(length) = record::reseal(
+        &mut segment[address.offset as usize..],
+        Place { boot_id, address },
+        &mut tail,
+    ) {
         address.offset += length as u64;
     }
     segment
@@ -62,8 +68,14 @@ mod tests {
     /// The records of a segment: an opening marker, and batches with these payloads.
     fn records(payloads: &[(u32, Vec<u8>)]) -> Vec<u8> {
         let mut tail = Tail::ORIGIN;
-        let nowhere = Address { segment: Position::NONE, offset: 0 };
-        let opening = Place { boot_id: 0, address: nowhere };
+        let nowhere = Address {
+            segment: Position::NONE,
+            offset: 0,
+        };
+        let opening = Place {
+            boot_id: 0,
+            address: nowhere,
+        };
         let mut records = Head::marker(tail, nowhere).sealed(opening).to_vec();
         for (count, payload) in payloads {
             let mut draft = Draft::begin(&mut records);
@@ -91,19 +103,30 @@ mod tests {
         let sound = records(&[(1, vec![1; 16]), (1, vec![2; 16])]);
         let second = HEAD_BYTES + get_u32(&sound, HEAD_BYTES + 4) as usize;
         let start = HEADER_BYTES + second;
-        let place = Place { boot_id: 0, address: Address { segment: Position::FIRST, offset: start as u64 } };
+        let place = Place {
+            boot_id: 0,
+            address: Address {
+                segment: Position::FIRST,
+                offset: start as u64,
+            },
+        };
         // The epoch, the position, the time (of the second record; the first one's is 5) and the digest.
         for (at, value) in [(24, 9), (24, 1), (32, 1), (32, 9), (40, 4), (64, 9)] {
             let mut segment = resealed(&sound);
             put_u64(&mut segment, start + at, value);
             let crc = place.crc(segment[start..].first_chunk().unwrap());
             put_u32(&mut segment, start, crc);
-            let Ok(mut reader) = SegmentReader::open(&segment, Position::FIRST) else { panic!("a sound opening") };
+            let Ok(mut reader) = SegmentReader::open(&segment, Position::FIRST) else {
+                panic!("a sound opening")
+            };
             for _ in ["the opening", "the first batch"] {
                 assert!(matches!(reader.next(), Found::Record(..)));
             }
             let found = reader.next();
-            assert!(matches!(found, Found::Foreign(_)), "{value} at byte {at}: {found:?}");
+            assert!(
+                matches!(found, Found::Foreign(_)),
+                "{value} at byte {at}: {found:?}"
+            );
         }
         assert_eq!(read(&resealed(&sound)), 2);
     }

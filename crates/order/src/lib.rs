@@ -20,7 +20,7 @@
 //! The log is a row of files, `log-<first position>.ordo`, filled with zeros ahead of use so that an append changes no
 //! file size (a growing file costs several times the syncs). [`Preparer::prepare_next`] makes the next file ahead of
 //! need, under a name that no reader takes for a segment; the append that does not fit any more renames it.
-//! [`Log::truncate_before`] removes whole files behind a checkpoint. `docs/log-format.md` describes every byte.
+//! [`Truncation`] removes whole files behind a checkpoint. `docs/log-format.md` describes every byte.
 //!
 //! # What recovery may cut, and what it must not
 //!
@@ -56,6 +56,9 @@ pub use batch::{BATCH_BYTES_MAX, Batch, BatchTooLarge, Sequencer, Tail};
 pub use disk::{Disk, DiskFile, FileReader, FileWriter};
 pub use error::{OpenError, Problem};
 pub use fuzz::fuzz_log_reader;
-pub use log::{Appended, Log, LogOptions, LogStatus, Preparer, SEGMENT_BYTES_DEFAULT, SyncTicket, Synced};
+pub use log::{
+    Appended, Log, LogOptions, LogStatus, Preparer, SEGMENT_BYTES_DEFAULT, SyncTicket, Synced,
+    Truncated, Truncation,
+};
 pub use record::Address;
 pub use recover::{Cut, Report};

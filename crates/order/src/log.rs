@@ -132,8 +132,13 @@ pub struct LogStatus {
 
 impl<D: Disk> Shared<D> {
     pub fn new(disk: Arc<D>, options: &LogOptions) -> Shared<D> {
-        let prepared = Mutex::new(Prepared { slot: Slot::Empty, begun: 0 });
-        let segment_bytes = options.segment_bytes.max((HEADER_BYTES + HEAD_BYTES) as u64);
+        let prepared = Mutex::new(Prepared {
+            slot: Slot::Empty,
+            begun: 0,
+        });
+        let segment_bytes = options
+            .segment_bytes
+            .max((HEADER_BYTES + HEAD_BYTES) as u64);
         Shared {
             disk,
             boot_id: options.boot_id,
@@ -178,11 +183,20 @@ impl<D: Disk> Shared<D> {
         };
         let name = prepared_name(number);
         let context = |error: io::Error| {
-            let text = format!("the next log segment ({} bytes) could not be prepared: {error}", self.segment_bytes);
+            let text = format!(
+                "the next log segment ({} bytes) could not be prepared: {error}",
+                self.segment_bytes
+            );
             io::Error::new(error.kind(), text)
         };
-        let file = self.disk.create(&name, self.segment_bytes).map_err(context)?;
-        let header = Header { boot_id: self.boot_id }.encode();
+        let file = self
+            .disk
+            .create(&name, self.segment_bytes)
+            .map_err(context)?;
+        let header = Header {
+            boot_id: self.boot_id,
+        }
+        .encode();
         match file.write_at(0, &header).and_then(|()| file.sync()) {
             Ok(()) => Ok(Fresh { name, file }),
             Err(error) => {
@@ -229,7 +243,10 @@ impl<D: Disk> Preparer<D> {
 impl<D: Disk> Log<D> {
     /// Where the next batch continues: what a [`crate::Sequencer`] starts with.
     pub fn tail(&self) -> Tail {
-        Tail { time_ms: self.tail.time_ms.max(self.time_floor_ms), ..self.tail }
+        Tail {
+            time_ms: self.tail.time_ms.max(self.time_floor_ms),
+            ..self.tail
+        }
     }
 
     /// Sizes and places.
@@ -250,12 +267,15 @@ impl<D: Disk> Log<D> {
 
     /// Writes records that a [`crate::Sequencer`] made, one or several, with one write. They must continue the log.
     /// After an error none of them is in the log; the log is usable, and the same records can be appended again (the
-    /// sequencer can also be set back to [`Log::tail`]). A crash after the error may bring some of them back.
+    /// sequencer can also be set back to [`Log::tail`]). Only if the disk also refuses to overwrite what it had taken of
+    /// them, a crash before the next append may bring some of them back.
     pub fn append(&mut self, records: &mut [u8]) -> io::Result<Appended> {
         self.shared.check()?;
         let Some(tail) = record::follow(self.tail, records) else {
-            let text =
-                format!("the records do not continue the log at position {}: a bug, please report it", self.tail.next);
+            let text = format!(
+                "the records do not continue the log at position {}: a bug, please report it",
+                self.tail.next
+            );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         };
         self.clear_remains()?;
@@ -270,7 +290,10 @@ impl<D: Disk> Log<D> {
         self.claimed = self.durable;
         self.last_batch_end = self.current.end();
         self.tail = tail;
-        Ok(Appended { position: tail.last(), rotated })
+        Ok(Appended {
+            position: tail.last(),
+            rotated,
+        })
     }
 
     /// Writes a marker if the disk has batches that no record claims to be durable: then a later damage to them is known
@@ -290,7 +313,10 @@ impl<D: Disk> Log<D> {
 
     /// What must be synced so that everything appended so far is durable; `None` if it is.
     pub fn sync_ticket(&self) -> Option<SyncTicket<D>> {
-        let synced = Synced { position: self.tail.last(), end: self.current.end() };
+        let synced = Synced {
+            position: self.tail.last(),
+            end: self.current.end(),
+        };
         (self.durable < synced.end).then(|| SyncTicket {
             shared: self.shared.clone(),
             older: self.unsynced.iter().map(|(_, file)| file.clone()).collect(),
@@ -306,7 +332,8 @@ impl<D: Disk> Log<D> {
             self.durable = synced.end;
             self.durable_last = synced.position;
             self.durable_name = synced.end.segment;
-            self.unsynced.retain(|(first, _)| *first > synced.end.segment);
+            self.unsynced
+                .retain(|(first, _)| *first > synced.end.segment);
         }
     }
 
@@ -320,29 +347,32 @@ impl<D: Disk> Log<D> {
         Ok(self.durable_last)
     }
 
-    /// Removes the segments that hold nothing from `position` on: a durable checkpoint covers what is before. Segments
-    /// stay until a later one is durable. Returns how many were removed.
+    /// What can be removed once a durable checkpoint covers everything before `position`: whole segments, behind one that
+    /// is durable. `None` if there is nothing.
+    pub fn truncation(&self, position: Position) -> Option<Truncation<D>> {
+        let until = position.min(self.durable.segment);
+        let starts_of_next = self.older.iter().skip(1).chain([&self.current.first]);
+        let spans = self.older.iter().zip(starts_of_next);
+        let count = spans.take_while(|&(_, &next)| next <= until).count();
+        (count > 0).then(|| Truncation {
+            shared: self.shared.clone(),
+            segments: self.older[..count].to_vec(),
+        })
+    }
+
+    /// Notes what a truncation removed.
+    pub fn truncated(&mut self, truncated: Truncated) {
+        self.older.retain(|&first| first > truncated.last);
+    }
+
+    /// Removes the segments that hold nothing from `position` on, on this thread. Returns how many there were.
     pub fn truncate_before(&mut self, position: Position) -> io::Result<usize> {
-        let mut removed = 0;
-        while let Some(&oldest) = self.older.first() {
-            let next = self.older.get(1).copied().unwrap_or(self.current.first);
-            if next > position || next > self.durable.segment {
-                break;
-            }
-            let name = segment_name(oldest);
-            self.shared.disk.remove(&name).map_err(|error| {
-                io::Error::new(
-                    error.kind(),
-                    format!("{name}, which a checkpoint covers, could not be removed: {error}"),
-                )
-            })?;
-            self.older.remove(0);
-            removed += 1;
-        }
-        if removed > 0 {
-            self.shared.disk.sync_dir()?;
-        }
-        Ok(removed)
+        let Some(truncation) = self.truncation(position) else {
+            return Ok(0);
+        };
+        let truncated = truncation.run()?;
+        self.truncated(truncated);
+        Ok(truncated.segments)
     }
 
     /// Goes on in a new segment. A failure leaves the log in the old one.
@@ -362,19 +392,35 @@ impl<D: Disk> Log<D> {
             None => self.shared.create_fresh()?,
         };
         let first = self.tail.next;
-        let place =
-            Place { boot_id: self.shared.boot_id, address: Address { segment: first, offset: HEADER_BYTES as u64 } };
+        let place = Place {
+            boot_id: self.shared.boot_id,
+            address: Address {
+                segment: first,
+                offset: HEADER_BYTES as u64,
+            },
+        };
         let opening = Head::marker(self.tail, self.durable).sealed(place);
         let name = segment_name(first);
-        let begun = fresh.file.write_at(place.address.offset, &opening).and_then(|()| {
-            // The name becomes durable with the first sync: nothing in the segment is acknowledged before.
-            self.shared.disk.rename(&fresh.name, &name)
-        });
+        let begun = fresh
+            .file
+            .write_at(place.address.offset, &opening)
+            .and_then(|()| {
+                // The name becomes durable with the first sync: nothing in the segment is acknowledged before.
+                self.shared.disk.rename(&fresh.name, &name)
+            });
         if let Err(error) = begun {
             self.put_back(fresh);
-            return Err(io::Error::new(error.kind(), format!("log segment {name} could not be begun: {error}")));
+            return Err(io::Error::new(
+                error.kind(),
+                format!("log segment {name} could not be begun: {error}"),
+            ));
         }
-        let next = Segment::after_opening(first, fresh.file, self.shared.boot_id, self.shared.segment_bytes);
+        let next = Segment::after_opening(
+            first,
+            fresh.file,
+            self.shared.boot_id,
+            self.shared.segment_bytes,
+        );
         let old = std::mem::replace(&mut self.current, next);
         self.older.push(old.first);
         self.unsynced.push((old.first, old.file));
@@ -398,7 +444,8 @@ impl<D: Disk> Log<D> {
         if until > offset {
             let file = self.current.file.clone();
             write_zeros(&*file, offset, until).map_err(|error| self.write_error(error))?;
-            self.shared.sync("fdatasync of a log segment", || file.sync())?;
+            self.shared
+                .sync("fdatasync of a log segment", || file.sync())?;
             self.current.dirty_until = offset;
         }
         Ok(())
@@ -407,8 +454,11 @@ impl<D: Disk> Log<D> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         let end = self.current.offset + bytes.len() as u64;
         if let Err(error) = self.current.file.write_at(self.current.offset, bytes) {
+            let error = self.write_error(error);
             self.current.dirty_until = end;
-            return Err(self.write_error(error));
+            // Whoever asked is told that nothing remains, so do it now if the disk lets us; else the next append does it.
+            let _ = self.clear_remains();
+            return Err(error);
         }
         self.current.offset = end;
         self.current.len_bytes = self.current.len_bytes.max(end);
@@ -417,7 +467,10 @@ impl<D: Disk> Log<D> {
 
     fn write_error(&self, error: io::Error) -> io::Error {
         let Segment { first, offset, .. } = &self.current;
-        let text = format!("{} could not be written at byte {offset}: {error}", segment_name(*first));
+        let text = format!(
+            "{} could not be written at byte {offset}: {error}",
+            segment_name(*first)
+        );
         io::Error::new(error.kind(), text)
     }
 }
@@ -426,16 +479,29 @@ impl<F> Segment<F> {
     /// A segment that holds its header and its opening record.
     pub fn after_opening(first: Position, file: F, boot_id: u64, len_bytes: u64) -> Segment<F> {
         let offset = (HEADER_BYTES + HEAD_BYTES) as u64;
-        Segment { first, file: Arc::new(file), boot_id, offset, dirty_until: offset, len_bytes }
+        Segment {
+            first,
+            file: Arc::new(file),
+            boot_id,
+            offset,
+            dirty_until: offset,
+            len_bytes,
+        }
     }
 
     /// Where the next record goes.
     pub fn end(&self) -> Address {
-        Address { segment: self.first, offset: self.offset }
+        Address {
+            segment: self.first,
+            offset: self.offset,
+        }
     }
 
     fn place(&self) -> Place {
-        Place { boot_id: self.boot_id, address: self.end() }
+        Place {
+            boot_id: self.boot_id,
+            address: self.end(),
+        }
     }
 }
 
@@ -465,11 +531,52 @@ impl<D: Disk> SyncTicket<D> {
     /// the result to [`Log::synced`]. An error is final for the log: every later append and sync fails.
     pub fn sync(self) -> io::Result<Synced> {
         for file in self.older.iter().chain([&self.current]) {
-            self.shared.sync("fdatasync of a log segment", || file.sync())?;
+            self.shared
+                .sync("fdatasync of a log segment", || file.sync())?;
         }
         if self.names {
-            self.shared.sync("fsync of the log's directory", || self.shared.disk.sync_dir())?;
+            self.shared.sync("fsync of the log's directory", || {
+                self.shared.disk.sync_dir()
+            })?;
         }
         Ok(self.synced)
+    }
+}
+
+/// Segments that nobody needs any more: found under the log's lock, removed without it.
+pub struct Truncation<D: Disk> {
+    shared: Arc<Shared<D>>,
+    segments: Vec<Position>,
+}
+
+/// What a truncation removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Truncated {
+    /// How many segments.
+    pub segments: usize,
+    last: Position,
+}
+
+impl<D: Disk> Truncation<D> {
+    /// Removes the files, oldest first. Hand the result to [`Log::truncated`]. After an error try again later.
+    pub fn run(self) -> io::Result<Truncated> {
+        for &first in &self.segments {
+            let name = segment_name(first);
+            match self.shared.disk.remove(&name) {
+                // An earlier attempt came as far.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                result => result.map_err(|error| {
+                    let text =
+                        format!("{name}, which a checkpoint covers, could not be removed: {error}");
+                    io::Error::new(error.kind(), text)
+                })?,
+            }
+        }
+        self.shared.disk.sync_dir()?;
+        let last = self.segments.last().copied().unwrap_or(Position::NONE);
+        Ok(Truncated {
+            segments: self.segments.len(),
+            last,
+        })
     }
 }

@@ -14,8 +14,14 @@ pub(crate) const HEAD_BYTES: usize = 72;
 /// Records start at multiples of this, from the file's start.
 pub(crate) const ALIGNMENT: usize = 8;
 
-const _: () = assert!(HEAD_BYTES.is_multiple_of(ALIGNMENT), "a marker is a bare head, and the next record follows it");
-const _: () = assert!(BATCH_BYTES_MAX <= u32::MAX as usize, "a record's length has four bytes");
+const _: () = assert!(
+    HEAD_BYTES.is_multiple_of(ALIGNMENT),
+    "a marker is a bare head, and the next record follows it"
+);
+const _: () = assert!(
+    BATCH_BYTES_MAX <= u32::MAX as usize,
+    "a record's length has four bytes"
+);
 
 const KIND_BATCH: u32 = 1;
 const KIND_MARKER: u32 = 2;
@@ -77,7 +83,12 @@ impl Head {
     /// Where the log stands after this record.
     pub fn tail(&self) -> Tail {
         let next = Position(self.first.0.saturating_add(u64::from(self.count)));
-        Tail { epoch: self.epoch, next, time_ms: self.time_ms, digest: self.digest }
+        Tail {
+            epoch: self.epoch,
+            next,
+            time_ms: self.time_ms,
+            digest: self.digest,
+        }
     }
 
     fn encode(&self) -> [u8; HEAD_BYTES] {
@@ -122,11 +133,15 @@ impl Head {
             epoch: Epoch(get_u64(bytes, 24)),
             first: Position(get_u64(bytes, 32)),
             time_ms: get_u64(bytes, 40),
-            durable: Address { segment: Position(get_u64(bytes, AT_DURABLE)), offset: get_u64(bytes, AT_DURABLE + 8) },
+            durable: Address {
+                segment: Position(get_u64(bytes, AT_DURABLE)),
+                offset: get_u64(bytes, AT_DURABLE + 8),
+            },
             digest: get_u64(bytes, 64),
         };
         let length = head.length as usize;
-        (length >= HEAD_BYTES && length.is_multiple_of(ALIGNMENT) && get_u32(bytes, 20) == 0).then_some(head)
+        (length >= HEAD_BYTES && length.is_multiple_of(ALIGNMENT) && get_u32(bytes, 20) == 0)
+            .then_some(head)
     }
 
     /// Reads and checks the head of a record at `place`. The payload may still be bad.
@@ -134,7 +149,10 @@ impl Head {
         let bytes: &[u8; HEAD_BYTES] = bytes.first_chunk()?;
         // The cheap test first: a scan for heads asks this at every eighth byte.
         let length = get_u32(bytes, 4) as usize;
-        if length < HEAD_BYTES || !length.is_multiple_of(ALIGNMENT) || get_u32(bytes, 0) != place.crc(bytes) {
+        if length < HEAD_BYTES
+            || !length.is_multiple_of(ALIGNMENT)
+            || get_u32(bytes, 0) != place.crc(bytes)
+        {
             return None;
         }
         Head::decode(bytes)
@@ -205,7 +223,10 @@ impl<'a> Draft<'a> {
             epoch: Epoch(previous.epoch.0 + 1),
             first: previous.next,
             time_ms,
-            durable: Address { segment: Position::NONE, offset: 0 },
+            durable: Address {
+                segment: Position::NONE,
+                offset: 0,
+            },
             digest,
         };
         head.copy_from_slice(&fields.encode());
@@ -292,7 +313,9 @@ pub(crate) fn read(bytes: &[u8], place: Place, tail: Tail) -> Found<'_> {
 /// Returns its length, `None` if that makes no sense.
 pub(crate) fn reseal(bytes: &mut [u8], place: Place, tail: &mut Option<Tail>) -> Option<usize> {
     let length = get_u32(bytes.first_chunk::<HEAD_BYTES>()?, 4) as usize;
-    let (front, payload) = bytes.get_mut(..length)?.split_first_chunk_mut::<HEAD_BYTES>()?;
+    let (front, payload) = bytes
+        .get_mut(..length)?
+        .split_first_chunk_mut::<HEAD_BYTES>()?;
     put_u32(front, 8, crc32fast::hash(payload));
     let head = Head::decode(front)?;
     if let (Some(tail), Kind::Batch) = (*tail, head.kind) {

@@ -15,8 +15,8 @@ use crate::error::{OpenError, Problem};
 use crate::log::{Log, LogOptions, Segment, Shared, write_zeros};
 use crate::record::{Address, Found, HEAD_BYTES, Head, Kind, Place};
 use crate::segment::{
-    FORMAT_VERSION, HEADER_BYTES, OpeningError, PayloadError, SegmentReader, decode_batch, first_of_name, is_prepared,
-    segment_name, used_bytes,
+    FORMAT_VERSION, HEADER_BYTES, OpeningError, PayloadError, SegmentReader, decode_batch,
+    first_of_name, is_prepared, segment_name, used_bytes,
 };
 use std::fmt;
 use std::io;
@@ -61,7 +61,12 @@ impl fmt::Display for Report {
         if self.created {
             write!(f, "began a new log at position {}", self.tail.next)?;
         } else {
-            let Report { segments, batches, requests, .. } = self;
+            let Report {
+                segments,
+                batches,
+                requests,
+                ..
+            } = self;
             write!(
                 f,
                 "replayed {requests} requests in {batches} batches from {segments} log segments; the log ends at "
@@ -70,11 +75,22 @@ impl fmt::Display for Report {
         }
         if let Some(cut) = &self.cut {
             let name = segment_name(cut.address.segment);
-            write!(f, "; cut a torn tail of {} bytes at byte {} of {name}: ", cut.bytes, cut.address.offset)?;
-            write!(f, "from position {} on nothing had been synced when the machine stopped", cut.position)?;
+            write!(
+                f,
+                "; cut a torn tail of {} bytes at byte {} of {name}: ",
+                cut.bytes, cut.address.offset
+            )?;
+            write!(
+                f,
+                "from position {} on nothing had been synced when the machine stopped",
+                cut.position
+            )?;
         }
         if let Some(last) = self.ended_before_checkpoint {
-            write!(f, "; the log ended at position {last}, before the checkpoint, and was begun anew behind it")?;
+            write!(
+                f,
+                "; the log ended at position {last}, before the checkpoint, and was begun anew behind it"
+            )?;
         }
         Ok(())
     }
@@ -98,9 +114,17 @@ impl<D: Disk> Log<D> {
             return Ok((log, Report::new(checkpoint, true)));
         };
         if oldest > checkpoint.next {
-            return Err(OpenError::BeginsTooLate { wanted: checkpoint.next, found: oldest });
+            return Err(OpenError::BeginsTooLate {
+                wanted: checkpoint.next,
+                found: oldest,
+            });
         }
-        let recovery = Recovery { disk: &*shared.disk, segments: &segments, checkpoint, registry };
+        let recovery = Recovery {
+            disk: &*shared.disk,
+            segments: &segments,
+            checkpoint,
+            registry,
+        };
         let mut start = segments.partition_point(|&first| first <= checkpoint.next) - 1;
         let walk = loop {
             match recovery.walk(start, replay)? {
@@ -125,7 +149,8 @@ impl<D: Disk> Log<D> {
                 ..checkpoint
             };
             let mut log = begin(shared, report.tail, older)?;
-            log.truncate_before(checkpoint.next).map_err(OpenError::io("removing segments behind the checkpoint"))?;
+            log.truncate_before(checkpoint.next)
+                .map_err(OpenError::io("removing segments behind the checkpoint"))?;
             return Ok((log, report));
         }
         older.pop();
@@ -163,21 +188,45 @@ impl<D: Disk> Log<D> {
 
 impl Report {
     fn new(tail: Tail, created: bool) -> Report {
-        Report { segments: 0, batches: 0, requests: 0, tail, cut: None, created, ended_before_checkpoint: None }
+        Report {
+            segments: 0,
+            batches: 0,
+            requests: 0,
+            tail,
+            cut: None,
+            created,
+            ended_before_checkpoint: None,
+        }
     }
 }
 
 /// Makes a segment at `tail`, durable at once, and a log that goes on in it.
-fn begin<D: Disk>(shared: Arc<Shared<D>>, tail: Tail, older: Vec<Position>) -> Result<Log<D>, OpenError> {
+fn begin<D: Disk>(
+    shared: Arc<Shared<D>>,
+    tail: Tail,
+    older: Vec<Position>,
+) -> Result<Log<D>, OpenError> {
     let name = segment_name(tail.next);
     let action = || format!("creating {name}");
     let fresh = shared.create_fresh().map_err(OpenError::io(action()))?;
-    let start = Address { segment: tail.next, offset: HEADER_BYTES as u64 };
-    let opening = Head::marker(tail, start).sealed(Place { boot_id: shared.boot_id, address: start });
-    let written = fresh.file.write_at(start.offset, &opening).and_then(|()| fresh.file.sync());
-    let named = written.and_then(|()| shared.disk.rename(&fresh.name, &name)).and_then(|()| shared.disk.sync_dir());
+    let start = Address {
+        segment: tail.next,
+        offset: HEADER_BYTES as u64,
+    };
+    let opening = Head::marker(tail, start).sealed(Place {
+        boot_id: shared.boot_id,
+        address: start,
+    });
+    let written = fresh
+        .file
+        .write_at(start.offset, &opening)
+        .and_then(|()| fresh.file.sync());
+    let named = written
+        .and_then(|()| shared.disk.rename(&fresh.name, &name))
+        .and_then(|()| shared.disk.sync_dir());
     named.map_err(OpenError::io(action()))?;
-    let current = Segment::after_opening(tail.next, fresh.file, shared.boot_id, shared.segment_bytes);
+    let current =
+        Segment::after_opening(tail.next, fresh.file, shared.boot_id, shared.segment_bytes);
     let durable = current.end();
     Ok(Log {
         shared,
@@ -196,17 +245,25 @@ fn begin<D: Disk>(shared: Arc<Shared<D>>, tail: Tail, older: Vec<Position>) -> R
 
 /// The first positions of all segments, in order. Prepared segments, which hold nothing, are removed.
 fn list_segments<D: Disk>(disk: &D) -> Result<Vec<Position>, OpenError> {
-    let names = disk.list().map_err(OpenError::io("listing the directory"))?;
+    let names = disk
+        .list()
+        .map_err(OpenError::io("listing the directory"))?;
     for name in names.iter().filter(|name| is_prepared(name)) {
-        disk.remove(name).map_err(OpenError::io(format!("removing {name}")))?;
+        disk.remove(name)
+            .map_err(OpenError::io(format!("removing {name}")))?;
     }
-    let mut segments: Vec<Position> = names.iter().filter_map(|name| first_of_name(name)).collect();
+    let mut segments: Vec<Position> = names
+        .iter()
+        .filter_map(|name| first_of_name(name))
+        .collect();
     segments.sort_unstable();
     Ok(segments)
 }
 
 fn open_file<D: Disk>(disk: &D, first: Position) -> Result<(D::File, u64), OpenError> {
-    let opened = disk.open(&segment_name(first)).and_then(|file| file.len_bytes().map(|len_bytes| (file, len_bytes)));
+    let opened = disk
+        .open(&segment_name(first))
+        .and_then(|file| file.len_bytes().map(|len_bytes| (file, len_bytes)));
     opened.map_err(OpenError::io(format!("opening {}", segment_name(first))))
 }
 
@@ -296,7 +353,10 @@ impl<D: Disk> Recovery<'_, D> {
     /// The walk ends here, and something else follows.
     fn torn(&self, walk: Walk, problem: Problem) -> Result<Walk, OpenError> {
         let torn = self.judge(walk.last, walk.end, problem, Some(&walk))?;
-        Ok(Walk { torn: Some(torn), ..walk })
+        Ok(Walk {
+            torn: Some(torn),
+            ..walk
+        })
     }
 
     /// Reads a segment's records. Returns what is wrong where it stops, if anything obviously is.
@@ -317,10 +377,19 @@ impl<D: Disk> Recovery<'_, D> {
             };
             if head.kind == Kind::Batch {
                 if head.tail().next > self.checkpoint.next || head.first >= self.checkpoint.next {
-                    let batch = decode_batch(&head, payload, self.registry).map_err(|error| match error {
-                        PayloadError::Problem(problem) => self.corrupt(address, problem, Some(walk)),
-                        PayloadError::Request(position, source) => OpenError::Request { address, position, source },
-                    })?;
+                    let batch =
+                        decode_batch(&head, payload, self.registry).map_err(
+                            |error| match error {
+                                PayloadError::Problem(problem) => {
+                                    self.corrupt(address, problem, Some(walk))
+                                }
+                                PayloadError::Request(position, source) => OpenError::Request {
+                                    address,
+                                    position,
+                                    source,
+                                },
+                            },
+                        )?;
                     walk.batches += 1;
                     walk.requests += batch.requests.len() as u64;
                     replay(batch);
@@ -333,16 +402,30 @@ impl<D: Disk> Recovery<'_, D> {
     }
 
     /// Judges a place that does not hold the next record: an error if it had been durable, else what to cut.
-    fn judge(&self, index: usize, bad: Address, problem: Problem, walk: Option<&Walk>) -> Result<Torn, OpenError> {
+    fn judge(
+        &self,
+        index: usize,
+        bad: Address,
+        problem: Problem,
+        walk: Option<&Walk>,
+    ) -> Result<Torn, OpenError> {
         let mut bytes = Vec::new();
-        let mut torn = Torn { problem, used_bytes: 0, bytes: 0 };
+        let mut torn = Torn {
+            problem,
+            used_bytes: 0,
+            bytes: 0,
+        };
         for later in index..self.segments.len() {
             self.load(later, &mut bytes)?;
             let mut reader = match SegmentReader::open(&bytes, self.segments[later]) {
                 Ok(reader) | Err(OpeningError::Opening(reader)) => reader,
                 Err(OpeningError::Header(version)) => return Err(self.header_error(later, version)),
             };
-            let start = if later == index { bad.offset } else { HEADER_BYTES as u64 };
+            let start = if later == index {
+                bad.offset
+            } else {
+                HEADER_BYTES as u64
+            };
             reader.offset = start as usize;
             if reader.proves_durable(bad) {
                 return Err(self.corrupt(bad, problem, walk));
@@ -368,7 +451,9 @@ impl<D: Disk> Recovery<'_, D> {
             self.disk.remove(&name).map_err(OpenError::io(action()))?;
         }
         if !later.is_empty() {
-            self.disk.sync_dir().map_err(OpenError::io("syncing the directory"))?;
+            self.disk
+                .sync_dir()
+                .map_err(OpenError::io("syncing the directory"))?;
         }
         let first = walk.end.segment;
         let action = || format!("cutting the torn tail of {}", segment_name(first));
@@ -376,7 +461,12 @@ impl<D: Disk> Recovery<'_, D> {
         write_zeros(&file, walk.end.offset, torn.used_bytes)
             .and_then(|()| file.sync())
             .map_err(OpenError::io(action()))?;
-        Ok(Some(Cut { address: walk.end, position: walk.tail.next, bytes: torn.bytes, problem: torn.problem }))
+        Ok(Some(Cut {
+            address: walk.end,
+            position: walk.tail.next,
+            bytes: torn.bytes,
+            problem: torn.problem,
+        }))
     }
 
     /// Makes everything durable that was read and is not claimed to be. It is written once more before it is synced:
@@ -384,16 +474,32 @@ impl<D: Disk> Recovery<'_, D> {
     fn make_durable(&self, walk: &Walk) -> Result<(), OpenError> {
         let mut bytes = Vec::new();
         let last = walk.last + 1;
-        let claimed_segments = self.segments[..last].partition_point(|&first| first < walk.claimed.segment);
-        for (index, &first) in self.segments.iter().enumerate().take(last).skip(claimed_segments) {
-            let claimed = if first == walk.claimed.segment { walk.claimed.offset } else { HEADER_BYTES as u64 };
+        let claimed_segments =
+            self.segments[..last].partition_point(|&first| first < walk.claimed.segment);
+        for (index, &first) in self
+            .segments
+            .iter()
+            .enumerate()
+            .take(last)
+            .skip(claimed_segments)
+        {
+            let claimed = if first == walk.claimed.segment {
+                walk.claimed.offset
+            } else {
+                HEADER_BYTES as u64
+            };
             let file = self.load(index, &mut bytes)?;
             let used = used_bytes(&bytes);
             let unclaimed = bytes.get(claimed as usize..used).unwrap_or_default();
             let made_durable = file.write_at(claimed, unclaimed).and_then(|()| file.sync());
-            made_durable.map_err(OpenError::io(format!("making {} durable", segment_name(first))))?;
+            made_durable.map_err(OpenError::io(format!(
+                "making {} durable",
+                segment_name(first)
+            )))?;
         }
-        self.disk.sync_dir().map_err(OpenError::io("syncing the directory"))
+        self.disk
+            .sync_dir()
+            .map_err(OpenError::io("syncing the directory"))
     }
 
     fn load(&self, index: usize, bytes: &mut Vec<u8>) -> Result<D::File, OpenError> {
@@ -405,20 +511,36 @@ impl<D: Disk> Recovery<'_, D> {
 
     fn corrupt(&self, address: Address, problem: Problem, walk: Option<&Walk>) -> OpenError {
         let position = walk.map_or(address.segment, |walk| walk.tail.next);
-        OpenError::Corrupt { address, position, problem }
+        OpenError::Corrupt {
+            address,
+            position,
+            problem,
+        }
     }
 
     fn header_error(&self, index: usize, version: Option<u32>) -> OpenError {
         let first = self.segments[index];
         match version {
-            Some(version) => OpenError::Version { name: segment_name(first), version, known: FORMAT_VERSION },
-            None => self.corrupt(Address { segment: first, offset: 0 }, Problem::Header, None),
+            Some(version) => OpenError::Version {
+                name: segment_name(first),
+                version,
+                known: FORMAT_VERSION,
+            },
+            None => self.corrupt(
+                Address {
+                    segment: first,
+                    offset: 0,
+                },
+                Problem::Header,
+                None,
+            ),
         }
     }
 }
 
 fn read_whole(file: &impl DiskFile, len_bytes: u64, bytes: &mut Vec<u8>) -> io::Result<()> {
-    let len = usize::try_from(len_bytes).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
+    let len =
+        usize::try_from(len_bytes).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
     bytes.clear();
     bytes.resize(len, 0);
     let mut done = 0;
@@ -432,4 +554,7 @@ fn read_whole(file: &impl DiskFile, len_bytes: u64, bytes: &mut Vec<u8>) -> io::
     Ok(())
 }
 
-const _: () = assert!(HEADER_BYTES + HEAD_BYTES <= 1 << 20, "the smallest sensible segment holds its opening record");
+const _: () = assert!(
+    HEADER_BYTES + HEAD_BYTES <= 1 << 20,
+    "the smallest sensible segment holds its opening record"
+);

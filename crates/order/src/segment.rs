@@ -2,7 +2,9 @@
 
 use crate::batch::{Batch, Tail};
 use crate::error::Problem;
-use crate::record::{self, Address, Found, HEAD_BYTES, Head, Place, get_u32, get_u64, put_u32, put_u64};
+use crate::record::{
+    self, Address, Found, HEAD_BYTES, Head, Place, get_u32, get_u64, put_u32, put_u64,
+};
 use std::sync::Arc;
 use txn::codec::{Reader, RequestError, take_request};
 use txn::{Position, Registry};
@@ -62,7 +64,9 @@ impl Header {
             return Err(None);
         }
         match get_u32(bytes, 8) {
-            FORMAT_VERSION => Ok(Header { boot_id: get_u64(bytes, 16) }),
+            FORMAT_VERSION => Ok(Header {
+                boot_id: get_u64(bytes, 16),
+            }),
             version => Err(Some(version)),
         }
     }
@@ -99,10 +103,17 @@ impl<'a> SegmentReader<'a> {
             segment,
             offset: HEADER_BYTES,
             tail: Tail::ORIGIN,
-            claimed: Address { segment: Position::NONE, offset: 0 },
+            claimed: Address {
+                segment: Position::NONE,
+                offset: 0,
+            },
         };
         match Head::read(reader.rest(), reader.place()) {
-            Some(head) if head.length as usize == HEAD_BYTES && head.count == 0 && head.first == segment => {
+            Some(head)
+                if head.length as usize == HEAD_BYTES
+                    && head.count == 0
+                    && head.first == segment =>
+            {
                 reader.tail = head.tail();
                 reader.claimed = head.durable;
                 Ok(reader)
@@ -122,11 +133,17 @@ impl<'a> SegmentReader<'a> {
 
     /// Where the next record starts.
     pub fn address(&self) -> Address {
-        Address { segment: self.segment, offset: self.offset as u64 }
+        Address {
+            segment: self.segment,
+            offset: self.offset as u64,
+        }
     }
 
     fn place(&self) -> Place {
-        Place { boot_id: self.boot_id, address: self.address() }
+        Place {
+            boot_id: self.boot_id,
+            address: self.address(),
+        }
     }
 
     /// Reads the next record and steps behind it.
@@ -146,8 +163,13 @@ impl<'a> SegmentReader<'a> {
         let mut offset = self.offset;
         let used = self.used_bytes();
         while offset < used {
-            let place =
-                Place { boot_id: self.boot_id, address: Address { segment: self.segment, offset: offset as u64 } };
+            let place = Place {
+                boot_id: self.boot_id,
+                address: Address {
+                    segment: self.segment,
+                    offset: offset as u64,
+                },
+            };
             match Head::read(&self.bytes[offset..], place) {
                 Some(head) if head.durable > bad => return true,
                 // A head that checks tells where the next one starts, whatever its payload looks like.
@@ -167,8 +189,14 @@ impl<'a> SegmentReader<'a> {
 /// How many bytes of a segment are not the zeros behind its end; at least the header's.
 pub(crate) fn used_bytes(bytes: &[u8]) -> usize {
     let is_zero = |chunk: &&[u8]| chunk.iter().all(|&byte| byte == 0);
-    let zeros: usize = bytes.rchunks(4096).take_while(is_zero).map(<[u8]>::len).sum();
-    let used = bytes[..bytes.len() - zeros].iter().rposition(|&byte| byte != 0);
+    let zeros: usize = bytes
+        .rchunks(4096)
+        .take_while(is_zero)
+        .map(<[u8]>::len)
+        .sum();
+    let used = bytes[..bytes.len() - zeros]
+        .iter()
+        .rposition(|&byte| byte != 0);
     used.map_or(0, |last| last + 1).max(HEADER_BYTES)
 }
 
@@ -188,7 +216,11 @@ pub(crate) enum PayloadError {
 }
 
 /// Decodes a batch's record.
-pub(crate) fn decode_batch(head: &Head, payload: &[u8], registry: &Registry) -> Result<Batch, PayloadError> {
+pub(crate) fn decode_batch(
+    head: &Head,
+    payload: &[u8],
+    registry: &Registry,
+) -> Result<Batch, PayloadError> {
     let mut reader = Reader::new(payload);
     // A request takes at least nine bytes: a false count must not reserve more than the payload warrants.
     let mut requests = Vec::with_capacity((head.count as usize).min(payload.len() / 9));
@@ -197,7 +229,10 @@ pub(crate) fn decode_batch(head: &Head, payload: &[u8], registry: &Registry) -> 
             Ok(request) => requests.push(Arc::new(request)),
             Err(RequestError::Malformed) => return Err(PayloadError::Problem(Problem::Requests)),
             Err(error) => {
-                return Err(PayloadError::Request(head.first.advanced(u64::from(index)), error));
+                return Err(PayloadError::Request(
+                    head.first.advanced(u64::from(index)),
+                    error,
+                ));
             }
         }
     }
@@ -205,5 +240,11 @@ pub(crate) fn decode_batch(head: &Head, payload: &[u8], registry: &Registry) -> 
     if padding.len() >= record::ALIGNMENT || padding.iter().any(|&byte| byte != 0) {
         return Err(PayloadError::Problem(Problem::Requests));
     }
-    Ok(Batch { epoch: head.epoch, time_ms: head.time_ms, first: head.first, requests, digest: head.digest })
+    Ok(Batch {
+        epoch: head.epoch,
+        time_ms: head.time_ms,
+        first: head.first,
+        requests,
+        digest: head.digest,
+    })
 }

@@ -72,6 +72,8 @@ struct State {
     counters: DiskCounters,
     /// How many more bytes may be written before the disk is full.
     writable_bytes: u64,
+    /// The next write fails after so many bytes.
+    write_fault: Option<u64>,
     /// How many more syncs (of files and of the directory) succeed.
     syncs_left: u64,
 }
@@ -109,9 +111,12 @@ impl VirtualDisk {
             next_id: 0,
             counters: DiskCounters::default(),
             writable_bytes: u64::MAX,
+            write_fault: None,
             syncs_left: u64::MAX,
         };
-        VirtualDisk { state: Arc::new(Mutex::new(state)) }
+        VirtualDisk {
+            state: Arc::new(Mutex::new(state)),
+        }
     }
 
     /// Cuts the power. What was synced stays; of the rest each sector and each change of a name is kept, dropped or torn
@@ -119,8 +124,7 @@ impl VirtualDisk {
     pub fn crash(&self) {
         let state = &mut *self.lock();
         state.counters.crashes += 1;
-        state.writable_bytes = u64::MAX;
-        state.syncs_left = u64::MAX;
+        state.obey();
         // Most disks lose little or all: draw how likely a sector is to survive, once for each crash.
         let survival = [0.0, 0.1, 0.5, 0.9, 1.0][state.rng.random_range(0..5)];
         for change in std::mem::take(&mut state.unsynced_names) {
@@ -130,7 +134,9 @@ impl VirtualDisk {
         }
         state.names = state.durable_names.clone();
         let names = &state.names;
-        state.files.retain(|id, _| names.values().any(|named| named == id));
+        state
+            .files
+            .retain(|id, _| names.values().any(|named| named == id));
         for file in state.files.values_mut() {
             state.counters.sectors_lost += file.crash(&mut state.rng, survival);
         }
@@ -152,7 +158,10 @@ impl VirtualDisk {
                 content[offset as usize % SECTOR_BYTES] ^= 1 << bit;
             }
         }
-        assert!(offset < file.len_bytes, "byte {offset} of {name} does not exist");
+        assert!(
+            offset < file.len_bytes,
+            "byte {offset} of {name} does not exist"
+        );
     }
 
     /// From now on `bytes` more can be written, then the disk is full: the write that meets the end is done in part.
@@ -160,9 +169,19 @@ impl VirtualDisk {
         self.lock().writable_bytes = bytes;
     }
 
+    /// No fault is to come any more: there is space, and writes and syncs succeed.
+    pub fn obey(&self) {
+        self.lock().obey();
+    }
+
     /// There is space again.
     pub fn make_space(&self) {
         self.lock().writable_bytes = u64::MAX;
+    }
+
+    /// The next write fails after `bytes`, and the ones after it succeed.
+    pub fn fail_write_after(&self, bytes: u64) {
+        self.lock().write_fault = Some(bytes);
     }
 
     /// From now on `syncs` more succeed; the next one fails, and the ones after it succeed without what it dropped.
@@ -182,7 +201,14 @@ impl VirtualDisk {
             let (from, mut to) = (self.lock(), copy.lock());
             for (name, id) in &from.durable_names {
                 let durable = from.files[id].durable.clone();
-                to.files.insert(*id, FileState { len_bytes: durable.len() as u64, durable, ..FileState::default() });
+                to.files.insert(
+                    *id,
+                    FileState {
+                        len_bytes: durable.len() as u64,
+                        durable,
+                        ..FileState::default()
+                    },
+                );
                 to.names.insert(name.clone(), *id);
             }
             to.durable_names = to.names.clone();
@@ -196,7 +222,11 @@ impl VirtualDisk {
     }
 
     fn file(&self, id: u64, boot: u64) -> VirtualFile {
-        VirtualFile { state: self.state.clone(), id, boot }
+        VirtualFile {
+            state: self.state.clone(),
+            id,
+            boot,
+        }
     }
 }
 
@@ -221,7 +251,14 @@ impl Disk for VirtualDisk {
         state.next_id += 1;
         let id = state.next_id;
         let durable = vec![0; len_bytes as usize];
-        state.files.insert(id, FileState { durable, len_bytes, unsynced: BTreeMap::new() });
+        state.files.insert(
+            id,
+            FileState {
+                durable,
+                len_bytes,
+                unsynced: BTreeMap::new(),
+            },
+        );
         state.names.insert(name.to_owned(), id);
         state.sync_names();
         Ok(self.file(id, state.counters.crashes))
@@ -238,7 +275,8 @@ impl Disk for VirtualDisk {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.lock().change(NameChange::Rename(from.to_owned(), to.to_owned()))
+        self.lock()
+            .change(NameChange::Rename(from.to_owned(), to.to_owned()))
     }
 
     fn sync_dir(&self) -> io::Result<()> {
@@ -254,10 +292,16 @@ impl DiskFile for VirtualFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let mut state = self.lock()?;
         state.counters.writes += 1;
-        let written = state.take_space(bytes.len() as u64) as usize;
+        let fault = state.write_fault.take();
+        let obeyed = fault.map_or(bytes.len(), |limit| bytes.len().min(limit as usize));
+        let written = state.take_space(obeyed as u64) as usize;
         state.counters.bytes_written += written as u64;
         state.file(self.id)?.write(offset, &bytes[..written]);
-        if written < bytes.len() { Err(full()) } else { Ok(()) }
+        match fault {
+            Some(_) => Err(broken()),
+            None if written < bytes.len() => Err(full()),
+            None => Ok(()),
+        }
     }
 
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
@@ -276,7 +320,10 @@ impl DiskFile for VirtualFile {
         let file = state.file(self.id)?;
         match result {
             Ok(()) => file.sync(),
-            Err(_) => file.unsynced.values_mut().for_each(|sector| sector.forgotten = true),
+            Err(_) => file
+                .unsynced
+                .values_mut()
+                .for_each(|sector| sector.forgotten = true),
         }
         result
     }
@@ -286,7 +333,9 @@ impl VirtualFile {
     fn lock(&self) -> io::Result<MutexGuard<'_, State>> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.counters.crashes != self.boot {
-            return Err(io::Error::other("this handle was open when the machine crashed"));
+            return Err(io::Error::other(
+                "this handle was open when the machine crashed",
+            ));
         }
         Ok(state)
     }
@@ -294,7 +343,15 @@ impl VirtualFile {
 
 impl State {
     fn file(&mut self, id: u64) -> io::Result<&mut FileState> {
-        self.files.get_mut(&id).ok_or(io::Error::from(io::ErrorKind::NotFound))
+        self.files
+            .get_mut(&id)
+            .ok_or(io::Error::from(io::ErrorKind::NotFound))
+    }
+
+    fn obey(&mut self) {
+        self.writable_bytes = u64::MAX;
+        self.write_fault = None;
+        self.syncs_left = u64::MAX;
     }
 
     /// Uses up to `bytes` of what is left. Returns how many there were.
@@ -309,7 +366,7 @@ impl State {
     fn take_sync(&mut self) -> io::Result<()> {
         if self.syncs_left == 0 {
             self.syncs_left = u64::MAX;
-            return Err(io::Error::other("input/output error (virtual)"));
+            return Err(broken());
         }
         if self.syncs_left != u64::MAX {
             self.syncs_left -= 1;
@@ -357,8 +414,13 @@ impl FileState {
     }
 
     fn visible_sector(&self, index: u64) -> Sector {
-        let unsynced = self.unsynced.get(&index).and_then(|sector| sector.contents.last());
-        unsynced.copied().unwrap_or_else(|| self.durable_sector(index))
+        let unsynced = self
+            .unsynced
+            .get(&index)
+            .and_then(|sector| sector.contents.last());
+        unsynced
+            .copied()
+            .unwrap_or_else(|| self.durable_sector(index))
     }
 
     fn write(&mut self, offset: u64, mut bytes: &[u8]) {
@@ -369,7 +431,10 @@ impl FileState {
             let count = bytes.len().min(SECTOR_BYTES - within);
             let mut content = self.visible_sector(index);
             content[within..within + count].copy_from_slice(&bytes[..count]);
-            let fresh = || UnsyncedSector { contents: Vec::new(), forgotten: false };
+            let fresh = || UnsyncedSector {
+                contents: Vec::new(),
+                forgotten: false,
+            };
             let sector = self.unsynced.entry(index).or_insert_with(fresh);
             sector.contents.push(content);
             sector.forgotten = false;
@@ -395,7 +460,8 @@ impl FileState {
     fn sync(&mut self) {
         self.durable.resize(self.len_bytes as usize, 0);
         let all = std::mem::take(&mut self.unsynced);
-        let (forgotten, written): (BTreeMap<_, _>, _) = all.into_iter().partition(|(_, sector)| sector.forgotten);
+        let (forgotten, written): (BTreeMap<_, _>, _) =
+            all.into_iter().partition(|(_, sector)| sector.forgotten);
         self.unsynced = forgotten;
         for (index, sector) in written {
             if let Some(content) = sector.contents.last() {
@@ -412,7 +478,11 @@ impl FileState {
             choices.extend(sector.contents);
             let newest = choices.len() - 1;
             let draw = |rng: &mut Xoshiro256PlusPlus| {
-                if rng.random_bool(survival) { newest } else { rng.random_range(0..=newest) }
+                if rng.random_bool(survival) {
+                    newest
+                } else {
+                    rng.random_range(0..=newest)
+                }
             };
             let mut content = choices[draw(rng)];
             if rng.random_bool(0.2) {
@@ -441,4 +511,8 @@ impl FileState {
 
 fn full() -> io::Error {
     io::Error::from(io::ErrorKind::StorageFull)
+}
+
+fn broken() -> io::Error {
+    io::Error::other("input/output error (virtual)")
 }

@@ -27,13 +27,20 @@ impl Model {
     }
 
     fn last_durable(&self) -> Position {
-        let last = self.durable.checked_sub(1).map(|index| self.batches[index].tail().last());
+        let last = self
+            .durable
+            .checked_sub(1)
+            .map(|index| self.batches[index].tail().last());
         last.unwrap_or(Position::NONE)
     }
 
     /// Takes over what a restart found. Everything synced must be there, in order and with equal content.
     fn reconcile(&mut self, opened: &Opened) {
-        let Opened { log, report, replayed } = opened;
+        let Opened {
+            log,
+            report,
+            replayed,
+        } = opened;
         if let Some(last) = report.ended_before_checkpoint {
             assert!(last < self.checkpoint.last() && self.last_durable() <= last);
             assert_eq!(log.tail().next, self.checkpoint.next);
@@ -45,15 +52,28 @@ impl Model {
         // What the checkpoint covers is not replayed; empty batches at its end may be.
         let covered = |seen: &&Seen| seen.next() <= self.checkpoint.next;
         let behind = match replayed.first() {
-            Some(first) => self.batches.iter().take_while(|seen| seen.epoch < first.epoch).count(),
+            Some(first) => self
+                .batches
+                .iter()
+                .take_while(|seen| seen.epoch < first.epoch)
+                .count(),
             None => self.batches.iter().take_while(covered).count(),
         };
         assert!(self.batches[..behind].iter().all(|seen| covered(&seen)));
-        assert!(replayed.iter().all(|seen| !covered(&seen) || seen.requests.is_empty()));
+        assert!(
+            replayed
+                .iter()
+                .all(|seen| !covered(&seen) || seen.requests.is_empty())
+        );
         let expected = &self.batches[behind..];
         let kept = replayed.len().min(expected.len());
         assert_eq!(replayed[..kept], expected[..kept]);
-        assert!(behind + kept >= self.durable, "{} batches were durable, {} survive", self.durable, behind + kept);
+        assert!(
+            behind + kept >= self.durable,
+            "{} batches were durable, {} survive",
+            self.durable,
+            behind + kept
+        );
         let more = &replayed[kept..];
         assert!(
             more.is_empty() || self.failed.iter().any(|failed| failed.starts_with(more)),
@@ -62,13 +82,23 @@ impl Model {
         self.batches.truncate(behind + kept);
         self.batches.extend_from_slice(more);
         // An empty batch that a checkpoint covers has no position, so it can be lost unnoticed; its time cannot.
-        while self.batches.len() > self.durable && self.batches.last().is_some_and(|seen| seen.epoch > log.tail().epoch)
+        while self.batches.len() > self.durable
+            && self
+                .batches
+                .last()
+                .is_some_and(|seen| seen.epoch > log.tail().epoch)
         {
             let lost = self.batches.pop().unwrap();
             assert!(lost.requests.is_empty() && lost.next() == self.checkpoint.next);
         }
         let time_ms = self.tail().time_ms.max(self.checkpoint.time_ms);
-        assert_eq!(log.tail(), Tail { time_ms, ..self.tail() });
+        assert_eq!(
+            log.tail(),
+            Tail {
+                time_ms,
+                ..self.tail()
+            }
+        );
         self.durable = self.batches.len();
         self.failed.clear();
     }
@@ -122,8 +152,7 @@ impl Run {
             drop(open(&self.disk, self.options));
             self.disk.crash();
         }
-        self.disk.make_space();
-        self.disk.fail_sync_after(u64::MAX);
+        self.disk.obey();
         let opened = open(&self.disk, self.options).unwrap_or_else(|error| panic!("{error}"));
         self.model.reconcile(&opened);
         self.cuts += u64::from(opened.report.cut.is_some());
@@ -143,7 +172,9 @@ impl Run {
     fn append(&mut self) {
         let log = self.log.as_mut().unwrap();
         let mut records = Vec::new();
-        let group: Vec<Seen> = (0..self.rng.random_range(1..4)).map(|_| self.source.batch(&mut records)).collect();
+        let group: Vec<Seen> = (0..self.rng.random_range(1..4))
+            .map(|_| self.source.batch(&mut records))
+            .collect();
         loop {
             match log.append(&mut records) {
                 Ok(appended) => {
@@ -155,7 +186,8 @@ impl Run {
                 }
                 Err(error) => {
                     self.model.failed.push(group.clone());
-                    if error.kind() == std::io::ErrorKind::StorageFull && self.rng.random_bool(0.5) {
+                    if error.kind() == std::io::ErrorKind::StorageFull && self.rng.random_bool(0.5)
+                    {
                         self.disk.make_space();
                         continue;
                     }
@@ -173,10 +205,13 @@ impl Run {
             0..50 => self.append(),
             50..65 => {
                 let covers = self.model.batches.len();
-                self.tickets.extend(log.sync_ticket().map(|ticket| (ticket, covers)));
+                self.tickets
+                    .extend(log.sync_ticket().map(|ticket| (ticket, covers)));
             }
             65..80 if !self.tickets.is_empty() => {
-                let (ticket, covers) = self.tickets.swap_remove(self.rng.random_range(0..self.tickets.len()));
+                let (ticket, covers) = self
+                    .tickets
+                    .swap_remove(self.rng.random_range(0..self.tickets.len()));
                 if let Ok(synced) = ticket.sync() {
                     log.synced(synced);
                     self.model.durable = self.model.durable.max(covers);
@@ -188,7 +223,11 @@ impl Run {
             87..90 => {
                 // With syncs of its own behind it, a checkpoint may be ahead of what the log made durable.
                 let ahead = self.rng.random_bool(0.3);
-                let upto = if ahead { self.model.batches.len() } else { self.model.durable };
+                let upto = if ahead {
+                    self.model.batches.len()
+                } else {
+                    self.model.durable
+                };
                 if let Some(seen) = self.model.batches[..upto].last()
                     && seen.epoch > self.model.checkpoint.epoch
                 {
@@ -196,7 +235,8 @@ impl Run {
                 }
             }
             90..92 => drop(log.truncate_before(self.model.checkpoint.next)),
-            92..94 => self.disk.fill_up_after(self.rng.random_range(0..5_000)),
+            92 => self.disk.fill_up_after(self.rng.random_range(0..5_000)),
+            93 => self.disk.fail_write_after(self.rng.random_range(0..500)),
             94 => self.disk.fail_sync_after(self.rng.random_range(0..5)),
             95..97 => {
                 self.disk.crash();
@@ -218,7 +258,11 @@ fn what_was_synced_survives_any_history() {
         for _ in 0..300 {
             run.step();
         }
-        for (total, count) in totals.iter_mut().zip([run.crashed, run.cuts, run.rotations, run.reborn]) {
+        for (total, count) in
+            totals
+                .iter_mut()
+                .zip([run.crashed, run.cuts, run.rotations, run.reborn])
+        {
             *total += count;
         }
     }
