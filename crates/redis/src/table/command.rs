@@ -77,11 +77,11 @@ pub const FLAG_NAMES: &[(Flags, &str)] = &[
     (Flags::SKIP_SLOWLOG, "skip_slowlog"),
     (Flags::FAST, "fast"),
     (Flags::NO_AUTH, "no_auth"),
+    (Flags::NO_ASYNC_LOADING, "no_async_loading"),
     (Flags::NO_MULTI, "no_multi"),
+    (Flags::NO_MANDATORY_KEYS, "no_mandatory_keys"),
     (Flags::MOVABLEKEYS, "movablekeys"),
     (Flags::ALLOW_BUSY, "allow_busy"),
-    (Flags::NO_ASYNC_LOADING, "no_async_loading"),
-    (Flags::NO_MANDATORY_KEYS, "no_mandatory_keys"),
 ];
 
 /// The ACL categories, in Redis's order.

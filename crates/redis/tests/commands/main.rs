@@ -61,3 +61,8 @@ fn expiry() {
 fn about_commands() {
     check(include_str!("about_commands.txt"));
 }
+
+#[test]
+fn command_info() {
+    check(include_str!("command_info.txt"));
+}

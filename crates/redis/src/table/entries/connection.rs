@@ -27,7 +27,9 @@ const CLIENT: &[Command] = &[
         "O(1)",
         "Replies the connection's name.",
     ),
-    client("client|help", 2, C::ClientHelp).about("5.0.0", "O(1)", "Explains CLIENT."),
+    connection("client|help", 2, Run::Connection(C::ClientHelp))
+        .always()
+        .about("5.0.0", "O(1)", "Explains CLIENT."),
     client("client|id", 2, C::ClientId).about("5.0.0", "O(1)", "Replies the connection's number."),
     client("client|info", 2, C::ClientInfo).about("6.2.0", "O(1)", "Tells about the connection."),
     client("client|kill", -3, C::ClientKill).admin().about(
@@ -126,15 +128,13 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(1)",
             "Chooses the database: there is number 0 only.",
         ),
-    {
-        let mut wait = Command::new("wait", 3, Group::Generic, Run::Connection(C::Wait)).noscript();
-        wait.categories = &["connection"];
-        wait.about(
+    connection("wait", 3, Run::Connection(C::Wait))
+        .noscript()
+        .about(
             "3.0.0",
             "O(1)",
             "Replies how many replicas have the connection's writes.",
-        )
-    },
+        ),
     transaction("discard", 1, C::Discard)
         .fast()
         .flags(ALLOW_BUSY)

@@ -96,9 +96,12 @@ impl Command {
     const fn always(self) -> Command {
         self.flags(Flags::LOADING.with(Flags::STALE))
     }
-    const fn dangerous(mut self) -> Command {
-        self.categories = &["dangerous"];
+    const fn categories(mut self, categories: &'static [&'static str]) -> Command {
+        self.categories = categories;
         self
+    }
+    const fn dangerous(self) -> Command {
+        self.categories(&["dangerous"])
     }
     const fn keys(mut self, keys: &'static [KeySpec]) -> Command {
         self.keys = keys;

@@ -16,9 +16,9 @@ const fn config(name: &'static str, arity: i16, command: ConnectionCommand) -> C
 }
 /// Its commands are of the server's family in the documentation, and of the connection's among the ACL categories.
 const fn about_commands(name: &'static str, arity: i16, run: Run) -> Command {
-    let mut command = server(name, arity, run).always();
-    command.categories = &["connection"];
-    command
+    server(name, arity, run)
+        .always()
+        .categories(&["connection"])
 }
 
 const CONFIG: &[Command] = &[
@@ -128,9 +128,9 @@ const MEMORY: &[Command] = &[server("memory|usage", -3, data!(keys::memory_usage
 
 /// FLUSHALL and FLUSHDB.
 const fn flush(name: &'static str) -> Command {
-    let mut command = server(name, -1, data!(keys::flush)).write();
-    command.categories = &["keyspace", "dangerous"];
-    command
+    server(name, -1, data!(keys::flush))
+        .write()
+        .categories(&["keyspace", "dangerous"])
 }
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -138,6 +138,7 @@ pub(super) const COMMANDS: &[Command] = &[
     server("bgrewriteaof", 1, Run::Connection(C::BgRewriteAof))
         .admin()
         .noscript()
+        .flags(Flags::NO_ASYNC_LOADING)
         .about(
             "1.0.0",
             "O(1)",
@@ -154,11 +155,11 @@ pub(super) const COMMANDS: &[Command] = &[
         "Tells about all commands.",
     ),
     server("config", -2, Run::Container(CONFIG)).about("2.0.0", "", "Reads and changes settings."),
-    {
-        let mut command = server("dbsize", 1, data!(keys::dbsize)).readonly().fast();
-        command.categories = &["keyspace"];
-        command.about("1.0.0", "O(1)", "Counts the keys.")
-    },
+    server("dbsize", 1, data!(keys::dbsize))
+        .readonly()
+        .fast()
+        .categories(&["keyspace"])
+        .about("1.0.0", "O(1)", "Counts the keys."),
     flush("flushall").about("1.0.0", "O(1)", "Deletes all keys."),
     flush("flushdb").about("1.0.0", "O(1)", "Deletes all keys of the database."),
     server("info", -1, Run::Connection(C::Info))
@@ -166,7 +167,7 @@ pub(super) const COMMANDS: &[Command] = &[
         .dangerous()
         .about("1.0.0", "O(1)", "Tells about the server."),
     server("lastsave", 1, Run::Connection(C::LastSave))
-        .admin()
+        .categories(&["admin", "dangerous"])
         .always()
         .fast()
         .about(
