@@ -8,7 +8,7 @@ use order::{BatchTooLarge, Sequencer, Tail};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use store::checkpoint::Header;
-use txn::{Args, Outcome, Position, Reply, Request, RequestId, SessionId};
+use txn::{Args, Outcome, Position, Reply, Request, RequestId, SessionId, Stop};
 
 /// How often `everysec` syncs, and how long after the last sync an idle log gets its marker.
 const SYNC_INTERVAL_MS: u64 = 1000;
@@ -52,7 +52,7 @@ pub struct Effects {
     pub checkpoint: Option<CheckpointJob>,
     /// Remove the log before this position.
     pub truncate: Option<Position>,
-    /// Requests that were refused after they had been taken, with their error replies.
+    /// Requests that were refused after they had been taken, with their reasons (`MISCONF ...`).
     pub refused: Vec<(RequestId, Outcome)>,
     /// Something became final: stepping the engine may final-commit now.
     pub confirmed: bool,
@@ -355,7 +355,7 @@ impl Node {
                 );
                 let refusals = requests
                     .iter()
-                    .map(|request| (request.id, Ok(Reply::error_owned(text.clone()))));
+                    .map(|request| (request.id, Err(Stop::abort(text.clone()))));
                 effects.refused.extend(refusals);
                 return;
             }
@@ -562,7 +562,7 @@ impl Node {
             let refusals = self.unconfirmed.drain(kept_ids..);
             effects
                 .refused
-                .extend(refusals.map(|id| (id, Ok(Reply::error_owned(text.to_string())))));
+                .extend(refusals.map(|id| (id, Err(Stop::abort(text.to_string())))));
         }
     }
 

@@ -1,9 +1,7 @@
 //! The node as a state machine: fsync policies, grouping, back-pressure, and a disk that fails.
 
-mod rig;
-
+use crate::rig::Rig;
 use ordo_node::{Event, FsyncPolicy, Limits, NodeOptions, Refused};
-use rig::Rig;
 use sim::disk::VirtualDisk;
 use std::sync::Arc;
 use txn::Position;
@@ -181,6 +179,12 @@ fn a_full_disk_refuses_writes_until_there_is_space_and_corrupts_nothing() {
             "{fsync}"
         );
         assert_eq!(rig.node.status().refused, None);
+        assert_eq!(
+            rig.warnings.len(),
+            2,
+            "{fsync}: one when it began, one when it ended: {:?}",
+            rig.warnings
+        );
 
         rig.log.sync().unwrap();
         rig.disk.crash();

@@ -1,10 +1,8 @@
 //! From files to a node: replay, checkpoints, damage, and crashes at random instants.
 
-mod rig;
-
+use crate::rig::Rig;
 use order::{Disk, DiskFile};
 use ordo_node::{Event, FsyncPolicy, NodeOptions, RecoverError};
-use rig::Rig;
 use sim::disk::VirtualDisk;
 use std::sync::Arc;
 use txn::Position;
@@ -305,7 +303,7 @@ fn crashes(seed: u64) {
             found <= possible,
             "seed {seed}, life {life}: {found} additions, {possible} were asked for"
         );
-        (acknowledged, possible) = (found, found);
+        possible = found;
         let before = found;
         let mut refused_before = 0;
         for _ in 0..draw(60) {

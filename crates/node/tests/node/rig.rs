@@ -9,7 +9,7 @@ use sim::disk::VirtualDisk;
 use std::sync::Arc;
 use txn::{
     Args, Call, FnProcedure, Key, Outcome, Position, Procedure, Registry, Reply, Request,
-    RequestId, SessionId, Tx, Value,
+    RequestId, SessionId, Stop, Tx, Value,
 };
 
 /// `add key n`: adds to a number and returns the sum.
@@ -207,19 +207,16 @@ impl Rig {
             .count()
     }
 
-    /// Error replies.
+    /// Why requests were refused after they had been taken.
     pub fn refusals(&self) -> Vec<&str> {
-        let text = |outcome: &'_ Outcome| matches!(outcome, Ok(Reply::Error(_)));
-        let refused = self.replies.iter().filter(|(_, outcome)| text(outcome));
-        refused
-            .filter_map(|(_, outcome)| {
-                if let Ok(Reply::Error(text)) = outcome {
-                    Some(&**text)
-                } else {
-                    None
-                }
-            })
-            .collect()
+        let texts = self
+            .replies
+            .iter()
+            .filter_map(|(_, outcome)| match outcome {
+                Err(Stop::Abort(text)) => Some(&**text),
+                _ => None,
+            });
+        texts.collect()
     }
 
     /// The value of a key at the newest final snapshot.

@@ -1,0 +1,5 @@
+//! Tests of the node with its log on a virtual disk.
+
+mod machine;
+mod recovery;
+mod rig;
