@@ -63,7 +63,7 @@ impl<M: Meta> Partition<M> {
         loop {
             {
                 let mut cell = record.latch_any();
-                if !cell.dead {
+                if !cell.versions.is_dead() {
                     return work(&mut cell);
                 }
             }
@@ -149,7 +149,7 @@ impl<M: Meta> Partition<M> {
     #[inline]
     pub fn read(&self, upto: Position, key: &Key) -> Read {
         match self.get(key) {
-            // A dead record was forgettable: its versions still give the right answer.
+            // A dead record was forgettable: it reads as never written, like none at all.
             Some(record) => record.latch_any().versions.read(upto, self.clears_of(key)),
             None => Read {
                 entry: None,
@@ -274,10 +274,12 @@ impl<M: Meta> View for Partition<M> {
                 let clears = self.clears_of(record.key());
                 // Two owners: the index and this sweep. A third is a transaction that means to write here.
                 let forget = idle
-                    && !cell.dead
+                    && !cell.versions.is_dead()
                     && Arc::strong_count(record) <= 2
                     && cell.versions.is_forgettable(watermark, clears);
-                cell.dead |= forget;
+                if forget {
+                    cell.versions.kill();
+                }
                 forget
             });
         }

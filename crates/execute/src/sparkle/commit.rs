@@ -86,10 +86,7 @@ pub(super) fn install(
             }
             return Ok(());
         }
-        if *locked
-            && !*reserved
-            && !cell.meta.held_by(me)
-        {
+        if *locked && !*reserved && !cell.meta.held_by(me) {
             return Err(Preempted);
         }
         let watermark = if shared.has(Mutant::CollectTooEarly) {

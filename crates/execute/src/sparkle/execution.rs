@@ -27,6 +27,9 @@ pub(super) enum Pause {
 pub(super) struct Execution {
     pub(super) shared: Arc<Shared>,
     pub(super) body: Box<Body>,
+    /// The head when the poll began. Only ever too low, which costs a needless dependency; read once a poll because its
+    /// cache line moves with every commit.
+    pub(super) head: Position,
     /// Operations left in this step.
     pub(super) budget: u32,
     pub(super) pause: Option<Pause>,
@@ -44,6 +47,7 @@ impl Execution {
         Execution {
             shared,
             body: Box::default(),
+            head: Position::NONE,
             budget: 0,
             pause: None,
         }
@@ -109,10 +113,7 @@ fn read_latched(
     }
     if intent == Intent::Update && (!cell.meta.held_by(me) || cell.meta.lock.is_reserved()) {
         let holder = cell.meta.lock;
-        if !holder.is_none()
-            && holder.position() != me
-            && !holder.is_reserved()
-        {
+        if !holder.is_none() && holder.position() != me && !holder.is_reserved() {
             shared.doom(holder);
         }
         cell.meta.lock = body.ticket;
@@ -143,7 +144,7 @@ impl Access for Execution {
         if self.doomed() {
             return Poll::Ready(Err(Stop::Restart));
         }
-        let head = self.shared.head();
+        let head = self.head;
         let me = self.body.position();
         let shared = &*self.shared;
         let record = if head == me && intent == Intent::Read {
@@ -156,12 +157,17 @@ impl Access for Execution {
             if self.body.cleared && key.space() == Space::User {
                 return Poll::Ready(Ok(Read::default()));
             }
-            let version = shared.partition.clears_of(key).tombstone(Position::NONE, me.prev());
-            return Poll::Ready(Ok(Read { entry: None, version }));
+            let version = shared
+                .partition
+                .clears_of(key)
+                .tombstone(Position::NONE, me.prev());
+            return Poll::Ready(Ok(Read {
+                entry: None,
+                version,
+            }));
         };
         let body = &mut *self.body;
-        if !body.writes.is_empty()
-            && let Some(place) = body.writes.find(&record)
+        if let Some(place) = body.writes.find(&record)
             && body.writes.list[place].written
         {
             return Poll::Ready(Ok(self.own_read(place)));

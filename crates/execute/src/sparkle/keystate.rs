@@ -1,13 +1,13 @@
 //! What Sparkle keeps per record: the timestamped lock, who waits for it, and who read.
 
 use super::status::Ticket;
-use store::Meta;
-use thin_vec::ThinVec;
+use store::{Meta, Record};
 use txn::Position;
 
 /// A read that must be doomed if a version arrives between what it saw and the reader, or if what it saw vanishes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Dependency {
+    /// [`Ticket::NONE`]: there is no dependency here.
     pub(super) reader: Ticket,
     /// The version that was read; [`Position::NONE`] if there was none.
     pub(super) version: Position,
@@ -23,13 +23,27 @@ pub(super) struct Waiter {
 
 /// Lock, waiters and read dependencies of a record.
 ///
+/// A record that one transaction at a time reads or updates, which most are, needs no memory of its own for that.
+///
 /// Invariant: nobody waits while nobody holds the lock; every waiter is later than the holder.
 #[derive(Debug, Default)]
 pub(super) struct KeyState {
     pub(super) lock: Ticket,
-    pub(super) waiters: ThinVec<Waiter>,
-    pub(super) readers: ThinVec<Dependency>,
+    reader: Dependency,
+    crowd: Option<Box<Crowd>>,
 }
+
+/// Those for whom there is no room in the record.
+#[derive(Debug, Default)]
+struct Crowd {
+    waiters: Vec<Waiter>,
+    readers: Vec<Dependency>,
+}
+
+const _: () = assert!(
+    size_of::<Record<KeyState>>() <= 112,
+    "with its two reference counts a record fits into 128 bytes, an allocator's size class and two cache lines"
+);
 
 impl KeyState {
     /// The holder, if it is earlier than `position`.
@@ -45,13 +59,18 @@ impl KeyState {
     #[inline]
     pub(super) fn register(&mut self, reader: Ticket, version: Position, head: Position) {
         let dependency = Dependency { reader, version };
-        if self.readers.last() == Some(&dependency) {
+        if self.reader.reader.position() < head || self.reader == dependency {
+            self.reader = dependency;
             return;
         }
-        if self.readers.len() == self.readers.capacity() {
-            self.readers.retain(|other| other.reader.position() >= head);
+        let readers = &mut self.crowd.get_or_insert_default().readers;
+        if readers.last() == Some(&dependency) {
+            return;
         }
-        self.readers.push(dependency);
+        if readers.len() == readers.capacity() {
+            readers.retain(|other| other.reader.position() >= head);
+        }
+        readers.push(dependency);
     }
     /// Dooms the readers that `missed` tells, and drops them and the ones that are final.
     #[inline]
@@ -61,10 +80,7 @@ impl KeyState {
         missed: impl Fn(&Dependency) -> bool,
         mut doom: impl FnMut(Ticket),
     ) {
-        if self.readers.is_empty() {
-            return;
-        }
-        self.readers.retain(|dependency| {
+        let mut keep = |dependency: &Dependency| {
             if dependency.reader.position() < head {
                 return false;
             }
@@ -73,28 +89,35 @@ impl KeyState {
                 doom(dependency.reader);
             }
             !doomed
-        });
+        };
+        if !keep(&self.reader) {
+            self.reader = Dependency::default();
+        }
+        if let Some(crowd) = &mut self.crowd {
+            crowd.readers.retain(keep);
+        }
     }
     /// Adds a waiter (or changes what it waits for).
     pub(super) fn wait(&mut self, waiter: Waiter) {
         self.leave(waiter.ticket.position());
-        self.waiters.push(waiter);
+        self.crowd.get_or_insert_default().waiters.push(waiter);
     }
     /// Takes a transaction from the waiters.
     pub(super) fn leave(&mut self, position: Position) {
-        self.waiters
-            .retain(|waiter| waiter.ticket.position() != position);
+        if let Some(crowd) = &mut self.crowd {
+            crowd
+                .waiters
+                .retain(|waiter| waiter.ticket.position() != position);
+        }
     }
     /// The holder lets go: the earliest waiters are woken, up to and including the first that wants to update, who gets
     /// the lock. The others would only run into that lock.
     pub(super) fn release(&mut self, mut wake: impl FnMut(Ticket)) {
         self.lock = Ticket::NONE;
-        if self.waiters.is_empty() {
-            return;
-        }
-        self.waiters.sort_unstable_by_key(|waiter| waiter.ticket);
+        let Some(crowd) = &mut self.crowd else { return };
+        crowd.waiters.sort_unstable_by_key(|waiter| waiter.ticket);
         let mut woken = 0;
-        for waiter in &self.waiters {
+        for waiter in &crowd.waiters {
             woken += 1;
             wake(waiter.ticket);
             if waiter.for_update {
@@ -102,23 +125,28 @@ impl KeyState {
                 break;
             }
         }
-        self.waiters.drain(..woken);
+        crowd.waiters.drain(..woken);
     }
 }
 
 impl Meta for KeyState {
     fn collect(&mut self, final_position: Position) -> bool {
-        self.readers
-            .retain(|dependency| dependency.reader.position() > final_position);
-        if self.readers.is_empty() && self.readers.capacity() > 0 {
-            self.readers = ThinVec::new();
+        if self.reader.reader.position() <= final_position {
+            self.reader = Dependency::default();
         }
-        if self.waiters.is_empty() && self.waiters.capacity() > 0 {
-            self.waiters = ThinVec::new();
+        if let Some(crowd) = &mut self.crowd {
+            crowd
+                .readers
+                .retain(|dependency| dependency.reader.position() > final_position);
+            if crowd.readers.is_empty() && crowd.waiters.is_empty() {
+                self.crowd = None;
+            }
         }
-        self.lock.is_none() && self.waiters.is_empty() && self.readers.is_empty()
+        self.lock.is_none() && self.reader.reader.is_none() && self.crowd.is_none()
     }
     fn weight(&self) -> u64 {
-        u64::from(!self.lock.is_none()) + (self.waiters.len() + self.readers.len()) as u64
+        let crowd = self.crowd.as_ref();
+        let crowd = crowd.map_or(0, |crowd| crowd.waiters.len() + crowd.readers.len());
+        u64::from(!self.lock.is_none()) + u64::from(!self.reader.reader.is_none()) + crowd as u64
     }
 }

@@ -48,6 +48,9 @@ pub(super) struct Worker {
     idle_body: Option<Box<Body>>,
     #[allow(clippy::vec_box, reason = "bodies move between slots as pointers")]
     finished: Vec<Box<Body>>,
+    /// Bodies on their way back to those who fill slots.
+    #[allow(clippy::vec_box, reason = "bodies move between slots as pointers")]
+    spare: Vec<Box<Body>>,
     /// Records whose older versions nobody needs once the position is behind the watermark; ascending but for overlaps of
     /// commit runs.
     garbage: VecDeque<(Position, RecordRef<KeyState>)>,
@@ -61,6 +64,7 @@ impl Worker {
             doing: Doing::Nothing,
             idle_body: Some(Box::default()),
             finished: Vec::new(),
+            spare: Vec::new(),
             garbage: VecDeque::new(),
         }
     }
@@ -98,7 +102,7 @@ impl Worker {
 
     /// Finds something to do, the most urgent first; whether it found anything.
     fn choose(&mut self, heavy: bool, effects: &mut dyn Effects) -> bool {
-        if self.shared.committable() && self.final_commit(effects) {
+        if self.shared.commit_is_due() && self.final_commit(effects) {
             return true;
         }
         if let Some((body, word)) = self.shared.resume(heavy) {
@@ -120,7 +124,9 @@ impl Worker {
             self.doing = Doing::Executing;
             return true;
         }
-        self.shared.fill() || self.collect()
+        self.shared.committable() && self.final_commit(effects)
+            || self.shared.fill()
+            || self.collect()
     }
 
     fn adopt(&mut self, body: Box<Body>) {
@@ -137,10 +143,9 @@ impl Worker {
         let position = self.body().position();
         let idle = self.idle_body.take().unwrap_or_default();
         let body = std::mem::replace(&mut self.execution().body, idle);
-        let shared = self.shared.clone();
-        let slot = shared.slot(position);
+        let slot = self.shared.slot(position);
         *slot.body.lock() = Some(body);
-        if leave(&shared, position) {
+        if leave(&self.shared, position) {
             self.doing = Doing::Nothing;
             return true;
         }
@@ -164,9 +169,10 @@ impl Worker {
             Ok(future) => future,
             Err(stop) => return self.returned(Err(stop)),
         };
-        let Some(access) = self.execution.take() else {
+        let Some(mut access) = self.execution.take() else {
             return;
         };
+        access.head = self.shared.head();
         let (access, polled) = running::poll(access, &mut future);
         self.execution = Some(access);
         match polled {
@@ -196,11 +202,13 @@ impl Worker {
 
     /// The procedure has returned. Whatever it returned counts only if the incarnation is not doomed.
     fn returned(&mut self, outcome: txn::Outcome) {
-        let shared = self.shared.clone();
-        if self.is_doomed() && !shared.has(Mutant::IgnoreDoomAtCommit) {
+        if self.is_doomed() && !self.shared.has(Mutant::IgnoreDoomAtCommit) {
             return self.begin_undo();
         }
-        let body = self.body();
+        let Some(execution) = &mut self.execution else {
+            return;
+        };
+        let (shared, body) = (&self.shared, &mut *execution.body);
         let outcome = outcome.map_err(|stop| match stop {
             // Not doomed, so not from the engine.
             Stop::Restart => {
@@ -296,8 +304,10 @@ impl Worker {
                 .restarts
                 .fetch_add(1, Ordering::Relaxed);
         }
-        let shared = self.shared.clone();
-        let body = self.body();
+        let Some(execution) = &mut self.execution else {
+            return;
+        };
+        let (shared, body) = (&self.shared, &mut *execution.body);
         body.future = None;
         body.outcome = None;
         if body.cleared {
@@ -362,6 +372,7 @@ impl Worker {
             }
             None => {
                 body.writes.list.clear();
+                body.writes.reindex();
                 body.request = None;
                 self.put_back(|shared, position| {
                     shared
@@ -376,7 +387,7 @@ impl Worker {
 
     /// Final-commits from the head on, unless another worker is at it; whether it did any.
     fn final_commit(&mut self, effects: &mut dyn Effects) -> bool {
-        let shared = self.shared.clone();
+        let shared = &self.shared;
         let Some(mut committer) = shared.committer.try_lock() else {
             return false;
         };
@@ -393,7 +404,11 @@ impl Worker {
             if body.cleared {
                 committer.live = 0;
             }
-            committer.live += slot.live.swap(0, Ordering::Relaxed);
+            let live = slot.live.load(Ordering::Relaxed);
+            if live != 0 {
+                committer.live += live;
+                slot.live.store(0, Ordering::Relaxed);
+            }
             last = Some(body.context);
             self.finished.push(body);
             slot.status
@@ -434,9 +449,12 @@ impl Worker {
                 });
             }
         }
-        shared.recycle(&mut finished);
+        self.spare.append(&mut finished);
         self.finished = finished;
-        shared.fill();
+        if self.spare.len() >= COMMIT_RUN_MAX {
+            self.shared.recycle(&mut self.spare);
+        }
+        self.shared.fill();
         true
     }
 

@@ -15,6 +15,9 @@ use store::sync::Mutex;
 use store::sync::atomic::{AtomicU64, Ordering};
 use txn::{Position, Request, TxContext, Weight};
 
+/// Started transactions beyond which committing comes before starting more.
+const COMMIT_LAG_MAX: u64 = 32;
+
 /// The engine without its workers.
 ///
 /// Invariants: `head <= started`, `head <= filled <= head + capacity`; outside a retraction also `started <= filled`.
@@ -219,6 +222,13 @@ impl Shared {
         word.is_at(head)
             && word.state() == COMMITTED
             && (head <= self.confirmed() || self.has(Mutant::IgnoreConfirmation))
+    }
+    /// Whether final commits should not wait until there is nothing else to do. They are made in runs, because each run
+    /// moves the head, the final position and their cache lines from worker to worker.
+    pub(super) fn commit_is_due(&self) -> bool {
+        let ahead = self.started.load(Ordering::Relaxed);
+        let ahead = ahead.saturating_sub(self.head.load(Ordering::Relaxed));
+        ahead >= COMMIT_LAG_MAX.min(self.window.size() / 2) && self.committable()
     }
     /// The committer moves the head on.
     pub(super) fn advance_head(&self, position: Position) {

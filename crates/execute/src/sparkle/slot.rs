@@ -84,6 +84,8 @@ impl Write {
 #[derive(Default)]
 pub(super) struct WriteSet {
     pub(super) list: Vec<Write>,
+    /// A bit for each record in the list, by address: most look-ups are for records that are not there.
+    filter: u64,
     /// Address of the record to place in the list; only once the list is long. Never iterated.
     places: FixedMap<usize, usize>,
 }
@@ -95,12 +97,17 @@ impl WriteSet {
     fn address(record: &RecordRef<KeyState>) -> usize {
         Arc::as_ptr(record) as usize
     }
-    pub(super) fn is_empty(&self) -> bool {
-        self.list.is_empty()
+    #[inline]
+    fn bit(record: &RecordRef<KeyState>) -> u64 {
+        // Records are some 128 bytes apart.
+        1 << ((WriteSet::address(record) >> 7) % 64)
     }
     /// The write of a record.
     #[inline]
     pub(super) fn find(&self, record: &RecordRef<KeyState>) -> Option<usize> {
+        if self.filter & WriteSet::bit(record) == 0 {
+            return None;
+        }
         if self.list.len() > LINEAR_MAX {
             return self.places.get(&WriteSet::address(record)).copied();
         }
@@ -119,6 +126,7 @@ impl WriteSet {
     }
     pub(super) fn push(&mut self, write: Write) -> usize {
         let place = self.list.len();
+        self.filter |= WriteSet::bit(&write.record);
         self.list.push(write);
         if self.list.len() == LINEAR_MAX + 1 {
             self.reindex();
@@ -130,6 +138,10 @@ impl WriteSet {
     }
     /// To be called after the list was changed otherwise than by [`WriteSet::push`].
     pub(super) fn reindex(&mut self) {
+        self.filter = self
+            .list
+            .iter()
+            .fold(0, |filter, write| filter | WriteSet::bit(&write.record));
         self.places.clear();
         if self.list.len() > LINEAR_MAX {
             self.places.extend(
