@@ -118,7 +118,7 @@ impl Inner {
         if outcome.notify_all {
             self.ports.notify_all();
         }
-        if outcome.step && own.is_none() && self.ports.notify_waiting() {
+        if outcome.step && own.is_none() && !self.ports.notify_waiting() {
             self.bed.wake(1);
         }
     }
@@ -257,19 +257,8 @@ impl Runtime {
     /// A place where replies arrive, for a thread that calls [`Runtime::help`] and [`Port::drain`] whenever it is woken.
     /// `None` if all ports are taken. `wake` is called by other threads; it must neither block nor call the runtime.
     pub fn port(&self, wake: Box<dyn Fn() + Send + Sync>) -> Option<Port> {
-        self.open_port(wake, true)
-    }
-
-    /// A port whose owner does not help: executors run what it submits.
-    pub fn passive_port(&self, wake: Box<dyn Fn() + Send + Sync>) -> Option<Port> {
-        self.open_port(wake, false)
-    }
-
-    fn open_port(&self, wake: Box<dyn Fn() + Send + Sync>, helps: bool) -> Option<Port> {
         let reader = SnapshotReader::new(self.inner.engine.clone());
-        self.inner
-            .ports
-            .open(wake, helps, self.inner.workers, reader)
+        self.inner.ports.open(wake, self.inner.workers, reader)
     }
 
     /// Submits requests, which become one batch in this order, and empties `requests`; on `Err` they stay there. Each is
@@ -303,11 +292,7 @@ impl Runtime {
         match outcome {
             Ok(outcome) => {
                 inner.follow(outcome, Some(&port.shared));
-                if port.shared.helps() {
-                    inner.wake_executors();
-                } else {
-                    inner.bed.wake(1);
-                }
+                inner.wake_executors();
                 Ok(())
             }
             Err(refused) => {

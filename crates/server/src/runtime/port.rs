@@ -23,8 +23,6 @@ pub(super) struct PortShared {
     wake: Box<dyn Fn() + Send + Sync>,
     /// Requests that were submitted here and not yet answered.
     outstanding: AtomicU64,
-    /// Whether the owner steps the engine when it is woken.
-    helps: bool,
     /// The owner's first session: older ones of this port belonged to an earlier owner.
     session_first: SessionId,
 }
@@ -45,9 +43,6 @@ impl PortShared {
     /// The owner is about to look: whatever comes from now on wakes it again.
     pub(super) fn look(&self) {
         self.notified.swap(false, Ordering::SeqCst);
-    }
-    pub(super) fn helps(&self) -> bool {
-        self.helps
     }
     pub(super) fn add_outstanding(&self, count: usize) {
         self.outstanding.fetch_add(count as u64, Ordering::Relaxed);
@@ -155,7 +150,6 @@ impl Ports {
     pub(super) fn open(
         self: &Arc<Ports>,
         wake: Box<dyn Fn() + Send + Sync>,
-        helps: bool,
         executors: usize,
         reader: SnapshotReader,
     ) -> Option<Port> {
@@ -168,7 +162,6 @@ impl Ports {
             notified: AtomicBool::new(false),
             wake,
             outstanding: AtomicU64::new(0),
-            helps,
             session_first: self.next_session(index),
         });
         slots[usize::from(index)] = Some(shared.clone());
@@ -182,25 +175,16 @@ impl Ports {
     }
 
     /// Wakes the owners that wait for replies: something became final, and they final-commit their transactions
-    /// themselves. Returns whether an executor is needed as well: because an owner that waits does not help, or
-    /// because none waits.
+    /// themselves. Returns whether there was any.
     pub(super) fn notify_waiting(&self) -> bool {
-        let (mut helped, mut helpless) = (false, false);
-        for port in self
-            .slots
-            .read()
-            .iter()
-            .flatten()
-            .filter(|port| port.outstanding() > 0)
-        {
-            if port.helps {
-                helped = true;
+        let mut any = false;
+        for port in self.slots.read().iter().flatten() {
+            if port.outstanding() > 0 {
                 port.notify();
-            } else {
-                helpless = true;
+                any = true;
             }
         }
-        helpless || !helped
+        any
     }
 
     /// Wakes every owner: something that all of them may wait for has changed.

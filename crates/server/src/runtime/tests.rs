@@ -124,19 +124,14 @@ struct Client {
 }
 
 impl Client {
-    fn new(runtime: &Arc<Runtime>, helps: bool) -> Client {
+    fn new(runtime: &Arc<Runtime>) -> Client {
         let bell: Arc<(Mutex<bool>, Condvar)> = Arc::default();
         let ring = bell.clone();
         let wake = Box::new(move || {
             *ring.0.lock() = true;
             ring.1.notify_one();
         });
-        let port = if helps {
-            runtime.port(wake)
-        } else {
-            runtime.passive_port(wake)
-        }
-        .unwrap();
+        let port = runtime.port(wake).unwrap();
         let session = port.session();
         Client {
             runtime: runtime.clone(),
@@ -227,7 +222,7 @@ fn what_was_answered_is_there_after_a_restart() {
         let dir = tempfile::tempdir().unwrap();
         let (runtime, report) = start(options(dir.path(), kind, fsync));
         assert_eq!((report.replayed, report.checkpoint), (0, Position::NONE));
-        let mut client = Client::new(&runtime, true);
+        let mut client = Client::new(&runtime);
         assert_eq!(client.call("add", &["a", "5"]), Ok(Reply::Integer(5)));
         let batch = (1..=100)
             .map(|_| client.request("add", &["a", "1"]))
@@ -241,7 +236,7 @@ fn what_was_answered_is_there_after_a_restart() {
 
         let (runtime, report) = start(options(dir.path(), kind, fsync));
         assert_eq!(report.replayed, 101, "{kind:?} {fsync}");
-        let mut client = Client::new(&runtime, true);
+        let mut client = Client::new(&runtime);
         assert!(client.session > session, "session ids never repeat");
         assert_eq!(client.get("a"), Reply::bulk("105"));
         assert_eq!(client.call("add", &["a", "1"]), Ok(Reply::Integer(106)));
@@ -260,7 +255,7 @@ fn a_second_process_cannot_use_the_directory() {
 }
 
 #[test]
-fn many_callers_and_passive_ports_lose_no_update_and_no_reply() {
+fn many_callers_lose_no_update_and_no_reply() {
     for (kind, fsync) in COMBINATIONS {
         const ROUNDS: i64 = 50;
         const BATCH: i64 = 10;
@@ -270,7 +265,7 @@ fn many_callers_and_passive_ports_lose_no_update_and_no_reply() {
             .map(|number| {
                 let runtime = runtime.clone();
                 std::thread::spawn(move || {
-                    let mut client = Client::new(&runtime, number > 0);
+                    let mut client = Client::new(&runtime);
                     for round in 0..ROUNDS {
                         let own = format!("own-{number}");
                         let batch = (0..BATCH)
@@ -294,7 +289,7 @@ fn many_callers_and_passive_ports_lose_no_update_and_no_reply() {
         for thread in threads {
             thread.join().unwrap();
         }
-        let mut client = Client::new(&runtime, true);
+        let mut client = Client::new(&runtime);
         assert_eq!(
             client.get("shared"),
             Reply::bulk((3 * ROUNDS * BATCH / 2).to_string()),
@@ -320,7 +315,7 @@ fn little_room_makes_callers_wait_and_not_fail() {
         .map(|number| {
             let runtime = runtime.clone();
             std::thread::spawn(move || {
-                let mut client = Client::new(&runtime, number % 2 == 0);
+                let mut client = Client::new(&runtime);
                 for _ in 0..30 {
                     client.call("add", &["a", "1"]).unwrap();
                 }
@@ -330,7 +325,7 @@ fn little_room_makes_callers_wait_and_not_fail() {
     for thread in threads {
         thread.join().unwrap();
     }
-    assert_eq!(Client::new(&runtime, true).get("a"), Reply::bulk("120"));
+    assert_eq!(Client::new(&runtime).get("a"), Reply::bulk("120"));
 }
 
 #[test]
@@ -338,7 +333,7 @@ fn a_checkpoint_replaces_the_log_before_it() {
     for kind in [Kind::Serial, Kind::Sparkle] {
         let dir = tempfile::tempdir().unwrap();
         let (runtime, _) = start(options(dir.path(), kind, FsyncPolicy::No));
-        let mut client = Client::new(&runtime, true);
+        let mut client = Client::new(&runtime);
         let filler = "x".repeat(1000);
         let mut segments_before = 0;
         for round in 0..3 {
@@ -369,7 +364,7 @@ fn a_checkpoint_replaces_the_log_before_it() {
             (Position(600), 600, 1),
             "{kind:?}"
         );
-        let mut client = Client::new(&runtime, true);
+        let mut client = Client::new(&runtime);
         assert_eq!(client.get("key-0-0"), Reply::bulk(filler.as_str()));
         assert_eq!(client.call("add", &["last", "1"]), Ok(Reply::Integer(2)));
     }
@@ -385,7 +380,7 @@ fn checkpoints_are_taken_while_writers_go_on_and_miss_nothing() {
         .map(|number| {
             let runtime = runtime.clone();
             std::thread::spawn(move || {
-                let mut client = Client::new(&runtime, true);
+                let mut client = Client::new(&runtime);
                 let mut rounds = 0;
                 while runtime.status().node.checkpoints < 3 {
                     let key = format!("k{}", (rounds * 7 + number) % 50);
@@ -404,7 +399,7 @@ fn checkpoints_are_taken_while_writers_go_on_and_miss_nothing() {
         .map(|thread| thread.join().unwrap())
         .sum();
     let sum = |runtime: &Arc<Runtime>| -> i64 {
-        let mut client = Client::new(runtime, true);
+        let mut client = Client::new(runtime);
         (0..50)
             .map(|i| {
                 if let Reply::Bulk(text) = client.get(&format!("k{i}")) {
@@ -427,7 +422,7 @@ fn checkpoints_are_taken_while_writers_go_on_and_miss_nothing() {
 fn a_shutdown_with_a_checkpoint_leaves_nothing_to_replay() {
     let dir = tempfile::tempdir().unwrap();
     let (runtime, _) = start(options(dir.path(), Kind::Sparkle, FsyncPolicy::Everysec));
-    let mut client = Client::new(&runtime, true);
+    let mut client = Client::new(&runtime);
     client.call("add", &["a", "1"]).unwrap();
     runtime.shutdown(true);
     let mut requests = vec![client.request("add", &["a", "1"])];
@@ -447,7 +442,7 @@ fn a_shutdown_with_a_checkpoint_leaves_nothing_to_replay() {
 fn reads_at_a_snapshot_refuse_to_write_and_leave_expiries_to_the_order() {
     let dir = tempfile::tempdir().unwrap();
     let (runtime, _) = start(options(dir.path(), Kind::Sparkle, FsyncPolicy::No));
-    let mut client = Client::new(&runtime, true);
+    let mut client = Client::new(&runtime);
     let request = client.request("sneaky", &["a", "1"]);
     match runtime.read(&client.port, &request) {
         ReadOutcome::Done(Err(Stop::Abort(text))) => assert!(text.contains("read-only"), "{text}"),
@@ -476,7 +471,7 @@ fn expired_entries_are_removed_without_a_reader() {
     let mut opts = options(dir.path(), Kind::Sparkle, FsyncPolicy::Everysec);
     opts.expire = registry().by_name("expire").cloned();
     let (runtime, _) = start(opts);
-    let mut client = Client::new(&runtime, true);
+    let mut client = Client::new(&runtime);
     let soon = (runtime.now_ms() + 10).to_string();
     for i in 0..500 {
         client
@@ -542,7 +537,7 @@ fn a_bug_in_the_engine_halts_the_node_instead_of_hanging_it() {
     let seen = halts.clone();
     opts.on_halt = Some(Box::new(move |_| _ = seen.fetch_add(1, Ordering::SeqCst)));
     let (runtime, _) = start(opts);
-    let mut client = Client::new(&runtime, true);
+    let mut client = Client::new(&runtime);
     client.call("add", &["a", "1"]).unwrap();
     client.call("add", &["a", "1"]).unwrap();
     let mut requests = vec![client.request("add", &["a", "1"])];
@@ -559,7 +554,7 @@ fn a_bug_in_the_engine_halts_the_node_instead_of_hanging_it() {
     drop(runtime);
     let (runtime, _) = start(options(dir.path(), Kind::Serial, FsyncPolicy::No));
     assert_eq!(
-        Client::new(&runtime, true).get("a"),
+        Client::new(&runtime).get("a"),
         Reply::bulk("3"),
         "what was logged is there after the restart"
     );
@@ -569,7 +564,7 @@ fn a_bug_in_the_engine_halts_the_node_instead_of_hanging_it() {
 fn a_damaged_directory_refuses_to_start_and_says_why() {
     let dir = tempfile::tempdir().unwrap();
     let (runtime, _) = start(options(dir.path(), Kind::Serial, FsyncPolicy::Always));
-    let mut client = Client::new(&runtime, true);
+    let mut client = Client::new(&runtime);
     for _ in 0..10 {
         client.call("add", &["a", "1"]).unwrap();
     }

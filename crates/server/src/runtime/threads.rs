@@ -101,8 +101,13 @@ pub(super) fn files(inner: &Arc<Inner>, work: &Receiver<FileWork>, preparer: &Pr
                 }
             }
             FileWork::Truncate(position) => {
-                if let Err(error) = inner.core.lock().log.truncate_before(position) {
-                    tracing::warn!("{error}; it is tried again after the next checkpoint");
+                let truncation = inner.core.lock().log.truncation(position);
+                match truncation.map(|truncation| truncation.run()) {
+                    Some(Ok(truncated)) => inner.core.lock().log.truncated(truncated),
+                    Some(Err(error)) => {
+                        tracing::warn!("{error}; it is tried again after the next checkpoint");
+                    }
+                    None => {}
                 }
             }
         }
