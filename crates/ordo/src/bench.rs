@@ -47,7 +47,7 @@ pub struct EngineArgs {
     #[arg(long, default_value_t = 32)]
     batch: usize,
     /// Requests that are delivered and not yet final-committed, at most.
-    #[arg(long, default_value_t = 512)]
+    #[arg(long, default_value_t = 128)]
     run_ahead: usize,
     /// Where read-only transactions run: design (snapshots for sparkle and nocc, the order for the rest), snapshot, order.
     #[arg(long, default_value = "design")]
