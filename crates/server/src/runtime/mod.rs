@@ -33,7 +33,7 @@ mod threads;
 
 pub use execute::ReadOutcome;
 pub use node::{FsyncPolicy, Limits, RecoverError, RecoveryReport, Refused};
-pub use options::{EngineFactory, RuntimeOptions, StartError};
+pub use options::{EngineFactory, HaltHook, RuntimeOptions, StartError};
 pub use port::{Answer, Port};
 pub use status::RuntimeStatus;
 
@@ -83,7 +83,7 @@ struct Inner {
     starved: AtomicBool,
     /// Why the node stopped for good, if a bug made it.
     halted: OnceLock<Arc<str>>,
-    on_halt: Option<Box<dyn Fn(&str) + Send + Sync>>,
+    on_halt: Option<HaltHook>,
     /// Ends the tick thread.
     stopping: Mutex<bool>,
     stop_asked: Condvar,

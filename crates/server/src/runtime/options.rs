@@ -10,6 +10,9 @@ use txn::Procedure;
 /// Makes an empty engine, given how many worker ids will step it (numbered from 0).
 pub type EngineFactory = Box<dyn Fn(usize) -> Arc<dyn Engine> + Send>;
 
+/// Is told why a node stopped for good.
+pub type HaltHook = Box<dyn Fn(&str) + Send + Sync>;
+
 /// How to run a node.
 pub struct RuntimeOptions {
     /// Where the log and the checkpoints are. Made if it does not exist.
@@ -31,7 +34,7 @@ pub struct RuntimeOptions {
     /// Removes expired entries: called with the keys as its arguments.
     pub expire: Option<Arc<dyn Procedure>>,
     /// Called once if a bug stopped the node, with a text for the operator. Clients wait in vain then: end the process.
-    pub on_halt: Option<Box<dyn Fn(&str) + Send + Sync>>,
+    pub on_halt: Option<HaltHook>,
 }
 
 impl RuntimeOptions {

@@ -312,7 +312,7 @@ fn little_room_makes_callers_wait_and_not_fail() {
     };
     let (runtime, _) = start(options);
     let threads: Vec<_> = (0..4)
-        .map(|number| {
+        .map(|_| {
             let runtime = runtime.clone();
             std::thread::spawn(move || {
                 let mut client = Client::new(&runtime);
