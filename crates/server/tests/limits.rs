@@ -205,3 +205,56 @@ fn the_last_commands_of_a_half_closed_connection_are_answered() {
     }
     assert_eq!(client.try_read(), None);
 }
+
+#[test]
+fn a_client_that_reads_too_slowly_for_too_long_is_closed() {
+    let limit = "normal 0 1mb 1";
+    let (server, _dir) = TestServer::start(&[("client-output-buffer-limit", limit)]);
+    let mut client = server.client();
+    client.call(&["SET", "big", &"x".repeat(4 << 20)]);
+    for _ in 0..8 {
+        client.send(&["GET", "big"]);
+    }
+    // Nothing else happens on the connection: only the time that passes closes it.
+    let mut other = server.client();
+    while !other
+        .line("INFO stats")
+        .contains("client_output_buffer_limit_disconnections:1")
+    {}
+    while client.try_read().is_some() {}
+}
+
+#[test]
+fn more_than_the_node_takes_at_once_is_taken_in_turn() {
+    let (server, _dir) = TestServer::start(&[("appendfsync", "always")]);
+    let (clients, commands) = (100, 2000);
+    let mut bytes = Vec::new();
+    for _ in 0..commands {
+        redis_surface::codec::encode_command(&["INCR", "n"], &mut bytes);
+    }
+    let bytes = &bytes;
+    let server = &server;
+    std::thread::scope(|scope| {
+        for _ in 0..clients {
+            scope.spawn(move || {
+                let mut client = server.client();
+                let mut writer = client.stream.try_clone().expect("a second handle");
+                std::thread::scope(|scope| {
+                    scope.spawn(move || writer.write_all(bytes).expect("sent"));
+                    let mut last = 0;
+                    for _ in 0..commands {
+                        let Reply::Integer(number) = client.read() else {
+                            panic!("INCR answers a number")
+                        };
+                        assert!(number > last);
+                        last = number;
+                    }
+                });
+            });
+        }
+    });
+    assert_eq!(
+        server.client().line("GET n"),
+        format!("\"{}\"", clients * commands)
+    );
+}

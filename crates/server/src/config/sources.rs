@@ -205,7 +205,7 @@ fn closest(name: &str) -> Option<&'static str> {
     SETTINGS
         .iter()
         .map(|setting| (edits(&name, setting.name), setting.name))
-        .filter(|(distance, known)| *distance <= 1 + known.len() / 5)
+        .filter(|(distance, known)| *distance <= 1 + known.len() / 4)
         .min()
         .map(|(_, known)| known)
 }

@@ -5,10 +5,14 @@
 
 use super::mailbox::Mailbox;
 use parking_lot::Mutex;
+use redis_surface::table::COMMANDS;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+/// In [`Client::note_command`]'s packing, the bits of a subcommand's place.
+const SUBPLACE_BITS: u32 = 8;
 
 /// What a client told of itself.
 #[derive(Clone, Debug, Default)]
@@ -33,8 +37,8 @@ pub struct Client {
     pub connected_ms: u64,
     /// When it last sent something, in milliseconds since 1970.
     pub active_ms: AtomicU64,
-    /// Its last command's place in the table plus one; 0 before the first.
-    pub last_command: AtomicUsize,
+    /// Its last command: see [`Client::note_command`].
+    last_command: AtomicUsize,
     /// Commands in its open MULTI block, plus one; 0 without one.
     pub block: AtomicUsize,
     /// Watched keys.
@@ -73,18 +77,35 @@ impl Client {
         self.mailbox.announce_kill();
     }
 
+    /// Remembers its last command: the command's place in the table, and the subcommand's among its container's.
+    #[inline]
+    pub fn note_command(&self, place: usize, subplace: Option<usize>) {
+        let packed = (place + 1) << SUBPLACE_BITS | subplace.map_or(0, |subplace| subplace + 1);
+        self.last_command.store(packed, Ordering::Relaxed);
+    }
+
+    fn last_command_name(&self) -> &'static str {
+        let packed = self.last_command.load(Ordering::Relaxed);
+        let command = (packed >> SUBPLACE_BITS)
+            .checked_sub(1)
+            .and_then(|place| COMMANDS.get(place));
+        let Some(command) = command else {
+            return "NULL";
+        };
+        let subplace = (packed & ((1 << SUBPLACE_BITS) - 1)).checked_sub(1);
+        subplace
+            .and_then(|subplace| command.subcommands().get(subplace))
+            .unwrap_or(command)
+            .name
+    }
+
     /// Its line in CLIENT LIST, without the line's end.
     pub fn line(&self, now_ms: u64) -> String {
         let load = |number: &AtomicUsize| number.load(Ordering::Relaxed);
         let block = load(&self.block);
         let flags = if block > 0 { "x" } else { "N" };
         let labels = self.labels.lock().clone();
-        let command = match load(&self.last_command) {
-            0 => "NULL",
-            place => redis_surface::table::COMMANDS
-                .get(place - 1)
-                .map_or("NULL", |command| command.name),
-        };
+        let command = self.last_command_name();
         format!(
             "id={} addr={} laddr={} fd=-1 name={} age={} idle={} flags={flags} db=0 sub=0 psub=0 ssub=0 multi={} watch={} \
              qbuf={} qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll={} omem={} tot-mem={} events=r \

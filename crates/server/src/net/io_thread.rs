@@ -5,17 +5,18 @@ use super::connection::{Connection, Fate};
 use super::mailbox::Mailbox;
 use crate::config::Config;
 use crate::runtime::{Answer, Port, Refused};
-use crate::session::{Commands, Desk, Session};
+use crate::session::{Commands, Desk, Session, Submissions};
 use crate::shared::{Shared, ThreadCounters, resident_bytes};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 use socket2::{SockRef, TcpKeepalive};
 use std::io::{self, ErrorKind};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use txn::hash::FixedMap;
-use txn::{Reply, Request, SessionId};
+use txn::{Reply, SessionId};
 
 /// The token of a thread's waker.
 pub const WAKER: Token = Token(usize::MAX);
@@ -56,7 +57,7 @@ pub struct IoThread {
     dirty: Vec<usize>,
     /// Connections that wait for a time.
     timed: Vec<usize>,
-    submissions: Vec<Arc<Request>>,
+    submissions: Submissions,
     /// The order took nothing more: no connection is read until it does.
     stalled: bool,
     answers: Vec<Answer>,
@@ -117,7 +118,7 @@ impl IoThread {
             attention: Vec::new(),
             dirty: Vec::new(),
             timed: Vec::new(),
-            submissions: Vec::new(),
+            submissions: Submissions::default(),
             stalled: false,
             answers: Vec::new(),
             scratch: vec![0; SCRATCH_BYTES],
@@ -277,10 +278,7 @@ impl IoThread {
         let (Ok(address), Ok(local_address)) = (stream.peer_addr(), stream.local_addr()) else {
             return;
         };
-        if self.config.protected_mode
-            && self.config.requirepass.is_empty()
-            && !address.ip().to_canonical().is_loopback()
-        {
+        if !admits(&self.config, address.ip()) {
             self.counters.rejected.add(1);
             return Connection::turn_away(stream, &DENIED);
         }
@@ -343,7 +341,15 @@ impl IoThread {
     fn serve_all(&mut self) {
         let mut attention = std::mem::take(&mut self.attention);
         attention.append(&mut self.timed);
-        for &token in &attention {
+        let mut served = 0;
+        while let Some(&token) = attention.get(served) {
+            if self.submissions.is_large() {
+                self.submit();
+                if self.stalled {
+                    break;
+                }
+            }
+            served += 1;
             let Some(Some(connection)) = self.connections.get_mut(token) else {
                 continue;
             };
@@ -363,41 +369,44 @@ impl IoThread {
             }
             list(&mut self.dirty, &mut connection.dirty, token);
             if connection.session().waits_for_time() {
-                self.timed.push(token);
+                list(&mut self.timed, &mut connection.listed, token);
             } else if connection.wants_attention() {
                 list(&mut self.attention, &mut connection.listed, token);
             }
         }
-        if self.attention.is_empty() {
-            attention.clear();
-            self.attention = attention;
-        }
+        attention.drain(..served);
+        attention.append(&mut self.attention);
+        self.attention = attention;
     }
 
     /// Submits what the round has collected, or what an earlier one could not.
     fn submit(&mut self) {
         self.stalled = false;
-        if self.submissions.is_empty() {
+        if self.submissions.requests.is_empty() {
             return;
         }
         match self
             .shared
             .runtime
-            .submit(&self.port, &mut self.submissions)
+            .submit(&self.port, &mut self.submissions.requests)
         {
             Ok(()) => {}
-            Err(Refused::Busy) => self.stalled = true,
+            Err(Refused::Busy) => {
+                self.stalled = true;
+                return;
+            }
             Err(refused) => {
                 let text = match &refused {
                     Refused::ReadOnly(text) => text.to_string(),
                     other => format!("ERR {other}"),
                 };
-                for request in std::mem::take(&mut self.submissions) {
+                for request in std::mem::take(&mut self.submissions.requests) {
                     self.answers
                         .push((request.id, Ok(Reply::error_owned(text.clone()))));
                 }
             }
         }
+        self.submissions.bytes = 0;
     }
 
     /// Helps the engine, and gives the replies that have arrived to their connections.
@@ -507,6 +516,11 @@ const DENIED: Reply = Reply::error(
      no (or --protected-mode no).",
 );
 
+/// Whether clients from an address are served: see [`Config::protected_mode`].
+fn admits(config: &Config, from: IpAddr) -> bool {
+    !config.protected_mode || !config.requirepass.is_empty() || from.to_canonical().is_loopback()
+}
+
 /// Puts a token into a list unless it is there.
 fn list(tokens: &mut Vec<usize>, listed: &mut bool, token: usize) {
     if !std::mem::replace(listed, true) {
@@ -525,4 +539,32 @@ fn tune(stream: &TcpStream, config: &Config) -> io::Result<()> {
         SockRef::from(stream).set_tcp_keepalive(&keepalive)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn protected_mode_admits_this_machine_only() {
+        let mut config = Config::default();
+        let admitted =
+            |config: &Config, from: &str| admits(config, from.parse().expect("an address"));
+        for (from, want) in [
+            ("127.0.0.1", true),
+            ("127.9.9.9", true),
+            ("::1", true),
+            ("::ffff:127.0.0.1", true),
+            ("10.0.0.1", false),
+            ("::ffff:10.0.0.1", false),
+            ("2001:db8::1", false),
+        ] {
+            assert_eq!(admitted(&config, from), want, "{from}");
+        }
+        config.requirepass = "secret".to_owned();
+        assert!(admitted(&config, "10.0.0.1"));
+        config.requirepass.clear();
+        config.protected_mode = false;
+        assert!(admitted(&config, "10.0.0.1"));
+    }
 }

@@ -44,10 +44,31 @@ pub struct Desk<'a> {
     /// This thread's counters.
     pub counters: &'a ThreadCounters,
     /// What this round submits.
-    pub submissions: &'a mut Vec<Arc<Request>>,
+    pub submissions: &'a mut Submissions,
     /// The time, in milliseconds since 1970.
     pub now_ms: u64,
 }
+
+/// Requests that will be submitted together.
+#[derive(Default)]
+pub struct Submissions {
+    /// In the order in which they were made.
+    pub requests: Vec<Arc<Request>>,
+    /// The bytes of their arguments.
+    pub bytes: usize,
+}
+
+impl Submissions {
+    /// Whether to submit now rather than to collect more.
+    pub fn is_large(&self) -> bool {
+        self.requests.len() >= SUBMITTED_REQUESTS_MAX || self.bytes >= SUBMITTED_BYTES_MAX
+    }
+}
+
+/// About how many requests are submitted together at most.
+const SUBMITTED_REQUESTS_MAX: usize = 8192;
+/// About how many bytes are submitted together at most.
+const SUBMITTED_BYTES_MAX: usize = 32 << 20;
 
 /// The procedures of commands, blocks and scripts, at hand for a thread.
 pub struct Commands {
@@ -101,6 +122,8 @@ pub enum Completion {
 
 /// How much of a connection's work may be unfinished before it is not read any more.
 const UNFINISHED_REQUESTS_MAX: usize = 1024;
+/// How many bytes of arguments its unfinished requests may have before the connection is not read any more.
+const UNFINISHED_BYTES_MAX: usize = 64 << 20;
 /// How many bytes of encoded replies may wait behind unfinished requests before the connection is not read any more.
 const HELD_BYTES_MAX: usize = 4 << 20;
 
@@ -156,6 +179,7 @@ impl Session {
         self.hold.is_none()
             && !self.closing
             && self.replies.awaited_count() < UNFINISHED_REQUESTS_MAX
+            && self.replies.awaited_bytes() < UNFINISHED_BYTES_MAX
             && self.replies.held_bytes() < HELD_BYTES_MAX
     }
     /// Whether the connection is to be closed once its replies are sent.
@@ -239,9 +263,7 @@ impl Session {
             return;
         }
         desk.counters.calls[resolved.place].add(1);
-        self.client
-            .last_command
-            .store(resolved.place + 1, Ordering::Relaxed);
+        self.client.note_command(resolved.place, resolved.subplace);
         if self.block.is_some() && !ends_block(command) {
             return self.queue(desk, resolved, argv);
         }
@@ -336,9 +358,11 @@ impl Session {
             None if self.speaks() => Treatment::Send,
             None => Treatment::Drop,
         };
-        self.replies.expect(treatment, self.protocol);
+        let bytes = request.args.iter().map(|word| word.len()).sum();
+        self.replies.expect(treatment, self.protocol, bytes);
         desk.counters.submitted.add(1);
-        desk.submissions.push(request);
+        desk.submissions.bytes += bytes;
+        desk.submissions.requests.push(request);
     }
 
     /// Takes the outcome of a request of this session.

@@ -33,6 +33,8 @@ struct Awaited {
     treatment: Treatment,
     protocol: Protocol,
     outcome: Option<Outcome>,
+    /// The bytes of the request's arguments.
+    bytes: usize,
     /// Replies to later commands that were answered at once.
     after: Vec<u8>,
 }
@@ -46,6 +48,8 @@ pub struct Replies {
     sent: usize,
     awaited: VecDeque<Awaited>,
     first_sequence: u64,
+    /// The sum of all `bytes`.
+    awaited_bytes: usize,
     /// Bytes in all `after`s.
     held_bytes: usize,
 }
@@ -85,15 +89,17 @@ impl Replies {
         }
     }
 
-    /// Appends an awaited request and gives it its sequence number.
-    pub fn expect(&mut self, treatment: Treatment, protocol: Protocol) -> u64 {
+    /// Appends an awaited request, whose arguments have `bytes`, and gives it its sequence number.
+    pub fn expect(&mut self, treatment: Treatment, protocol: Protocol, bytes: usize) -> u64 {
         let sequence = self.next_sequence();
         self.awaited.push_back(Awaited {
             treatment,
             protocol,
             outcome: None,
+            bytes,
             after: Vec::new(),
         });
+        self.awaited_bytes += bytes;
         sequence
     }
 
@@ -124,9 +130,11 @@ impl Replies {
             treatment,
             protocol,
             outcome,
+            bytes,
             after,
         } = self.awaited.pop_front()?;
         self.first_sequence += 1;
+        self.awaited_bytes -= bytes;
         Some((
             Answered {
                 treatment,
@@ -157,6 +165,10 @@ impl Replies {
     /// How many requests are awaited.
     pub fn awaited_count(&self) -> usize {
         self.awaited.len()
+    }
+    /// The bytes of the arguments of awaited requests.
+    pub fn awaited_bytes(&self) -> usize {
+        self.awaited_bytes
     }
     /// Encoded bytes that wait behind awaited requests.
     pub fn held_bytes(&self) -> usize {
@@ -230,11 +242,11 @@ mod tests {
     fn replies_leave_in_the_order_of_the_commands() {
         let mut replies = Replies::new();
         replies.push(&Reply::Integer(0), Protocol::Resp2);
-        let first = replies.expect(Treatment::Send, Protocol::Resp2);
+        let first = replies.expect(Treatment::Send, Protocol::Resp2, 10);
         replies.push(&Reply::Integer(2), Protocol::Resp2);
-        let second = replies.expect(Treatment::Send, Protocol::Resp2);
+        let second = replies.expect(Treatment::Send, Protocol::Resp2, 10);
         replies.push(&Reply::Integer(4), Protocol::Resp2);
-        assert_eq!((first, second), (1, 2));
+        assert_eq!((first, second, replies.awaited_bytes()), (1, 2, 20));
         assert!(replies.arrived(second, Ok(Reply::Integer(3))));
         send_answered(&mut replies);
         assert_eq!(
@@ -249,7 +261,8 @@ mod tests {
         );
         send_answered(&mut replies);
         assert_eq!(replies.ready(), b":0\r\n:1\r\n:2\r\n:3\r\n:4\r\n");
-        assert_eq!((replies.held_bytes(), replies.awaits()), (0, false));
+        assert_eq!((replies.held_bytes(), replies.awaited_bytes()), (0, 0));
+        assert!(!replies.awaits());
         replies.sent(4);
         assert_eq!(replies.ready(), b":1\r\n:2\r\n:3\r\n:4\r\n");
         replies.sent(16);
