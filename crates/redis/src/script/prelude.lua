@@ -287,7 +287,7 @@ local function safe_rep(...)
     error("bad argument #2 to 'rep' (number expected, got " .. (select("#", ...) > 1 and type(n) or "no value") .. ")", 2)
   end
   if count > 0 then
-    charge(count + count * #tostring(s) / 16)
+    charge(count / 4 + count * #tostring(s) / 64)
   end
   return rep(s, count)
 end

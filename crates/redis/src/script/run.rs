@@ -146,7 +146,11 @@ impl Host {
     /// Whether the run has used up its memory.
     pub fn check_memory(&self, lua: &Lua) -> mlua::Result<()> {
         let limit = self.memory_limit.get();
-        if limit > 0 && lua.used_memory() > limit { Err(self.stop(Signal::OutOfMemory)) } else { Ok(()) }
+        if limit > 0 && lua.used_memory() > limit {
+            Err(self.stop(Signal::OutOfMemory))
+        } else {
+            Ok(())
+        }
     }
 
     /// Makes a function for scripts. While it works, allocations don't fail: the binding protects each one that may, which

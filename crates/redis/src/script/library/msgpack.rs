@@ -271,14 +271,28 @@ fn unpack(
     with_offset: bool,
 ) -> mlua::Result<MultiValue> {
     if limit < 0 || offset < 0 {
-        let text = format!("Invalid request to unpack with offset of {offset} and limit of {}.", text.len());
+        let text = format!(
+            "Invalid request to unpack with offset of {offset} and limit of {}.",
+            text.len()
+        );
         return Err(fail(lua, &text));
     }
     if offset as usize > text.len() {
-        return Err(fail(lua, &format!("Start offset {offset} greater than input length {}.", text.len())));
+        return Err(fail(
+            lua,
+            &format!(
+                "Start offset {offset} greater than input length {}.",
+                text.len()
+            ),
+        ));
     }
     host.charge(((text.len() - offset as usize) / BYTES_PER_STEP) as u64)?;
-    let mut reader = Reader { lua, host, bytes: text, at: offset as usize };
+    let mut reader = Reader {
+        lua,
+        host,
+        bytes: text,
+        at: offset as usize,
+    };
     let mut out = MultiValue::new();
     while reader.at < text.len() && (limit == 0 || (out.len() as i64) < limit) {
         out.push_back(reader.value(0)?);
@@ -312,7 +326,14 @@ pub(super) fn library(lua: &Lua, host: &Rc<Host>) -> mlua::Result<Table> {
     let limited = |host: &Host, lua: &Lua, values: MultiValue| {
         let arguments = Arguments::new(lua, "unpack_limit", values);
         let (limit, offset) = (arguments.integer(1)?, arguments.integer_or(2, 0)?);
-        unpack(host, lua, &arguments.string(0)?.as_bytes(), limit, offset, true)
+        unpack(
+            host,
+            lua,
+            &arguments.string(0)?.as_bytes(),
+            limit,
+            offset,
+            true,
+        )
     };
     library.set("unpack_limit", host.function(lua, limited)?)?;
     library.set("_NAME", "cmsgpack")?;

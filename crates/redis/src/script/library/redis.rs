@@ -94,9 +94,7 @@ fn set_repl(_: &Lua, values: MultiValue) -> mlua::Result<()> {
 /// `redis.acl_check_cmd`: commands inside scripts are not checked one by one, so every existing command may run.
 fn acl_check_cmd(_: &Lua, values: MultiValue) -> mlua::Result<bool> {
     if values.is_empty() {
-        return raise(
-            "ERR Please specify at least one argument for this redis lib call",
-        );
+        return raise("ERR Please specify at least one argument for this redis lib call");
     }
     let words: Vec<Blob> = values
         .iter()
@@ -112,10 +110,18 @@ fn acl_check_cmd(_: &Lua, values: MultiValue) -> mlua::Result<bool> {
 
 pub(super) fn library(lua: &Lua, host: &Rc<Host>) -> mlua::Result<Table> {
     let library = lua.create_table()?;
-    library.set("call", host.function(lua, |host, lua, values| host.call(lua, &values))?)?;
-    library.set("pcall", host.function(lua, |host, lua, values| host.pcall(lua, &values))?)?;
+    library.set(
+        "call",
+        host.function(lua, |host, lua, values| host.call(lua, &values))?,
+    )?;
+    library.set(
+        "pcall",
+        host.function(lua, |host, lua, values| host.pcall(lua, &values))?,
+    )?;
     let setresp = |host: &Host, _: &Lua, values: MultiValue| match values.front() {
-        Some(Value::Integer(version @ (2 | 3))) if values.len() == 1 => host.with(|run| run.resp3 = *version == 3),
+        Some(Value::Integer(version @ (2 | 3))) if values.len() == 1 => {
+            host.with(|run| run.resp3 = *version == 3)
+        }
         _ if values.len() != 1 => raise("ERR redis.setresp() requires one argument."),
         _ => raise("ERR RESP version must be 2 or 3."),
     };

@@ -229,8 +229,14 @@ fn expand(
 
 pub(super) fn library(lua: &Lua, host: &Rc<Host>) -> mlua::Result<Table> {
     let library = lua.create_table()?;
-    library.set("find", host.function(lua, |host, lua, values| find(host, lua, values, true))?)?;
-    library.set("match", host.function(lua, |host, lua, values| find(host, lua, values, false))?)?;
+    library.set(
+        "find",
+        host.function(lua, |host, lua, values| find(host, lua, values, true))?,
+    )?;
+    library.set(
+        "match",
+        host.function(lua, |host, lua, values| find(host, lua, values, false))?,
+    )?;
     library.set("seek", host.function(lua, seek)?)?;
     library.set("gsub", host.function(lua, gsub)?)?;
     Ok(library)

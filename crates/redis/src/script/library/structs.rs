@@ -136,7 +136,10 @@ impl<'a> Format<'a> {
                 b'x' => Item::Padding,
                 other => {
                     let option = char::from(other).escape_default();
-                    let text = format!("bad argument #1 to '{}' (invalid format option '{option}')", self.function);
+                    let text = format!(
+                        "bad argument #1 to '{}' (invalid format option '{option}')",
+                        self.function
+                    );
                     return Err(fail(self.lua, &text));
                 }
             };
@@ -307,8 +310,17 @@ fn size(lua: &Lua, values: MultiValue) -> mlua::Result<i64> {
 
 pub(super) fn library(lua: &Lua, host: &Rc<Host>) -> mlua::Result<Table> {
     let library = lua.create_table()?;
-    library.set("pack", host.function(lua, |_, lua, values| pack(lua, values))?)?;
-    library.set("unpack", host.function(lua, |_, lua, values| unpack(lua, values))?)?;
-    library.set("size", host.function(lua, |_, lua, values| size(lua, values))?)?;
+    library.set(
+        "pack",
+        host.function(lua, |_, lua, values| pack(lua, values))?,
+    )?;
+    library.set(
+        "unpack",
+        host.function(lua, |_, lua, values| unpack(lua, values))?,
+    )?;
+    library.set(
+        "size",
+        host.function(lua, |_, lua, values| size(lua, values))?,
+    )?;
     Ok(library)
 }

@@ -6,12 +6,35 @@ use super::double::{Disturbance, Double};
 fn dangerous_functions_are_absent() {
     let mut double = Double::new(Disturbance::default());
     for name in [
-        "load", "loadstring", "loadfile", "dofile", "require", "package", "module", "io", "debug", "print",
-        "collectgarbage", "gcinfo", "newproxy", "getfenv", "setfenv", "string.dump", "math.mod", "os.execute", "os.exit",
-        "os.time", "os.getenv", "os.remove", "coroutine.isyieldable", "string.seek",
+        "load",
+        "loadstring",
+        "loadfile",
+        "dofile",
+        "require",
+        "package",
+        "module",
+        "io",
+        "debug",
+        "print",
+        "collectgarbage",
+        "gcinfo",
+        "newproxy",
+        "getfenv",
+        "setfenv",
+        "string.dump",
+        "os.execute",
+        "os.exit",
+        "os.time",
+        "os.getenv",
+        "os.remove",
+        "coroutine.isyieldable",
+        "string.seek",
     ] {
         let reply = double.shown(&format!("return tostring({name})"));
-        assert!(reply == "$nil" || reply.contains("nonexistent global variable"), "{name}: {reply}");
+        assert!(
+            reply == "$nil" || reply.contains("nonexistent global variable"),
+            "{name}: {reply}"
+        );
     }
 }
 
@@ -80,7 +103,10 @@ fn addresses_and_unordered_iteration_are_out_of_reach() {
         double.shown("local t = {} return {tostring(t), tostring(print_ or t), tostring(redis.call), tostring(function() end)}".replace("print_ or ", "").as_str()),
         "*4\n  $table: 0x000000000001\n  $table: 0x000000000001\n  $function: 0x000000000002\n  $function: 0x000000000003"
     );
-    assert_eq!(double.shown("return tostring(coroutine.create(function() end))"), "$thread: 0x000000000001");
+    assert_eq!(
+        double.shown("return tostring(coroutine.create(function() end))"),
+        "$thread: 0x000000000001"
+    );
     for script in [
         "for k in pairs({[{}] = 1}) do end",
         "return next({[function() end] = 1})",
@@ -94,17 +120,30 @@ fn addresses_and_unordered_iteration_are_out_of_reach() {
         let reply = double.shown(script);
         assert!(reply.contains("replicas"), "{script}: {reply}");
     }
-    assert_eq!(double.shown("local t = {} local set = {[t] = 5} return set[t]"), ":5", "lookups are fine");
+    assert_eq!(
+        double.shown("local t = {} local set = {[t] = 5} return set[t]"),
+        ":5",
+        "lookups are fine"
+    );
     // A __tostring of the script's own is its own business; a protected metatable hides nothing.
-    assert_eq!(double.shown("return tostring(setmetatable({}, {__metatable = 1}))"), "$table: 0x000000000001");
+    assert_eq!(
+        double.shown("return tostring(setmetatable({}, {__metatable = 1}))"),
+        "$table: 0x000000000001"
+    );
     assert_eq!(double.shown("return tostring(setmetatable({}, {__metatable = 1, __tostring = function() return 'me' end}))"), "$me");
 }
 
 #[test]
 fn time_comes_from_the_transaction() {
     let mut double = Double::new(Disturbance::default());
-    assert_eq!(double.shown("return tostring(os.clock())"), "$1700000000.123");
-    assert_eq!(double.shown("return tostring(redis.call('TIME')[1])"), "$1700000000");
+    assert_eq!(
+        double.shown("return tostring(os.clock())"),
+        "$1700000000.123"
+    );
+    assert_eq!(
+        double.shown("return tostring(redis.call('TIME')[1])"),
+        "$1700000000"
+    );
 }
 
 #[test]
@@ -116,6 +155,7 @@ fn hostile_scripts_do_not_crash() {
         "return cjson.encode((function() local t = {} for i = 1, 5000 do t = {t} end return t end)())",
         "cjson.decode_max_depth(1000000) return cjson.decode(string.rep('[', 100000))",
         "return cmsgpack.unpack(string.rep('\\145', 100000))",
+        "return cmsgpack.unpack(string.rep('\\144', 100000))",
         "return cmsgpack.unpack('\\221\\255\\255\\255\\255')",
         "return cmsgpack.unpack('\\219\\255\\255\\255\\255')",
         "return struct.unpack('c2147483647', 'x')",
