@@ -446,4 +446,11 @@ local function run(script, keys, argv)
   return raw_xpcall(script, failed)
 end
 
+-- Nobody needs Lua's own globals any more. The binding would search them for the name of every function on the stack
+-- whenever a function raises an error, which takes a hundred times as long as raising it.
+local own = _G
+for name in next, own do
+  own[name] = nil
+end
+
 return environment, run

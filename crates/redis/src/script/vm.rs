@@ -105,11 +105,6 @@ impl Vm {
         let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH;
         let lua = Lua::new_with(libraries, mlua::LuaOptions::new())?;
         lua.gc_stop();
-        // The binding describes the stack in every error that a function raises, and searches the loaded modules for the
-        // functions' names, which took a hundred times as long as raising it.
-        for module in ["_G", "coroutine", "string", "table", "math"] {
-            lua.unload_module(module)?;
-        }
         let host = Rc::new(Host::default());
         let functions = host_functions(&lua, &host)?;
         let libraries = library::install(&lua, &host)?;
