@@ -1,0 +1,310 @@
+//! `ordo serve` as a process: what it says when it can't start, how it stops, and what a crash may take.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "clients of a test are threads, and their patience is a time"
+)]
+
+use redis_surface::codec::{decode_reply, encode_command};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use txn::Reply;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn ordo(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ordo"));
+    command.args(words).env_remove("RUST_LOG");
+    command
+}
+
+/// A server process. Killed when dropped.
+struct Process {
+    child: Child,
+    port: u16,
+}
+
+impl Process {
+    /// Starts a server in `dir` and waits until it listens.
+    fn start(dir: &Path, flags: &[&str]) -> Process {
+        let dir = dir.to_str().expect("UTF-8");
+        let mut words = vec!["serve", "--port", "0", "--bind", "127.0.0.1", "--dir", dir];
+        words.extend(flags);
+        let mut child = ordo(&words)
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary runs");
+        let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
+        let mut said = String::new();
+        let port = loop {
+            let Some(Ok(line)) = lines.next() else {
+                panic!("the server did not start: {said}")
+            };
+            if let Some((_, rest)) = line.split_once("serving 127.0.0.1:") {
+                let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+                break digits.parse().expect("a port");
+            }
+            said.push_str(&line);
+        };
+        // Keeps the pipe from filling up.
+        std::thread::spawn(move || lines.for_each(drop));
+        Process { child, port }
+    }
+
+    fn client(&self) -> Client {
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).expect("the server accepts");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream.set_nodelay(true).expect("no delay");
+        Client {
+            stream,
+            buffer: Vec::new(),
+        }
+    }
+
+    /// Sends a signal.
+    fn signal(&self, name: &str) {
+        let status = Command::new("kill")
+            .args([format!("-{name}"), self.child.id().to_string()])
+            .status();
+        assert!(status.expect("kill runs").success());
+    }
+
+    /// Waits for the end and gives the exit code; `None` if a signal ended it.
+    fn end(mut self) -> Option<i32> {
+        self.child.wait().expect("a status").code()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Both fail if it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+struct Client {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+}
+
+impl Client {
+    /// Sends a command. `None` if the connection is gone.
+    fn try_call(&mut self, words: &[&str]) -> Option<Reply> {
+        let mut bytes = Vec::new();
+        encode_command(words, &mut bytes);
+        self.stream.write_all(&bytes).ok()?;
+        loop {
+            if let Some((reply, used)) = decode_reply(&self.buffer).expect("RESP") {
+                self.buffer.drain(..used);
+                return Some(reply);
+            }
+            let mut chunk = [0; 4096];
+            match self.stream.read(&mut chunk) {
+                Ok(count) if count > 0 => self.buffer.extend_from_slice(&chunk[..count]),
+                _ => return None,
+            }
+        }
+    }
+    fn call(&mut self, words: &[&str]) -> Reply {
+        self.try_call(words).expect("the connection is open")
+    }
+    /// The number at a key; 0 if it is absent.
+    fn number(&mut self, key: &str) -> u64 {
+        match self.call(&["GET", key]) {
+            Reply::Nil => 0,
+            Reply::Bulk(digits) => String::from_utf8_lossy(&digits).parse().expect("a number"),
+            other => panic!("GET {key} answered {other:?}"),
+        }
+    }
+}
+
+fn refused(words: &[&str]) -> String {
+    let Output { status, stderr, .. } = ordo(words).output().expect("the binary runs");
+    assert!(!status.success(), "{words:?} succeeded");
+    String::from_utf8_lossy(&stderr).into_owned()
+}
+
+#[test]
+fn what_cannot_be_served_is_refused_with_what_to_do() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = dir.path().to_str().expect("UTF-8");
+    for (words, wants) in [
+        (
+            &["serve", "--prot", "1"][..],
+            &["'prot'", "did you mean 'port'"][..],
+        ),
+        (
+            &["serve", "--port", "x"],
+            &["command line: port", "from 0 to 65535"],
+        ),
+        (
+            &["serve", "--appendfsync", "never"],
+            &["always, everysec, no"],
+        ),
+        (
+            &["serve", "/no/such/file.toml"],
+            &["/no/such/file.toml", "cannot be read"],
+        ),
+        (
+            &["serve", "--bind", "0.0.0.0"],
+            &["--requirepass", "--protected-mode no"],
+        ),
+        (
+            &[
+                "serve",
+                "--bind",
+                "nowhere",
+                "--dir",
+                path,
+                "--protected-mode",
+                "no",
+            ],
+            &["not an IP address"],
+        ),
+        (
+            &["serve", "--port", "0", "--dir", "/proc/nothing"],
+            &["/proc/nothing"],
+        ),
+    ] {
+        let said = refused(words);
+        for want in wants {
+            assert!(
+                said.contains(want),
+                "{words:?} said {said}, without '{want}'"
+            );
+        }
+    }
+    let first = Process::start(dir.path(), &[]);
+    let said = refused(&["serve", "--port", &first.port.to_string(), "--dir", path]);
+    assert!(
+        said.contains("the port is in use") && said.contains("--port"),
+        "{said}"
+    );
+    let said = refused(&["serve", "--port", "0", "--dir", path]);
+    assert!(said.contains(path), "{said}");
+}
+
+#[test]
+fn help_is_on_standard_output() {
+    let output = ordo(&["serve", "--help"])
+        .output()
+        .expect("the binary runs");
+    assert!(output.status.success());
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("--appendfsync") && text.contains("--maxclients"));
+}
+
+#[test]
+fn a_file_of_settings_is_read() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let file = dir.path().join("ordo.toml");
+    std::fs::write(&file, "maxclients = 77\nrequirepass = 'from the file'\n").expect("written");
+    let server = Process::start(dir.path(), &["--config", file.to_str().expect("UTF-8")]);
+    let mut client = server.client();
+    assert!(client.call(&["PING"]).is_error());
+    assert_eq!(client.call(&["AUTH", "from the file"]), Reply::OK);
+    let want = Reply::Array(vec![Reply::bulk("maxclients"), Reply::bulk("77")]);
+    assert_eq!(client.call(&["CONFIG", "GET", "maxclients"]), want);
+}
+
+#[test]
+fn signals_stop_the_server_in_good_order() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    for (round, signal) in ["TERM", "INT"].into_iter().enumerate() {
+        // Even without any fsync on the way, a stop brings the log to the disk.
+        let server = Process::start(dir.path(), &["--appendfsync", "no"]);
+        let mut client = server.client();
+        assert_eq!(client.number("n"), round as u64 * 100);
+        for _ in 0..100 {
+            client.call(&["INCR", "n"]);
+        }
+        server.signal(signal);
+        assert_eq!(server.end(), Some(0), "SIG{signal}");
+    }
+    let server = Process::start(dir.path(), &[]);
+    assert_eq!(server.client().number("n"), 200);
+}
+
+/// Several clients count, each at a key of its own and all at a common one, until the server is killed at a moment that
+/// the seed chooses. What was acknowledged must be there; what was not may be, once.
+#[test]
+fn a_kill_loses_nothing_that_was_acknowledged() {
+    const CLIENTS: usize = 4;
+    let seed: u64 = std::env::var("ORDO_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok())
+        .unwrap_or(20_261_121);
+    let rounds: u64 = std::env::var("ORDO_KILLS")
+        .ok()
+        .and_then(|rounds| rounds.parse().ok())
+        .unwrap_or(12);
+    println!("ORDO_SEED={seed} ORDO_KILLS={rounds}");
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut sure = [0; CLIENTS];
+    let mut all_sure = 0;
+    for round in 0..rounds {
+        // A killed process loses nothing that was written, so every policy must hold.
+        let fsync = ["always", "everysec", "no"][(round % 3) as usize];
+        let server = Process::start(dir.path(), &["--appendfsync", fsync]);
+        let mut check = server.client();
+        let mut total = 0;
+        for (number, sure) in sure.iter_mut().enumerate() {
+            let found = check.number(&format!("n:{number}"));
+            assert!(
+                (*sure..=*sure + 1).contains(&found),
+                "seed {seed}, round {round}: client {number} was told {sure}, and {found} is there"
+            );
+            *sure = found;
+            total += found;
+        }
+        let found = check.number("all");
+        assert_eq!(
+            found, total,
+            "seed {seed}, round {round}: a block took effect in half"
+        );
+        assert!(found >= all_sure);
+        all_sure = found;
+
+        let delay = Duration::from_millis(20 + txn::hash::mix(seed ^ round) % 400);
+        let killed = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for (number, sure) in sure.iter_mut().enumerate() {
+                let mut client = server.client();
+                let killed = &killed;
+                scope.spawn(move || {
+                    let key = format!("n:{number}");
+                    loop {
+                        let begun = client.try_call(&["MULTI"]).is_some()
+                            && client.try_call(&["INCR", &key]).is_some()
+                            && client.try_call(&["INCR", "all"]).is_some();
+                        match client.try_call(&["EXEC"]) {
+                            Some(Reply::Array(replies)) if begun => {
+                                assert_eq!(replies[0], Reply::Integer(*sure as i64 + 1));
+                                *sure += 1;
+                            }
+                            Some(other) => panic!("EXEC answered {other:?}"),
+                            None => break,
+                        }
+                    }
+                    assert!(
+                        killed.load(Ordering::SeqCst),
+                        "the server closed a connection"
+                    );
+                });
+            }
+            let until = Instant::now() + delay;
+            while Instant::now() < until {
+                // Also take checkpoints while clients write.
+                check.call(&["BGSAVE"]);
+            }
+            killed.store(true, Ordering::SeqCst);
+            server.signal("KILL");
+        });
+        assert_eq!(server.end(), None);
+    }
+    assert!(all_sure > 0, "nothing was written");
+}
