@@ -66,6 +66,11 @@ pub fn seeds(default_count: u64) -> std::ops::Range<u64> {
     first..first + number("ORDO_SEEDS").unwrap_or(default_count)
 }
 
+/// Whether `ORDO_SEED` asks for one seed only: then a test can't expect to meet everything that it is about.
+pub fn one_seed() -> bool {
+    std::env::var_os("ORDO_SEED").is_some()
+}
+
 /// Whether `ORDO_TRACE` asks for every event of a run on stderr.
 pub fn tracing() -> bool {
     std::env::var_os("ORDO_TRACE").is_some()

@@ -9,6 +9,7 @@
 //! Reading order:
 //! - [`draw`]: seeded choices, and the seeds that a test runs;
 //! - [`program`]: random transactions whose values carry their history, so that any wrong read shows;
+//! - [`redis`]: random commands, blocks and scripts;
 //! - [`oracle`]: the naive serial executor;
 //! - [`scenario`]: an order with its accidents: batches, confirmations, retractions and what is delivered instead;
 //! - [`workers`]: N virtual workers on one thread, with an interleaving point at every single-key operation;
@@ -21,6 +22,7 @@ pub mod draw;
 pub mod judge;
 pub mod oracle;
 pub mod program;
+pub mod redis;
 pub mod scenario;
 pub mod threads;
 pub mod workers;

@@ -264,17 +264,31 @@ impl Turn {
     /// Own writes over what was there before.
     fn merge(&self, space: Space, before: Vec<(Key, Entry)>) -> Vec<(Key, Entry)> {
         let place = |key: &Key| (key.hash64(), key.clone());
-        let mut all: BTreeMap<(u64, Key), Entry> = before.into_iter().map(|(key, entry)| (place(&key), entry)).collect();
-        for (key, entry) in self.writes.entries.iter().filter(|(key, _)| key.space() == space) {
+        let mut all: BTreeMap<(u64, Key), Entry> = before
+            .into_iter()
+            .map(|(key, entry)| (place(&key), entry))
+            .collect();
+        for (key, entry) in self
+            .writes
+            .entries
+            .iter()
+            .filter(|(key, _)| key.space() == space)
+        {
             match entry {
                 Some(entry) => all.insert(place(key), entry.clone()),
                 None => all.remove(&place(key)),
             };
         }
-        all.into_iter().map(|((_, key), entry)| (key, entry)).collect()
+        all.into_iter()
+            .map(|((_, key), entry)| (key, entry))
+            .collect()
     }
     fn list_before(&self, space: Space) -> Vec<(Key, Entry)> {
-        if self.cleared(space) { Vec::new() } else { self.history.list(space, self.reader) }
+        if self.cleared(space) {
+            Vec::new()
+        } else {
+            self.history.list(space, self.reader)
+        }
     }
 }
 
@@ -314,11 +328,15 @@ impl Access for Turn {
             before.push((key, entry));
         }
         let mut entries = self.merge(range.space, before);
-        entries.retain(|(key, _)| key.hash64() >= range.from_hash && next_hash.is_none_or(|next| key.hash64() < next));
+        entries.retain(|(key, _)| {
+            key.hash64() >= range.from_hash && next_hash.is_none_or(|next| key.hash64() < next)
+        });
         Poll::Ready(Ok(ScanPage { entries, next_hash }))
     }
     fn count(&mut self) -> Poll<Result<u64, Stop>> {
-        Poll::Ready(Ok(self.merge(Space::User, self.list_before(Space::User)).len() as u64))
+        Poll::Ready(Ok(
+            self.merge(Space::User, self.list_before(Space::User)).len() as u64,
+        ))
     }
     fn clear(&mut self) -> Poll<Result<(), Stop>> {
         self.writes.cleared = true;

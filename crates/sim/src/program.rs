@@ -174,7 +174,7 @@ impl Shape {
             // Some names are longer than what a key holds in place.
             let index = draw.below(self.cold_keys);
             Key::from(
-                if index % 7 == 0 {
+                if index.is_multiple_of(7) {
                     format!("cold:with-a-long-name:{index:012}")
                 } else {
                     format!("c{index}")
@@ -355,7 +355,13 @@ impl Procedure for Programs {
     }
     fn run(&self, tx: Tx, call: Call) -> ProcedureFuture {
         let versions = self.shape.versions;
-        let run = Run { seen: mix(tx.position().0), replies: Vec::new(), written: 0, versions, tx };
+        let run = Run {
+            seen: mix(tx.position().0),
+            replies: Vec::new(),
+            written: 0,
+            versions,
+            tx,
+        };
         Box::pin(run.all(self.derive(&call), self.shape.clone()))
     }
 }
@@ -434,7 +440,7 @@ impl Run {
             Kind::PairWrite => {
                 let value = self.value(operation.number);
                 for half in [key, &operation.other_half()] {
-                    if operation.number % 5 == 0 {
+                    if operation.number.is_multiple_of(5) {
                         self.tx.delete(half).await?;
                     } else {
                         self.tx.put(half, value.clone()).await?;
@@ -453,13 +459,19 @@ impl Run {
             }
             Kind::AbortIf => {
                 let read = self.read(key, Intent::Read).await?;
-                if hash_of(&read).wrapping_add(operation.number) % 3 == 0 {
+                if hash_of(&read)
+                    .wrapping_add(operation.number)
+                    .is_multiple_of(3)
+                {
                     return Err(Stop::abort(format!("refused after seeing {:x}", self.seen)));
                 }
             }
             Kind::ErrorIf => {
                 let read = self.read(key, Intent::Read).await?;
-                if hash_of(&read).wrapping_add(operation.number) % 2 == 0 {
+                if hash_of(&read)
+                    .wrapping_add(operation.number)
+                    .is_multiple_of(2)
+                {
                     return Ok(Some(Reply::error_owned(format!(
                         "ERR stopped after seeing {:x}",
                         self.seen
@@ -468,7 +480,10 @@ impl Run {
             }
             Kind::PanicIf => {
                 let read = self.read(key, Intent::Read).await?;
-                if hash_of(&read).wrapping_add(operation.number) % 4 == 0 {
+                if hash_of(&read)
+                    .wrapping_add(operation.number)
+                    .is_multiple_of(4)
+                {
                     std::panic::resume_unwind(Box::new(PANIC_ON_PURPOSE.to_owned()));
                 }
             }

@@ -1,7 +1,7 @@
 //! An order with its accidents: what is delivered, confirmed, retracted and delivered instead.
 
 use crate::draw::Draw;
-use crate::oracle::Oracle;
+use crate::oracle::{Expected, Oracle};
 use crate::program::{Programs, Shape, preloaded_entry};
 use execute::Batch;
 use std::collections::{BTreeMap, VecDeque};
@@ -15,6 +15,8 @@ pub trait Source: Send {
     fn request(&mut self, sequence: u64, draw: &mut Draw) -> Arc<Request>;
     /// A request that only reads.
     fn read_only(&mut self, sequence: u64, draw: &mut Draw) -> Arc<Request>;
+    /// A request became final, and this is what it must answer: later requests may build on it.
+    fn answered(&mut self, _request: &Request, _expected: &Expected) {}
     /// Keys that the requests touch: some of them are preloaded.
     fn keys(&self) -> Vec<Key>;
     /// What was drawn, for failure reports.
@@ -274,6 +276,9 @@ impl Scenario {
             };
             self.oracle.run(&request, time_ms);
             self.confirmed = self.confirmed.next();
+            if let Some(expected) = self.oracle.expected(self.confirmed) {
+                self.source.answered(&request, expected);
+            }
             self.final_order.insert(self.confirmed, request);
         }
         while self

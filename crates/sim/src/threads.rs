@@ -249,7 +249,12 @@ impl Control<'_> {
         {
             return Err(fault);
         }
-        check_end(&*self.shared.engine, &*make(1, &mut self.draw), &self.scenario, &self.judge)?;
+        check_end(
+            &*self.shared.engine,
+            &*make(1, &mut self.draw),
+            &self.scenario,
+            &self.judge,
+        )?;
         let (status, tally) = (self.shared.engine.status(), self.scenario.oracle.tally());
         (self.report.restarts, self.report.suspensions) = (status.restarts, status.suspensions);
         (self.report.replied, self.report.rolled_back) = (tally.0 as u64, tally.1 as u64);

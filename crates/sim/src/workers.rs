@@ -242,7 +242,12 @@ impl Run {
             checked?;
         }
         self.settle()?;
-        check_end(&*self.engine, &*make(1, &mut self.draw), &self.scenario, &self.judge)
+        check_end(
+            &*self.engine,
+            &*make(1, &mut self.draw),
+            &self.scenario,
+            &self.judge,
+        )
     }
 
     /// Steps until everything is committed: no later than a bounded number of steps, and never with all workers idle.
@@ -305,7 +310,7 @@ impl Run {
                 self.engine.retract(from);
                 self.report.retractions += 1;
             }
-        } else if event % 2 == 0 || !self.deliver() {
+        } else if event.is_multiple_of(2) || !self.deliver() {
             if let Some(upto) = self.scenario.confirm() {
                 self.note(format_args!("confirm {upto:?}"));
                 self.engine.confirm(upto);

@@ -19,10 +19,16 @@ fn programs(draw: &mut Draw) -> Box<dyn Source> {
 fn find(mutant: Mutant) -> Option<(u64, String)> {
     let make = |workers: usize, draw: &mut Draw| -> Arc<dyn Engine> {
         let capacity = draw.pick(&[32, 64, 4096]);
-        Arc::new(Sparkle::new(Options { capacity, mutant: Some(mutant), ..Options::new(workers) }))
+        Arc::new(Sparkle::new(Options {
+            capacity,
+            mutant: Some(mutant),
+            ..Options::new(workers)
+        }))
     };
     (1..=SEEDS_MAX).find_map(|seed| {
-        match catch_unwind(AssertUnwindSafe(|| workers::run(&make, &programs, seed, 60))) {
+        match catch_unwind(AssertUnwindSafe(|| {
+            workers::run(&make, &programs, seed, 60)
+        })) {
             Ok(Ok(_)) => None,
             Ok(Err(failure)) => Some((seed, failure.fault)),
             // An engine's own assertion is as good a find.
@@ -36,9 +42,14 @@ fn every_mutant_of_sparkle_is_caught() {
     let mut survivors = Vec::new();
     for mutant in Mutant::ALL {
         match find(mutant) {
-            Some((seed, fault)) => println!("{mutant:?}: seed {seed}: {:.150}", fault.replace('\n', " ")),
+            Some((seed, fault)) => {
+                println!("{mutant:?}: seed {seed}: {:.150}", fault.replace('\n', " "))
+            }
             None => survivors.push(mutant),
         }
     }
-    assert!(survivors.is_empty(), "these defects were not found in {SEEDS_MAX} seeds: {survivors:?}");
+    assert!(
+        survivors.is_empty(),
+        "these defects were not found in {SEEDS_MAX} seeds: {survivors:?}"
+    );
 }

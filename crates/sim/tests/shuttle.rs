@@ -23,7 +23,11 @@ use store::{Partition, Version, View};
 use txn::{Entry, Key, Position};
 
 /// Runs `model` under random and under priority schedules of each seed.
-fn explore(default_seeds: u64, iterations: usize, model: impl Fn(u64) + Clone + Send + Sync + 'static) {
+fn explore(
+    default_seeds: u64,
+    iterations: usize,
+    model: impl Fn(u64) + Clone + Send + Sync + 'static,
+) {
     fn run<S: Scheduler + 'static>(scheduler: S, model: impl Fn() + Send + Sync + 'static) {
         let mut config = shuttle::Config::new();
         config.stack_size = 1 << 20;
@@ -34,13 +38,23 @@ fn explore(default_seeds: u64, iterations: usize, model: impl Fn(u64) + Clone + 
     for seed in seeds(default_seeds) {
         println!("seed {seed}");
         let (random, pct) = (model.clone(), model.clone());
-        run(RandomScheduler::new_from_seed(seed, iterations), move || random(seed));
-        run(PctScheduler::new_from_seed(seed, 3, iterations), move || pct(seed));
+        run(
+            RandomScheduler::new_from_seed(seed, iterations),
+            move || random(seed),
+        );
+        run(
+            PctScheduler::new_from_seed(seed, 3, iterations),
+            move || pct(seed),
+        );
     }
 }
 
 fn sparkle(workers: usize, mutant: Option<Mutant>) -> Arc<dyn Engine> {
-    Arc::new(Sparkle::new(SparkleOptions { capacity: 32, mutant, ..SparkleOptions::new(workers) }))
+    Arc::new(Sparkle::new(SparkleOptions {
+        capacity: 32,
+        mutant,
+        ..SparkleOptions::new(workers)
+    }))
 }
 
 /// A handful of transactions over one or two keys, with everything that programs can do.
@@ -56,8 +70,16 @@ fn scenario(seed: u64) -> Scenario {
         ..Shape::draw(&mut draw)
     };
     let transactions = draw.between(2, 5);
-    let options = Options { unconfirmed_max: 8, start: Position::NONE, ..Options::draw(&mut draw, transactions) };
-    Scenario::new(options, Box::new(ProgramSource::new(shape)), Draw::new(draw.bits()))
+    let options = Options {
+        unconfirmed_max: 8,
+        start: Position::NONE,
+        ..Options::draw(&mut draw, transactions)
+    };
+    Scenario::new(
+        options,
+        Box::new(ProgramSource::new(shape)),
+        Draw::new(draw.bits()),
+    )
 }
 
 /// The engine on two threads while a third delivers, retracts, delivers again and confirms.
@@ -76,7 +98,14 @@ fn engine_model(seed: u64, mutant: Option<Mutant>) {
                 loop {
                     let stopping = stop.load(Ordering::SeqCst);
                     let mut done = Vec::new();
-                    let progress = engine.step(WorkerId(worker), Budget { operations, heavy: true }, &mut done);
+                    let progress = engine.step(
+                        WorkerId(worker),
+                        Budget {
+                            operations,
+                            heavy: true,
+                        },
+                        &mut done,
+                    );
                     committed.lock().unwrap().append(&mut done);
                     if progress == Progress::Idle {
                         if stopping {
@@ -121,9 +150,12 @@ fn engine_model(seed: u64, mutant: Option<Mutant>) {
     }
     let mut judge = Judge::default();
     for committed in committed.lock().unwrap().drain(..) {
-        judge.judge(&scenario, &committed).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
+        judge
+            .judge(&scenario, &committed)
+            .unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
     }
-    check_end(&*engine, &*sparkle(1, None), &scenario, &judge).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
+    check_end(&*engine, &*sparkle(1, None), &scenario, &judge)
+        .unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
 }
 
 #[test]
@@ -134,8 +166,14 @@ fn sparkle_equals_the_specification_under_every_explored_schedule() {
 /// The test of the test: defects that only show in a race are found here too.
 #[test]
 fn mutants_are_caught_by_the_model_checker() {
-    for mutant in [Mutant::SkipDoomOnInstall, Mutant::DoomMissesCommitted, Mutant::LoseWakeUp] {
-        let caught = catch_unwind(AssertUnwindSafe(|| explore(60, 20, move |seed| engine_model(seed, Some(mutant)))));
+    for mutant in [
+        Mutant::SkipDoomOnInstall,
+        Mutant::DoomMissesCommitted,
+        Mutant::LoseWakeUp,
+    ] {
+        let caught = catch_unwind(AssertUnwindSafe(|| {
+            explore(60, 20, move |seed| engine_model(seed, Some(mutant)))
+        }));
         assert!(caught.is_err(), "{mutant:?} was not found");
     }
 }
@@ -150,19 +188,33 @@ fn snapshot_model(_seed: u64) {
             for position in (1..5).map(Position) {
                 let mut record = partition.get_or_insert(&key);
                 partition.with(&mut record, |cell| {
-                    cell.versions.insert(Version { position, entry: Some(Entry::new(&position.0.to_le_bytes()[..])) });
+                    cell.versions.insert(Version {
+                        position,
+                        entry: Some(Entry::new(&position.0.to_le_bytes()[..])),
+                    });
                 });
-                partition.publish(store::Final { position, time_ms: 10 * position.0, live: 1 });
+                partition.publish(store::Final {
+                    position,
+                    time_ms: 10 * position.0,
+                    live: 1,
+                });
                 partition.collect(usize::MAX);
             }
         })
     };
     for _ in 0..3 {
         let snapshot = partition.open();
-        assert_eq!(snapshot.time_ms, 10 * snapshot.position.0, "position and time are published together");
+        assert_eq!(
+            snapshot.time_ms,
+            10 * snapshot.position.0,
+            "position and time are published together"
+        );
         for _ in 0..2 {
             let read = partition.read_at(&snapshot, &key);
-            assert_eq!(read.version, snapshot.position, "a collector took what an open snapshot sees");
+            assert_eq!(
+                read.version, snapshot.position,
+                "a collector took what an open snapshot sees"
+            );
         }
         partition.close(snapshot);
     }
@@ -193,7 +245,10 @@ fn removal_model(_seed: u64) {
                 // The placeholder may die between the look-up and the latch.
                 let mut record = partition.get_or_insert(&key);
                 partition.with(&mut record, |cell| {
-                    cell.versions.insert(Version { position: Position(position), entry: Some(Entry::new("v")) });
+                    cell.versions.insert(Version {
+                        position: Position(position),
+                        entry: Some(Entry::new("v")),
+                    });
                 });
             })
         })
@@ -201,8 +256,14 @@ fn removal_model(_seed: u64) {
     for thread in writers.into_iter().chain([collector]) {
         thread.join().unwrap();
     }
-    partition.publish(store::Final { position: Position(2), time_ms: 0, live: 1 });
-    let positions = partition.get(&key).map(|mut record| partition.with(&mut record, |cell| cell.versions.len()));
+    partition.publish(store::Final {
+        position: Position(2),
+        time_ms: 0,
+        live: 1,
+    });
+    let positions = partition
+        .get(&key)
+        .map(|mut record| partition.with(&mut record, |cell| cell.versions.len()));
     // The watermark was 0 all the time, so both versions must be there.
     assert_eq!(positions, Some(2));
 }

@@ -1,6 +1,6 @@
 //! One node over a virtual disk: nothing acknowledged is lost, and replay leads to the oracle's state.
 
-use ordo_sim::draw::seeds;
+use ordo_sim::draw::{one_seed, seeds};
 use ordo_sim::world::{self, WorldReport};
 
 #[test]
@@ -13,6 +13,15 @@ fn a_node_loses_nothing_that_it_acknowledged() {
         }
     }
     println!("{report:?}");
-    assert!(report.committed > 0 && report.ends > 0 && report.ends_inside > 0 && report.checkpoints > 0);
-    assert!(report.recovered_from_checkpoint > 0 && report.lost_unsynced > 0 && report.refused > 0);
+    if !one_seed() {
+        assert!(
+            report.committed > 0
+                && report.ends > 0
+                && report.ends_inside > 0
+                && report.checkpoints > 0
+        );
+        assert!(
+            report.recovered_from_checkpoint > 0 && report.lost_unsynced > 0 && report.refused > 0
+        );
+    }
 }

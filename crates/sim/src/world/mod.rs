@@ -7,161 +7,36 @@
 //! 1. *Nothing acknowledged is lost.* After a kill everything that was written is there; after a power cut, everything
 //!    that was synced (under `always` that includes all that was acknowledged).
 //! 2. *What is there is a prefix of the order*: the same requests at the same positions with the same times. Only
-//!    batches whose sync failed may come back behind it, as their clients were told.
+//!    batches whose write or sync was the last and failed may come back behind it.
 //! 3. *Replay leads to the same state*: the recovered records, versions included, equal the oracle's after that prefix.
 //! 4. *Replies are the oracle's*, each request gets at most one, and exactly one if nothing happens to the process.
 //!
 //! The order is read off the engine's own input: a recorder between node and engine keeps what was delivered, confirmed
 //! and retracted.
 
-use crate::disk::{VirtualDisk, VirtualFile};
+mod mortal;
+mod recorder;
+
+use crate::disk::VirtualDisk;
 use crate::draw::{Draw, tracing};
 use crate::judge::{Fault, check_images, check_snapshot, images};
 use crate::oracle::Oracle;
 use crate::program::{Programs, Shape};
 use execute::sparkle::{Options as SparkleOptions, Sparkle};
-use execute::{Batch, Budget, Committed, Effects, Engine, Progress, Status, Waiting, WorkerId};
+use execute::{Budget, Committed, Engine, WorkerId};
+use mortal::MortalDisk;
 use node::{CheckpointJob, Event, FsyncPolicy, Limits, Node, NodeOptions, Refused, session};
-use order::{Disk, DiskFile, Log, SyncTicket};
+use order::{Log, SyncTicket};
+use recorder::{Recorder, Told};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use store::View;
-use txn::{Call, FnProcedure, Intent, Key, Position, Procedure, Registry, Reply, Request, RequestId, Tx};
+use std::sync::Arc;
+use txn::{
+    Call, FnProcedure, Intent, Key, Position, Procedure, Registry, Reply, Request, RequestId, Tx,
+};
 
 const WORKERS: usize = 3;
-
-/// A disk whose process dies at some operation: that one and all later ones fail, and change nothing.
-#[derive(Clone)]
-struct MortalDisk {
-    disk: VirtualDisk,
-    /// Operations until death. Fresh for every process.
-    left: Arc<AtomicU64>,
-}
-
-struct MortalFile {
-    file: VirtualFile,
-    left: Arc<AtomicU64>,
-}
-
-/// Counts an operation.
-fn live(left: &AtomicU64) -> io::Result<()> {
-    match left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)) {
-        Ok(_) => Ok(()),
-        Err(_) => Err(io::Error::other("the process died")),
-    }
-}
-
-impl MortalDisk {
-    fn is_dead(&self) -> bool {
-        self.left.load(Ordering::Relaxed) == 0
-    }
-    fn mortal(&self, file: VirtualFile) -> MortalFile {
-        MortalFile { file, left: self.left.clone() }
-    }
-}
-
-impl Disk for MortalDisk {
-    type File = MortalFile;
-    fn list(&self) -> io::Result<Vec<String>> {
-        live(&self.left)?;
-        self.disk.list()
-    }
-    fn create(&self, name: &str, len_bytes: u64) -> io::Result<MortalFile> {
-        live(&self.left)?;
-        Ok(self.mortal(self.disk.create(name, len_bytes)?))
-    }
-    fn open(&self, name: &str) -> io::Result<MortalFile> {
-        live(&self.left)?;
-        Ok(self.mortal(self.disk.open(name)?))
-    }
-    fn remove(&self, name: &str) -> io::Result<()> {
-        live(&self.left)?;
-        self.disk.remove(name)
-    }
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        live(&self.left)?;
-        self.disk.rename(from, to)
-    }
-    fn sync_dir(&self) -> io::Result<()> {
-        live(&self.left)?;
-        self.disk.sync_dir()
-    }
-}
-
-impl DiskFile for MortalFile {
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        live(&self.left)?;
-        self.file.write_at(offset, bytes)
-    }
-    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<usize> {
-        live(&self.left)?;
-        self.file.read_at(offset, bytes)
-    }
-    fn len_bytes(&self) -> io::Result<u64> {
-        live(&self.left)?;
-        self.file.len_bytes()
-    }
-    fn sync(&self) -> io::Result<()> {
-        live(&self.left)?;
-        self.file.sync()
-    }
-}
-
-/// What a node told its engine.
-enum Told {
-    Deliver(Batch),
-    Confirm(Position),
-    Retract(Position),
-}
-
-/// An engine that writes down what it is told.
-struct Recorder {
-    engine: Sparkle,
-    tape: Mutex<Vec<Told>>,
-}
-
-impl Recorder {
-    fn tell(&self, told: Told) {
-        self.tape.lock().unwrap_or_else(PoisonError::into_inner).push(told);
-    }
-    fn take(&self) -> Vec<Told> {
-        std::mem::take(&mut self.tape.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl Engine for Recorder {
-    fn name(&self) -> &'static str {
-        self.engine.name()
-    }
-    fn deliver(&self, batch: Batch) {
-        self.tell(Told::Deliver(batch.clone()));
-        self.engine.deliver(batch);
-    }
-    fn confirm(&self, upto: Position) {
-        self.tell(Told::Confirm(upto));
-        self.engine.confirm(upto);
-    }
-    fn retract(&self, from: Position) {
-        self.tell(Told::Retract(from));
-        self.engine.retract(from);
-    }
-    fn step(&self, worker: WorkerId, budget: Budget, effects: &mut dyn Effects) -> Progress {
-        self.engine.step(worker, budget, effects)
-    }
-    fn waiting(&self) -> Waiting {
-        self.engine.waiting()
-    }
-    fn status(&self) -> Status {
-        self.engine.status()
-    }
-    fn view(&self) -> &dyn View {
-        self.engine.view()
-    }
-}
 
 /// How a process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,7 +62,7 @@ pub struct WorldReport {
     pub checkpoints: u64,
     /// Recoveries that started from a checkpoint.
     pub recovered_from_checkpoint: u64,
-    /// Transactions that came back after a failed sync, whose clients had been told that the outcome is unknown.
+    /// Transactions that came back although their write or sync had failed.
     pub ghosts: u64,
     /// Transactions that were written but not synced, and that a power cut took.
     pub lost_unsynced: u64,
@@ -256,8 +131,8 @@ struct World {
     now_ms: u64,
     /// The order as the running process has it; position 1 first.
     history: Vec<Ordered>,
-    /// Batches that were taken back because a sync failed: they may be found at the next start. (Not those whose write
-    /// failed: their clients were told that nothing remains.)
+    /// Batches that were taken back because their write or their sync failed, and that no later write has covered: the
+    /// next start may find them.
     ghosts: BTreeMap<Position, Vec<Ordered>>,
     oracle: Oracle,
     /// What a power cut must leave.
@@ -269,15 +144,18 @@ struct World {
 
 /// Removes the keys that are its arguments if they read as absent.
 fn expire() -> Arc<dyn Procedure> {
-    Arc::new(FnProcedure::new("sim.expire", |mut tx: Tx, call: Call| async move {
-        for arg in call.iter() {
-            let key = Key::from(arg);
-            if tx.read(&key, Intent::Update).await?.entry.is_none() {
-                tx.delete(&key).await?;
+    Arc::new(FnProcedure::new(
+        "sim.expire",
+        |mut tx: Tx, call: Call| async move {
+            for arg in call.iter() {
+                let key = Key::from(arg);
+                if tx.read(&key, Intent::Update).await?.entry.is_none() {
+                    tx.delete(&key).await?;
+                }
             }
-        }
-        Ok(Reply::OK)
-    }))
+            Ok(Reply::OK)
+        },
+    ))
 }
 
 /// Runs one seed of about `ticks` events.
@@ -285,8 +163,16 @@ pub fn run(seed: u64, ticks: u64) -> Result<WorldReport, Box<crate::workers::Fai
     let mut draw = Draw::new(seed);
     let shape = Shape::draw(&mut draw);
     let options = NodeOptions {
-        fsync: draw.pick(&[FsyncPolicy::Always, FsyncPolicy::Always, FsyncPolicy::Everysec, FsyncPolicy::No]),
-        limits: Limits { in_flight_requests_max: draw.pick(&[5, 50]), in_flight_bytes_max: draw.pick(&[1_000, 100_000]) },
+        fsync: draw.pick(&[
+            FsyncPolicy::Always,
+            FsyncPolicy::Always,
+            FsyncPolicy::Everysec,
+            FsyncPolicy::No,
+        ]),
+        limits: Limits {
+            in_flight_requests_max: draw.pick(&[5, 50]),
+            in_flight_bytes_max: draw.pick(&[1_000, 100_000]),
+        },
         checkpoint_bytes: draw.pick(&[0, 2_000, 20_000]),
         expire: draw.percent(70).then(expire),
     };
@@ -319,9 +205,14 @@ pub fn run(seed: u64, ticks: u64) -> Result<WorldReport, Box<crate::workers::Fai
         draw,
     };
     let mut tick = 0;
-    world
-        .live(ticks, &mut tick)
-        .map_err(|fault| Box::new(crate::workers::Failure { seed, drawn, fault, tick }))?;
+    world.live(ticks, &mut tick).map_err(|fault| {
+        Box::new(crate::workers::Failure {
+            seed,
+            drawn,
+            fault,
+            tick,
+        })
+    })?;
     Ok(world.report)
 }
 
@@ -352,13 +243,17 @@ impl World {
         }
         // No more accidents: everything that was taken is answered, and one more power cut loses nothing at all.
         self.accidents = false;
-        process.disk.left.store(u64::MAX, Ordering::Relaxed);
+        process.disk.immortal();
         self.disk.make_space();
         let mut left = 100_000;
         while !process.waiting.is_empty() {
             left -= 1;
             if left == 0 {
-                return Err(format!("no end: {:?} wait for an answer; {:?}", process.waiting, process.node.status()));
+                return Err(format!(
+                    "no end: {:?} wait for an answer; {:?}",
+                    process.waiting,
+                    process.node.status()
+                ));
             }
             self.tick(&mut process)?;
         }
@@ -374,10 +269,16 @@ impl World {
             10..=17 => self.handle(process, Event::Tick),
             18..=25 => self.finish_sync(process),
             26..=28 => self.finish_checkpoint(process),
-            29 if self.accidents && self.draw.percent(20) => self.handle(process, Event::CheckpointWanted),
-            30 if self.accidents && self.draw.percent(10) => self.disk.fill_up_after(self.draw.below(2_000)),
+            29 if self.accidents && self.draw.percent(20) => {
+                self.handle(process, Event::CheckpointWanted)
+            }
+            30 if self.accidents && self.draw.percent(10) => {
+                self.disk.fill_up_after(self.draw.below(2_000))
+            }
             31..=32 => self.disk.make_space(),
-            33 if self.accidents && self.draw.percent(3) => self.disk.fail_sync_after(self.draw.below(3)),
+            33 if self.accidents && self.draw.percent(3) => {
+                self.disk.fail_sync_after(self.draw.below(3))
+            }
             34 => {
                 // Ahead of need, on a thread of its own; a failure shows when the file is needed.
                 let _ = process.log.preparer().prepare_next();
@@ -400,12 +301,17 @@ impl World {
         let mut requests = Vec::new();
         for _ in 0..self.draw.between(1, 5) {
             process.sequence += 1;
-            let mut request = Request::clone(&self.programs.request(process.sequence, self.draw.bits()));
-            request.id.session = session::compose(process.node.boot(), 0, 1 + process.sequence as u32 % 5);
+            let mut request =
+                Request::clone(&self.programs.request(process.sequence, self.draw.bits()));
+            request.id.session =
+                session::compose(process.node.boot(), 0, 1 + process.sequence as u32 % 5);
             requests.push(Arc::new(request));
         }
         let ids: Vec<RequestId> = requests.iter().map(|request| request.id).collect();
-        match process.node.submit(&mut requests, self.now_ms, &mut process.effects) {
+        match process
+            .node
+            .submit(&mut requests, self.now_ms, &mut process.effects)
+        {
             Ok(()) => process.waiting.extend(ids),
             Err(Refused::Busy | Refused::ReadOnly(_) | Refused::ShuttingDown) => {}
         }
@@ -413,7 +319,9 @@ impl World {
     }
 
     fn handle(&mut self, process: &mut Process, event: Event) {
-        process.node.handle(event, self.now_ms, &mut process.effects);
+        process
+            .node
+            .handle(event, self.now_ms, &mut process.effects);
         self.perform(process);
     }
 
@@ -430,14 +338,22 @@ impl World {
             }
             if !effects.records.is_empty() {
                 let event = match process.log.append(&mut effects.records) {
-                    Ok(_) => Event::LogWritten,
+                    Ok(_) => {
+                        // A write goes over what a failed one left.
+                        self.ghosts.clear();
+                        Event::LogWritten
+                    }
                     Err(error) => Event::LogWriteFailed(error.to_string()),
                 };
                 effects.records.clear();
                 process.node.handle(event, self.now_ms, effects);
             } else if std::mem::take(&mut effects.marker) {
                 if let Err(error) = process.log.write_marker() {
-                    process.node.handle(Event::LogWriteFailed(error.to_string()), self.now_ms, effects);
+                    process.node.handle(
+                        Event::LogWriteFailed(error.to_string()),
+                        self.now_ms,
+                        effects,
+                    );
                 }
             } else if let Some(position) = effects.truncate.take() {
                 // What can't be removed now is removed after the next checkpoint.
@@ -447,20 +363,29 @@ impl World {
                     Some(ticket) => process.sync = Some(ticket),
                     None => {
                         let durable = process.log.status().durable;
-                        process.node.handle(Event::LogSynced(durable), self.now_ms, effects);
+                        process
+                            .node
+                            .handle(Event::LogSynced(durable), self.now_ms, effects);
                     }
                 }
             } else if let Some(job) = effects.checkpoint.take() {
                 process.checkpoint = Some(job);
             } else {
-                (effects.confirmed, effects.delivered, effects.recovered, effects.tick_again) = Default::default();
+                (
+                    effects.confirmed,
+                    effects.delivered,
+                    effects.recovered,
+                    effects.tick_again,
+                ) = Default::default();
                 return;
             }
         }
     }
 
     fn finish_sync(&mut self, process: &mut Process) {
-        let Some(ticket) = process.sync.take() else { return };
+        let Some(ticket) = process.sync.take() else {
+            return;
+        };
         let event = match ticket.sync() {
             Ok(synced) => {
                 process.log.synced(synced);
@@ -474,7 +399,9 @@ impl World {
     }
 
     fn finish_checkpoint(&mut self, process: &mut Process) {
-        let Some(job) = process.checkpoint.take() else { return };
+        let Some(job) = process.checkpoint.take() else {
+            return;
+        };
         let ticket = process.log.sync_ticket();
         let mut synced = None;
         let result = job.write(&*process.disk, || {
@@ -501,12 +428,24 @@ impl World {
         for told in process.engine.take() {
             match told {
                 Told::Deliver(batch) => {
-                    trace!("  deliver {:?} at {}: {:?}", batch.first, batch.time_ms, batch.requests);
+                    trace!(
+                        "  deliver {:?} at {}: {:?}",
+                        batch.first, batch.time_ms, batch.requests
+                    );
                     if batch.first.prev().0 != self.history.len() as u64 {
-                        return Err(format!("{:?} is delivered behind {}", batch.first, self.history.len()));
+                        return Err(format!(
+                            "{:?} is delivered behind {}",
+                            batch.first,
+                            self.history.len()
+                        ));
                     }
                     let time_ms = batch.time_ms;
-                    self.history.extend(batch.requests.into_iter().map(|request| Ordered { request, time_ms }));
+                    self.history.extend(
+                        batch
+                            .requests
+                            .into_iter()
+                            .map(|request| Ordered { request, time_ms }),
+                    );
                 }
                 Told::Confirm(upto) => {
                     trace!("  confirm {upto:?}");
@@ -521,9 +460,11 @@ impl World {
                         return Err(format!("{from:?} is retracted although it was confirmed"));
                     }
                     let taken_back = self.history.split_off(from.prev().0 as usize);
-                    let unknown = process.node.status().sync_failures > 0;
-                    for (offset, ordered) in taken_back.into_iter().enumerate().filter(|_| unknown) {
-                        self.ghosts.entry(from.advanced(offset as u64)).or_default().push(ordered);
+                    for (offset, ordered) in taken_back.into_iter().enumerate() {
+                        self.ghosts
+                            .entry(from.advanced(offset as u64))
+                            .or_default()
+                            .push(ordered);
                     }
                 }
             }
@@ -545,21 +486,34 @@ impl World {
 
     /// Judges a reply that leaves.
     fn answer(&mut self, process: &mut Process, committed: Committed) -> Result<(), Fault> {
-        let Committed { position, request, outcome } = committed;
+        let Committed {
+            position,
+            request,
+            outcome,
+        } = committed;
         let Some(expected) = self.oracle.expected(position) else {
-            return Err(format!("{position:?} final-committed before it was confirmed: {outcome:?}"));
+            return Err(format!(
+                "{position:?} final-committed before it was confirmed: {outcome:?}"
+            ));
         };
         if !Arc::ptr_eq(&request, &self.history[position.prev().0 as usize].request) {
-            return Err(format!("{position:?} final-committed {request:?}, which is not ordered there"));
+            return Err(format!(
+                "{position:?} final-committed {request:?}, which is not ordered there"
+            ));
         }
         if !expected.admits(&outcome) {
-            return Err(format!("{position:?} ended {outcome:?} and must end {expected:?}"));
+            return Err(format!(
+                "{position:?} ended {outcome:?} and must end {expected:?}"
+            ));
         }
         if !process.committed.insert(position) {
             return Err(format!("{position:?} final-committed twice"));
         }
         if self.options.fsync == FsyncPolicy::Always && position > self.synced {
-            return Err(format!("{position:?} is acknowledged, and only {:?} is on the disk", self.synced));
+            return Err(format!(
+                "{position:?} is acknowledged, and only {:?} is on the disk",
+                self.synced
+            ));
         }
         self.report.committed += 1;
         let internal = request.id.session == txn::SessionId::INTERNAL;
@@ -595,11 +549,18 @@ impl World {
 
     /// Returns what must be there afterwards.
     fn end_once(&mut self, written: Position) -> Position {
-        let end = if self.draw.percent(50) { End::Kill } else { End::PowerCut };
+        let end = if self.draw.percent(50) {
+            End::Kill
+        } else {
+            End::PowerCut
+        };
         // Whoever restarts a server after a disk's trouble has seen to the disk.
         self.disk.make_space();
         self.disk.fail_sync_after(u64::MAX);
-        trace!("  {end:?}: {written:?} is written and {:?} synced", self.synced);
+        trace!(
+            "  {end:?}: {written:?} is written and {:?} synced",
+            self.synced
+        );
         match end {
             End::Kill => written,
             End::PowerCut => {
@@ -611,23 +572,42 @@ impl World {
 
     /// Recovers a process from the disk, and checks what it found; `floor` must be there. `None` if it died meanwhile.
     fn start_once(&mut self, floor: Position) -> Result<Option<Process>, Fault> {
-        let left = if self.accidents && self.draw.percent(40) { self.draw.below(400) } else { u64::MAX };
-        let disk = Arc::new(MortalDisk { disk: self.disk.clone(), left: Arc::new(AtomicU64::new(left)) });
+        let left = if self.accidents && self.draw.percent(40) {
+            self.draw.below(400)
+        } else {
+            u64::MAX
+        };
+        let disk = Arc::new(MortalDisk::new(self.disk.clone(), left));
         let made: RefCell<Option<Arc<Recorder>>> = RefCell::new(None);
         let make = || -> Arc<dyn Engine> {
-            let options = SparkleOptions { capacity: 64, ..SparkleOptions::new(WORKERS) };
-            let recorder = Arc::new(Recorder { engine: Sparkle::new(options), tape: Mutex::default() });
+            let options = SparkleOptions {
+                capacity: 64,
+                ..SparkleOptions::new(WORKERS)
+            };
+            let recorder = Arc::new(Recorder::new(Sparkle::new(options)));
             *made.borrow_mut() = Some(recorder.clone());
             recorder
         };
         let boot_id = self.draw.bits();
-        let recovered = match node::recover(&disk, self.options.clone(), self.segment_bytes, boot_id, &self.registry, &make) {
+        let recovered = match node::recover(
+            &disk,
+            self.options.clone(),
+            self.segment_bytes,
+            boot_id,
+            &self.registry,
+            &make,
+        ) {
             Ok(recovered) => recovered,
             Err(_) if disk.is_dead() => return Ok(None),
             Err(error) => return Err(format!("the node does not start: {error}")),
         };
-        let Some(engine) = made.into_inner() else { return Err("recovery made no engine".to_owned()) };
-        trace!("  recovered: {}; {:?}", recovered.report, recovered.report.warnings);
+        let Some(engine) = made.into_inner() else {
+            return Err("recovery made no engine".to_owned());
+        };
+        trace!(
+            "  recovered: {}; {:?}",
+            recovered.report, recovered.report.warnings
+        );
         self.check_recovery(&engine, recovered.report.checkpoint, floor)?;
         Ok(Some(Process {
             node: recovered.node,
@@ -643,18 +623,28 @@ impl World {
         }))
     }
 
-    fn check_recovery(&mut self, engine: &Recorder, checkpoint: Position, floor: Position) -> Result<(), Fault> {
+    fn check_recovery(
+        &mut self,
+        engine: &Recorder,
+        checkpoint: Position,
+        floor: Position,
+    ) -> Result<(), Fault> {
         self.report.recovered_from_checkpoint += u64::from(checkpoint > Position::NONE);
         let last = engine.view().final_position();
         if last < floor {
-            return Err(format!("{floor:?} must have survived, and recovery ends at {last:?}"));
+            return Err(format!(
+                "{floor:?} must have survived, and recovery ends at {last:?}"
+            ));
         }
         let mut replayed = BTreeMap::new();
         for told in engine.take() {
             if let Told::Deliver(batch) = told {
                 let time_ms = batch.time_ms;
                 for (offset, request) in batch.requests.into_iter().enumerate() {
-                    replayed.insert(batch.first.advanced(offset as u64), Ordered { request, time_ms });
+                    replayed.insert(
+                        batch.first.advanced(offset as u64),
+                        Ordered { request, time_ms },
+                    );
                 }
             }
         }
@@ -664,11 +654,20 @@ impl World {
             let place = position.prev().0 as usize;
             match self.history.get(place) {
                 Some(ordered) if ordered.same(&found) => {}
-                Some(ordered) => return Err(format!("{position:?} was {ordered:?} and came back as {found:?}")),
+                Some(ordered) => {
+                    return Err(format!(
+                        "{position:?} was {ordered:?} and came back as {found:?}"
+                    ));
+                }
                 None => {
-                    let ghost = self.ghosts.get(&position).is_some_and(|ghosts| ghosts.iter().any(|ghost| ghost.same(&found)));
+                    let ghost = self
+                        .ghosts
+                        .get(&position)
+                        .is_some_and(|ghosts| ghosts.iter().any(|ghost| ghost.same(&found)));
                     if !ghost || place != self.history.len() {
-                        return Err(format!("{position:?} came back as {found:?}, which was never written there"));
+                        return Err(format!(
+                            "{position:?} came back as {found:?}, which was never written there"
+                        ));
                     }
                     self.report.ghosts += 1;
                     self.history.push(found);
@@ -676,7 +675,10 @@ impl World {
             }
         }
         if self.history.len() as u64 != last.0 {
-            return Err(format!("recovery ends at {last:?}, and the order only has {}", self.history.len()));
+            return Err(format!(
+                "recovery ends at {last:?}, and the order only has {}",
+                self.history.len()
+            ));
         }
         self.ghosts.clear();
         self.oracle = Oracle::new();

@@ -1,0 +1,68 @@
+//! What a node tells its engine, written down.
+
+use execute::sparkle::Sparkle;
+use execute::{Batch, Budget, Effects, Engine, Progress, Status, Waiting, WorkerId};
+use std::sync::{Mutex, PoisonError};
+use store::View;
+use txn::Position;
+
+/// What a node told its engine.
+pub(super) enum Told {
+    Deliver(Batch),
+    Confirm(Position),
+    Retract(Position),
+}
+
+/// An engine that writes down what it is told.
+pub(super) struct Recorder {
+    engine: Sparkle,
+    tape: Mutex<Vec<Told>>,
+}
+
+impl Recorder {
+    pub(super) fn new(engine: Sparkle) -> Recorder {
+        Recorder {
+            engine,
+            tape: Mutex::default(),
+        }
+    }
+    fn tell(&self, told: Told) {
+        self.tape
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(told);
+    }
+    pub(super) fn take(&self) -> Vec<Told> {
+        std::mem::take(&mut self.tape.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Engine for Recorder {
+    fn name(&self) -> &'static str {
+        self.engine.name()
+    }
+    fn deliver(&self, batch: Batch) {
+        self.tell(Told::Deliver(batch.clone()));
+        self.engine.deliver(batch);
+    }
+    fn confirm(&self, upto: Position) {
+        self.tell(Told::Confirm(upto));
+        self.engine.confirm(upto);
+    }
+    fn retract(&self, from: Position) {
+        self.tell(Told::Retract(from));
+        self.engine.retract(from);
+    }
+    fn step(&self, worker: WorkerId, budget: Budget, effects: &mut dyn Effects) -> Progress {
+        self.engine.step(worker, budget, effects)
+    }
+    fn waiting(&self) -> Waiting {
+        self.engine.waiting()
+    }
+    fn status(&self) -> Status {
+        self.engine.status()
+    }
+    fn view(&self) -> &dyn View {
+        self.engine.view()
+    }
+}
