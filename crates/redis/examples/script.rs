@@ -208,7 +208,10 @@ const MEASURED: [(&str, &str, &[&str]); 6] = [
 
 fn bench(session: &mut Session) {
     let only = std::env::args().nth(2).unwrap_or_default();
-    for (name, body, words) in MEASURED.into_iter().filter(|(name, ..)| name.starts_with(&only)) {
+    for (name, body, words) in MEASURED
+        .into_iter()
+        .filter(|(name, ..)| name.starts_with(&only))
+    {
         let load = session.request("redis.script_load", &[body.as_bytes()]);
         let Ok(Reply::Bulk(digest)) = session.run(&load) else {
             panic!("the script '{name}' does not compile")

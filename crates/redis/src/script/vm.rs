@@ -12,6 +12,7 @@ use mlua::chunk::ChunkMode;
 use mlua::debug::HookTriggers;
 use mlua::{Function, Lua, LuaString, MultiValue, StdLib, Table, Value, VmState};
 use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use txn::hash::FixedMap;
 use txn::{Outcome, Reply, Stop};
@@ -62,6 +63,7 @@ thread_local! {
 }
 
 fn with_warm<R>(f: impl FnOnce(&mut Vm) -> R) -> R {
+    // A panic drops the VM: the next use makes another.
     let mut vm = WARM.take().unwrap_or_else(|| Box::new(Vm::new()));
     let result = f(&mut vm);
     vm.tidy();
@@ -73,10 +75,8 @@ fn with_warm<R>(f: impl FnOnce(&mut Vm) -> R) -> R {
 pub(super) fn run(mut execution: Box<Execution>) -> Ended {
     let memory_bytes_max = limits().memory_bytes_max;
     if !execution.exact {
-        // Half of the limit: what the warm VM shares with earlier runs can't hide as much as the other half.
-        let run = with_warm(|vm| vm.run(execution, memory_bytes_max / 2));
-        match run {
-            Err(too_large) => execution = too_large,
+        match run_warm(execution, memory_bytes_max / 2) {
+            Err(undecided) => execution = undecided,
             Ok(ended) => return ended,
         }
         execution.exact = true;
@@ -88,6 +88,24 @@ pub(super) fn run(mut execution: Box<Execution>) -> Ended {
         );
         Ended::Done(Err(Stop::abort(text)), limits().steps_max)
     })
+}
+
+/// Runs an execution in the warm VM, with half of the limit: what the VM shares with earlier runs can't hide as much as
+/// the other half. Gives the execution back where only a fresh VM decides.
+fn run_warm(execution: Box<Execution>, allowance: usize) -> Result<Ended, Box<Execution>> {
+    let mut vm = WARM.take().unwrap_or_else(|| Box::new(Vm::new()));
+    match catch_unwind(AssertUnwindSafe(|| vm.run(execution, allowance))) {
+        Ok(ended) => {
+            vm.tidy();
+            WARM.set(Some(vm));
+            ended
+        }
+        // The binding panics where it is out of slots for values, of which a warm VM has fewer than a fresh one.
+        Err(panic) => match vm.host.end() {
+            Some(run) => Err(Box::new(run.execution)),
+            None => resume_unwind(panic),
+        },
+    }
 }
 
 /// Compiles a script on this thread. The error is the reply for the client.
@@ -221,6 +239,9 @@ impl Vm {
                     None => return Ok(Ended::Done(Err(Stop::Restart), steps)),
                 }
                 reply.unwrap_or_else(|error| {
+                    if run.signal.is_none() && is_undecided(&error, run.execution.exact) {
+                        run.signal = Some(Signal::OutOfMemory);
+                    }
                     Reply::error_owned(format!("ERR {}", line(message(&error).as_bytes())))
                 })
             }
@@ -235,7 +256,7 @@ impl Vm {
                 Reply::error_owned(text)
             }
             Err(error) => {
-                if run.signal.is_none() && matches!(root(&error), mlua::Error::MemoryError(_)) {
+                if run.signal.is_none() && is_undecided(&error, run.execution.exact) {
                     run.signal = Some(Signal::OutOfMemory);
                 }
                 let text = line(message(&error).as_bytes());
@@ -303,6 +324,16 @@ fn is_out_of_memory(value: &Value) -> bool {
     matches!(value, Value::String(text) if *text == NOT_ENOUGH_MEMORY)
 }
 
+/// Whether an error is about the VM rather than about the script: memory, or, in a warm VM, the slots in which the binding
+/// holds values, of which the scripts that the VM keeps take some.
+fn is_undecided(error: &mlua::Error, exact: bool) -> bool {
+    match root(error) {
+        mlua::Error::MemoryError(_) => true,
+        mlua::Error::StackError => !exact,
+        _ => false,
+    }
+}
+
 /// The error inside the wrappings that it got on its way through Lua.
 fn root(error: &mlua::Error) -> &mlua::Error {
     match error {
@@ -327,8 +358,10 @@ fn caught(lua: &Lua, host: &Host, error: Value) -> mlua::Result<Value> {
         return Err(host.stop(Signal::OutOfMemory));
     }
     match error {
+        Value::Error(error) if is_undecided(&error, host.with(|run| run.execution.exact)?) => {
+            Err(host.stop(Signal::OutOfMemory))
+        }
         Value::Error(error) => match root(&error) {
-            mlua::Error::MemoryError(_) => Err(host.stop(Signal::OutOfMemory)),
             mlua::Error::ExternalError(cause) => match cause.downcast_ref::<RaisedReply>() {
                 Some(RaisedReply(text)) => super::convert::error_table(lua, text),
                 None => super::convert::string(lua, cause.to_string().as_bytes()),
@@ -394,33 +427,45 @@ fn failed(lua: &Lua, host: &Host, error: Value) -> mlua::Result<()> {
 /// What the prelude needs from here.
 fn host_functions(lua: &Lua, host: &Rc<Host>) -> mlua::Result<Table> {
     let functions = lua.create_table()?;
-    let shared = host.clone();
+    let first = |values: MultiValue| values.into_iter().next().unwrap_or(Value::Nil);
     functions.set(
         "caught",
-        lua.create_function(move |lua, error: Value| caught(lua, &shared, error))?,
+        host.function(lua, move |host, lua, values| {
+            caught(lua, host, first(values))
+        })?,
     )?;
-    let shared = host.clone();
     functions.set(
         "failed",
-        lua.create_function(move |lua, error: Value| failed(lua, &shared, error))?,
+        host.function(lua, move |host, lua, values| {
+            failed(lua, host, first(values))
+        })?,
     )?;
-    let shared = host.clone();
-    functions.set(
-        "charge",
-        lua.create_function(move |_, steps: f64| shared.charge(steps.max(0.0) as u64))?,
-    )?;
-    // `getmetatable` shows what `__metatable` says instead; this looks behind it.
-    let has_field = |_: &Lua, (table, field): (Table, LuaString)| match table.metatable() {
-        Some(metatable) => Ok(!metatable.raw_get::<Value>(field)?.is_nil()),
-        None => Ok(false),
+    let charge = move |host: &Host, _: &Lua, values: MultiValue| {
+        let steps = first(values);
+        let steps = steps
+            .as_number()
+            .or(steps.as_integer().map(|steps| steps as f64))
+            .unwrap_or(0.0);
+        host.charge(steps.max(0.0) as u64)
     };
-    functions.set("has_field", lua.create_function(has_field)?)?;
-    let shared = host.clone();
-    let clock = move |_: &Lua, _: MultiValue| {
-        let now_ms = shared.with(|run| run.execution.tx.now_ms())?;
+    functions.set("charge", host.function(lua, charge)?)?;
+    // `getmetatable` shows what `__metatable` says instead; this looks behind it.
+    let has_field = |_: &Host, _: &Lua, mut values: MultiValue| match (
+        values.pop_front(),
+        values.pop_front(),
+    ) {
+        (Some(Value::Table(table)), Some(field)) => match table.metatable() {
+            Some(metatable) => Ok(!metatable.raw_get::<Value>(field)?.is_nil()),
+            None => Ok(false),
+        },
+        _ => Ok(false),
+    };
+    functions.set("has_field", host.function(lua, has_field)?)?;
+    let clock = |host: &Host, _: &Lua, _: MultiValue| {
+        let now_ms = host.with(|run| run.execution.tx.now_ms())?;
         Ok(now_ms as f64 / 1000.0)
     };
-    functions.set("clock", lua.create_function(clock)?)?;
+    functions.set("clock", host.function(lua, clock)?)?;
     functions.set("unordered_keys", UNORDERED_KEYS)?;
     functions.set("steps_per_tick", STEPS_PER_TICK)?;
     Ok(functions)

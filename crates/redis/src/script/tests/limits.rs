@@ -213,3 +213,32 @@ fn short_scripts_become_light() {
     assert_eq!(weight(&double, long), Weight::Heavy);
     assert_eq!(cost_hint(ScriptName::of(short.as_bytes())), Weight::Light);
 }
+
+#[test]
+fn many_arguments_do_not_depend_on_what_the_vm_keeps() {
+    let many = |count: usize| {
+        format!(
+            "local t = {{}} for i = 1, {count} do t[i] = 'k' .. i end return redis.call('EXISTS', unpack(t))"
+        )
+    };
+    let fresh: Vec<String> = (0..20)
+        .map(|i| {
+            std::thread::scope(|scope| {
+                let run = scope
+                    .spawn(|| Double::new(Disturbance::default()).shown(&many(6_000 + i * 100)));
+                run.join().expect("a script does not panic")
+            })
+        })
+        .collect();
+    let mut double = Double::new(Disturbance::default());
+    for i in 0..900 {
+        double
+            .eval(&format!("return {i}"))
+            .expect("no limit is near");
+    }
+    let warm: Vec<String> = (0..20)
+        .map(|i| double.shown(&many(6_000 + i * 100)))
+        .collect();
+    assert_eq!(fresh, warm);
+    assert_eq!(fresh[0], ":0");
+}
