@@ -1,4 +1,4 @@
-//! `ordo serve` as a process: what it says when it can't start, how it stops, and what a crash may take.
+//! `ordo serve` as a process: what it says when it can't start, and how it stops.
 #![allow(
     clippy::disallowed_methods,
     reason = "clients of a test are threads, and their patience is a time"
@@ -9,8 +9,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use txn::Reply;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -227,84 +226,4 @@ fn signals_stop_the_server_in_good_order() {
     }
     let server = Process::start(dir.path(), &[]);
     assert_eq!(server.client().number("n"), 200);
-}
-
-/// Several clients count, each at a key of its own and all at a common one, until the server is killed at a moment that
-/// the seed chooses. What was acknowledged must be there; what was not may be, once.
-#[test]
-fn a_kill_loses_nothing_that_was_acknowledged() {
-    const CLIENTS: usize = 4;
-    let seed: u64 = std::env::var("ORDO_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok())
-        .unwrap_or(20_261_121);
-    let rounds: u64 = std::env::var("ORDO_KILLS")
-        .ok()
-        .and_then(|rounds| rounds.parse().ok())
-        .unwrap_or(12);
-    println!("ORDO_SEED={seed} ORDO_KILLS={rounds}");
-    let dir = tempfile::tempdir().expect("a temporary directory");
-    let mut sure = [0; CLIENTS];
-    let mut all_sure = 0;
-    for round in 0..rounds {
-        // A killed process loses nothing that was written, so every policy must hold.
-        let fsync = ["always", "everysec", "no"][(round % 3) as usize];
-        let server = Process::start(dir.path(), &["--appendfsync", fsync]);
-        let mut check = server.client();
-        let mut total = 0;
-        for (number, sure) in sure.iter_mut().enumerate() {
-            let found = check.number(&format!("n:{number}"));
-            assert!(
-                (*sure..=*sure + 1).contains(&found),
-                "seed {seed}, round {round}: client {number} was told {sure}, and {found} is there"
-            );
-            *sure = found;
-            total += found;
-        }
-        let found = check.number("all");
-        assert_eq!(
-            found, total,
-            "seed {seed}, round {round}: a block took effect in half"
-        );
-        assert!(found >= all_sure);
-        all_sure = found;
-
-        let delay = Duration::from_millis(20 + txn::hash::mix(seed ^ round) % 400);
-        let killed = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            for (number, sure) in sure.iter_mut().enumerate() {
-                let mut client = server.client();
-                let killed = &killed;
-                scope.spawn(move || {
-                    let key = format!("n:{number}");
-                    loop {
-                        let begun = client.try_call(&["MULTI"]).is_some()
-                            && client.try_call(&["INCR", &key]).is_some()
-                            && client.try_call(&["INCR", "all"]).is_some();
-                        match client.try_call(&["EXEC"]) {
-                            Some(Reply::Array(replies)) if begun => {
-                                assert_eq!(replies[0], Reply::Integer(*sure as i64 + 1));
-                                *sure += 1;
-                            }
-                            Some(other) => panic!("EXEC answered {other:?}"),
-                            None => break,
-                        }
-                    }
-                    assert!(
-                        killed.load(Ordering::SeqCst),
-                        "the server closed a connection"
-                    );
-                });
-            }
-            let until = Instant::now() + delay;
-            while Instant::now() < until {
-                // Also take checkpoints while clients write.
-                check.call(&["BGSAVE"]);
-            }
-            killed.store(true, Ordering::SeqCst);
-            server.signal("KILL");
-        });
-        assert_eq!(server.end(), None);
-    }
-    assert!(all_sure > 0, "nothing was written");
 }
