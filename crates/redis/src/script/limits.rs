@@ -16,9 +16,9 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// What applies unless something else is set: a second or so of pure Lua.
+    /// What applies unless something else is set: between half a second and a second of pure Lua.
     pub const DEFAULT: Limits = Limits {
-        steps_max: 50_000_000,
+        steps_max: 200_000_000,
         memory_bytes_max: 256 << 20,
     };
 }
