@@ -133,8 +133,10 @@ settings! {
         "Whether there is an input log. There always is: the log is the database.";
     appendfsync: FsyncPolicy, "appendfsync", Kind::Choice(&["always", "everysec", "no"]), "always", AtStart,
         "When the log reaches the disk: before each acknowledgement, once a second, or when the system pleases.";
+    checkpoint_log_size: u64, "checkpoint-log-size", Kind::Bytes(0, u64::MAX), "256mb", AtStart,
+        "A checkpoint is written whenever the log has grown by this much, and the log before it is removed. 0: only when SAVE or BGSAVE ask for it.";
     save: String, "save", Kind::Choice(&[""]), "", Anytime,
-        "Redis's snapshot schedule. Empty: checkpoints follow the growth of the log.";
+        "Redis's snapshot schedule. Empty: see checkpoint-log-size.";
     io_threads: u64, "io-threads", Kind::Number(0, 128), "0", AtStart,
         "Threads that serve connections. 0: one, and a quarter of the processors where there are more than four.";
     workers: u64, "workers", Kind::Number(0, 1024), "0", AtStart,

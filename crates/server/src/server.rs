@@ -60,8 +60,9 @@ impl Stopper {
 
 impl Server {
     /// Recovers the data in `config.dir` and serves it.
-    pub fn start(config: Config) -> Result<Server, StartError> {
+    pub fn start(mut config: Config) -> Result<Server, StartError> {
         config.validate()?;
+        config.maxclients = reserve_files(config.maxclients);
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let io_threads = config.io_threads_effective(processors);
         let workers = config.workers_effective(processors);
@@ -78,6 +79,7 @@ impl Server {
             fsync: config.appendfsync,
             workers,
             ports: io_threads,
+            checkpoint_bytes: config.checkpoint_log_size,
             expire: Some(Arc::new(redis_surface::ExpireProcedure)),
             on_halt: Some(Box::new(|text: &str| {
                 tracing::error!("{text}");
@@ -197,6 +199,30 @@ impl Server {
             }
         }
         self.shared.runtime.shutdown(how == Stopping::Save);
+    }
+}
+
+/// Files that the server needs beside its clients' sockets.
+const OWN_FILES: u64 = 64;
+
+/// Raises the process's limit on open files for so many clients. Returns how many there may be.
+fn reserve_files(clients: u64) -> u64 {
+    match rlimit::increase_nofile_limit(clients + OWN_FILES) {
+        Ok(files) if files < clients + OWN_FILES => {
+            let possible = files.saturating_sub(OWN_FILES).max(1);
+            tracing::warn!(
+                "maxclients is {possible} instead of {clients}: the system allows this process {files} open files \
+                 (ulimit -Hn)"
+            );
+            possible
+        }
+        Ok(_) => clients,
+        Err(error) => {
+            tracing::warn!(
+                "the limit on open files could not be raised for {clients} clients: {error}"
+            );
+            clients
+        }
     }
 }
 
