@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use txn::Weight;
 use txn::hash::hash_bytes;
 
-/// A script whose recent runs took fewer steps is [`Weight::Light`]: some 200 microseconds at most.
-pub const LIGHT_STEPS_MAX: u64 = 20_000;
+/// A script whose recent runs took fewer steps is [`Weight::Light`]: some 20 microseconds at most. Beyond that, running it
+/// on another processor pays for the hand-off.
+pub const LIGHT_STEPS_MAX: u64 = 5_000;
 const PLACES: usize = 4096;
 const STEPS_BITS: u32 = 32;
 const STEPS_MASK: u64 = (1 << STEPS_BITS) - 1;
