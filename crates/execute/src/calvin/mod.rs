@@ -189,16 +189,15 @@ impl Engine for Calvin {
     fn waiting(&self) -> Waiting {
         let unscheduled = {
             let incoming = self.shared.incoming.lock();
-            incoming
-                .queue
-                .iter()
-                .take_while(|job| job.context.position <= incoming.confirmed)
-                .count()
+            let confirmed = incoming.confirmed.next().0;
+            let front = incoming.queue.front();
+            let confirmed = front.map_or(0, |job| confirmed.saturating_sub(job.context.position.0));
+            confirmed.min(incoming.queue.len() as u64)
         };
         let executed = self.shared.executed.lock().len();
         let ready = self.shared.ready.lock();
         Waiting {
-            light: (unscheduled + executed + ready.light.len()) as u64,
+            light: unscheduled + (executed + ready.light.len()) as u64,
             heavy: ready.heavy.len() as u64,
         }
     }
