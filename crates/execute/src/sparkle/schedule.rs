@@ -5,7 +5,7 @@ use super::commit;
 use super::execution::{Execution, Pause};
 use super::keystate::KeyState;
 use super::shared::Shared;
-use super::slot::{Body, Write};
+use super::slot::Body;
 use super::status::{DOOMED, EMPTY, HEAD, RETRACTED, Ticket, Word};
 use crate::engine::{Budget, Committed, Effects, Progress};
 use crate::running;
@@ -208,7 +208,10 @@ impl Worker {
         let Some(execution) = &mut self.execution else {
             return;
         };
+        // A procedure may have dropped a read that it did not wait for: nobody will resume it for that.
+        execution.pause = None;
         let (shared, body) = (&self.shared, &mut *execution.body);
+        body.stop_waiting();
         let outcome = outcome.map_err(|stop| match stop {
             // Not doomed, so not from the engine.
             Stop::Restart => {
@@ -317,21 +320,7 @@ impl Worker {
             }
             shared.doom_all_after(position);
         }
-        if let Some(record) = body.waiting_on.take() {
-            let mut cell = record.latch_held();
-            cell.meta.leave(position);
-            let handed = cell.meta.held_by(position);
-            drop(cell);
-            // The lock was handed over while it waited: undone with the others.
-            if handed {
-                match body.writes.find(&record) {
-                    Some(place) => body.writes.list[place].locked = true,
-                    None => {
-                        body.writes.push(Write::locked(record));
-                    }
-                }
-            }
-        }
+        body.stop_waiting();
         self.doing = Doing::Undoing {
             next_write: 0,
             next,

@@ -41,6 +41,26 @@ impl Body {
     pub(super) fn position(&self) -> Position {
         self.context.position
     }
+    /// Leaves the waiters. A lock that was handed over meanwhile is kept as one that was taken, to be let go with the others.
+    pub(super) fn stop_waiting(&mut self) {
+        let Some(record) = self.waiting_on.take() else {
+            return;
+        };
+        let position = self.position();
+        let handed = {
+            let mut cell = record.latch_held();
+            cell.meta.leave(position);
+            cell.meta.held_by(position)
+        };
+        if handed {
+            match self.writes.find(&record) {
+                Some(place) => self.writes.list[place].locked = true,
+                None => {
+                    self.writes.push(Write::locked(record));
+                }
+            }
+        }
+    }
 }
 
 /// A record that the transaction writes, or has locked to write.
