@@ -267,7 +267,8 @@ impl Access for Execution {
         let before = if cleared {
             0
         } else {
-            partition.published().live
+            // Behind the latch: the committer moves the head before it publishes what is final there.
+            self.shared.committer.lock().live
         };
         let change: i64 = self
             .body

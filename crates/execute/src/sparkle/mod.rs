@@ -43,7 +43,8 @@
 //! - A lock, a place among the waiters, an installed version above the watermark: each keeps its record in the index.
 //!
 //! The latch of one record is the largest critical section on the path of a transaction; the committer's latch is taken by
-//! whoever finds the head committable and is never waited for.
+//! whoever finds the head committable; only a count of the whole space waits for it, and a delivery to an engine that has
+//! nothing to do.
 
 mod commit;
 mod execution;

@@ -134,8 +134,8 @@ impl Shared {
     }
     /// Dooms every transaction after `position` that has begun.
     pub(super) fn doom_all_after(&self, position: Position) {
-        let end = self.filled.load(Ordering::SeqCst);
-        for later in position.0 + 1..end {
+        // The whole ring, not only up to `filled`: what is being filled may have been started already.
+        for later in position.0 + 1..position.0 + self.slots.len() as u64 {
             let later = Position(later);
             let word = self.slot(later).status.load();
             if word.is_at(later) {
@@ -276,23 +276,23 @@ impl Shared {
     }
     /// Fills free slots from the backlog; whether any was.
     pub(super) fn fill(&self) -> bool {
-        if self.backlog_length.load(Ordering::Acquire) == 0 {
+        if self.backlog_length.load(Ordering::SeqCst) == 0 {
             return false;
         }
         self.fill_from(&mut self.backlog.lock())
     }
     fn fill_from(&self, backlog: &mut Backlog) -> bool {
+        // Before looking at the slots: whoever empties one afterwards sees that there is something to fill it with.
+        self.backlog_length
+            .store(backlog.queue.len() as u64, Ordering::SeqCst);
         if let Some((from, end)) = backlog.retracting {
             let emptied = (from.0..end.0).map(Position).all(|position| {
                 let word = self.slot(position).status.load();
                 word.state() == EMPTY || !word.is_at(position)
             });
             if !emptied {
-                self.backlog_length
-                    .store(backlog.queue.len() as u64, Ordering::Release);
                 return false;
             }
-            self.started.fetch_min(from.0, Ordering::SeqCst);
             backlog.retracting = None;
         }
         let mut next = self.filled.load(Ordering::SeqCst);
@@ -324,9 +324,14 @@ impl Shared {
             slot.status.store(Word::new(ticket, DELIVERED).with(heavy));
             next += 1;
         }
+        // Beyond what is filled only after a retraction, or because a worker that read its limit before the retraction went
+        // past slots that were still empty. Only now, with the slots filled, does such a worker start what it goes past.
+        if self.started.load(Ordering::SeqCst) > first {
+            self.started.fetch_min(first, Ordering::SeqCst);
+        }
         self.filled.store(next, Ordering::SeqCst);
         self.backlog_length
-            .store(backlog.queue.len() as u64, Ordering::Release);
+            .store(backlog.queue.len() as u64, Ordering::SeqCst);
         next != first
     }
     /// Takes back the bodies of final-committed transactions.
@@ -342,7 +347,7 @@ impl Shared {
         let filled = self.filled.load(Ordering::SeqCst);
         backlog.queue.retain(|(context, _)| context.position < from);
         self.backlog_length
-            .store(backlog.queue.len() as u64, Ordering::Release);
+            .store(backlog.queue.len() as u64, Ordering::SeqCst);
         if from.0 >= filled {
             return;
         }
