@@ -138,7 +138,8 @@ impl Inner {
     }
 
     /// Stops for good after a bug: in-memory state may be wrong, the files are not touched any more.
-    fn halt(&self, what: &str) {
+    /// Returns what clients are told.
+    fn halt(&self, what: &str) -> Arc<str> {
         let text = format!(
             "MISCONF the server stopped because of a bug ({what}): restart it, nothing that was acknowledged is lost; and \
              please report this"
@@ -152,6 +153,7 @@ impl Inner {
         self.bed.stop();
         self.ports.notify_all();
         self.progress.notify_all();
+        self.halted.get().cloned().unwrap_or_else(|| text.into())
     }
 }
 
@@ -275,9 +277,15 @@ impl Runtime {
         // Before the lock: a reply may arrive before this returns.
         port.shared.add_outstanding(count);
         let submit = |requests: &mut Vec<Arc<Request>>| {
-            let mut core = inner.core.lock();
-            core.node.raise_boot(inner.ports.boot_last());
-            core.submit(requests, inner.now_ms())
+            let ordered = AssertUnwindSafe(|| {
+                let mut core = inner.core.lock();
+                core.node.raise_boot(inner.ports.boot_last());
+                core.submit(requests, inner.now_ms())
+            });
+            catch_unwind(ordered).unwrap_or_else(|panic| {
+                let text = inner.halt(&format!("ordering panicked: {}", panic_text(&*panic)));
+                Err(Refused::ReadOnly(text))
+            })
         };
         let outcome = submit(requests).or_else(|refused| {
             if refused != Refused::Busy {
