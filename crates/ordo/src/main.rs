@@ -11,7 +11,11 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Takes every word after the subcommand as it is: the settings' own table says what they mean.
 fn words() -> Arg {
-    Arg::new("words").num_args(0..).trailing_var_arg(true).allow_hyphen_values(true).action(ArgAction::Append)
+    Arg::new("words")
+        .num_args(0..)
+        .trailing_var_arg(true)
+        .allow_hyphen_values(true)
+        .action(ArgAction::Append)
 }
 
 fn main() -> ExitCode {
@@ -33,12 +37,16 @@ fn main() -> ExitCode {
                 .arg_required_else_help(true),
         ));
     let result = match command.get_matches().subcommand() {
-        Some(("serve", matches)) => {
-            serve::run(matches.get_many::<String>("words").unwrap_or_default().cloned().collect())
-        }
-        Some(("bench", matches)) => {
-            bench::Bench::from_arg_matches(matches).map_err(|error| error.exit()).and_then(bench::run)
-        }
+        Some(("serve", matches)) => serve::run(
+            matches
+                .get_many::<String>("words")
+                .unwrap_or_default()
+                .cloned()
+                .collect(),
+        ),
+        Some(("bench", matches)) => bench::Bench::from_arg_matches(matches)
+            .map_err(|error| error.exit())
+            .and_then(bench::run),
         _ => Ok(()),
     };
     match result {
