@@ -10,6 +10,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -144,12 +145,19 @@ impl Server {
                 mailboxes,
                 shared: self.shared.clone(),
             })?;
+            let run = move || {
+                // Its connections would wait for ever, and nobody knows what else is wrong.
+                if catch_unwind(AssertUnwindSafe(|| thread.run())).is_err() {
+                    tracing::error!(
+                        "an I/O thread panicked, and the server ends. Nothing acknowledged is lost. Please report it, \
+                         with the message above"
+                    );
+                    std::process::exit(EXIT_HALTED);
+                }
+            };
             let name = format!("ordo-io-{index}");
-            self.threads.push(
-                std::thread::Builder::new()
-                    .name(name)
-                    .spawn(move || thread.run())?,
-            );
+            self.threads
+                .push(std::thread::Builder::new().name(name).spawn(run)?);
         }
         Ok(())
     }

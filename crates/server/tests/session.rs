@@ -487,3 +487,59 @@ fn a_long_script_does_not_hold_up_other_clients() {
     slow.stream.set_nonblocking(false).expect("blocking");
     assert_eq!(show(&slow.read()), "20000000");
 }
+
+#[test]
+fn large_blocks_and_many_watched_keys_are_taken() {
+    let (server, _dir) = TestServer::start(&[("client-query-buffer-limit", "64mb")]);
+    let mut client = server.client();
+    let count = 20_000;
+    let keys: Vec<String> = (0..count).map(|key| format!("watched:{key}")).collect();
+    let mut watch = vec!["WATCH"];
+    watch.extend(keys.iter().map(String::as_str));
+    assert_eq!(show(&client.call(&watch)), "OK");
+    client.talk(&[("MULTI", "OK")]);
+    let mut bytes = Vec::new();
+    for _ in 0..count {
+        redis_surface::codec::encode_command(&["INCR", "n"], &mut bytes);
+        redis_surface::codec::encode_command(&["CLIENT", "GETNAME"], &mut bytes);
+    }
+    let mut writer = client.stream.try_clone().expect("a second handle");
+    let sender = std::thread::spawn(move || std::io::Write::write_all(&mut writer, &bytes));
+    for _ in 0..2 * count {
+        assert_eq!(show(&client.read()), "QUEUED");
+    }
+    sender.join().expect("no panic").expect("sent");
+    let txn::Reply::Array(replies) = client.call(&["EXEC"]) else {
+        panic!("EXEC answers an array")
+    };
+    assert_eq!(replies.len(), 2 * count);
+    for (place, reply) in replies.iter().enumerate() {
+        let want = match place % 2 {
+            0 => (place / 2 + 1).to_string(),
+            _ => "nil".to_owned(),
+        };
+        assert_eq!(show(reply), want);
+    }
+}
+
+#[test]
+fn a_block_may_take_only_so_much_memory() {
+    let (server, _dir) = TestServer::start(&[("client-query-buffer-limit", "1mb")]);
+    let mut client = server.client();
+    client.talk(&[("MULTI", "OK")]);
+    let value = "x".repeat(400_000);
+    for want in [
+        "QUEUED",
+        "QUEUED",
+        "-ERR the block is longer than client-query-buffer-limit",
+    ] {
+        assert!(show(&client.call(&["SET", "k", &value])).starts_with(want));
+    }
+    client.talk(&[
+        (
+            "EXEC",
+            "-EXECABORT Transaction discarded because of previous errors.",
+        ),
+        ("GET k", "nil"),
+    ]);
+}

@@ -26,6 +26,7 @@ use redis_surface::codec::Protocol;
 use redis_surface::table::{self, Command, ConnectionCommand, Flags, Run};
 use redis_surface::{Action, Caller, CommandTable, Watched};
 use replies::{Answered, Replies, Treatment, reply_of};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use transaction::Block;
@@ -120,6 +121,8 @@ pub enum Completion {
     Exec(Vec<(usize, Args)>),
 }
 
+/// A command or block of more words than this takes long enough to leave it to an executor.
+const LIGHT_WORDS_MAX: usize = 1024;
 /// How much of a connection's work may be unfinished before it is not read any more.
 const UNFINISHED_REQUESTS_MAX: usize = 1024;
 /// How many bytes of arguments its unfinished requests may have before the connection is not read any more.
@@ -135,7 +138,7 @@ pub struct Session {
     protocol: Protocol,
     speech: Speech,
     block: Option<Block>,
-    watched: Vec<Watched>,
+    watched: BTreeMap<Key, Watched>,
     replies: Replies,
     hold: Option<Hold>,
     closing: bool,
@@ -151,7 +154,7 @@ impl Session {
             protocol: Protocol::Resp2,
             speech: Speech::On,
             block: None,
-            watched: Vec::new(),
+            watched: BTreeMap::new(),
             replies: Replies::new(),
             hold: None,
             closing: false,
@@ -319,9 +322,12 @@ impl Session {
         desk: &mut Desk<'_>,
         procedure: Arc<dyn Procedure>,
         args: Args,
-        footprint: Footprint,
+        mut footprint: Footprint,
         completion: Option<Completion>,
     ) {
+        if args.len() > LIGHT_WORDS_MAX {
+            footprint.weight = Weight::Heavy;
+        }
         let id = RequestId {
             session: self.id,
             sequence: self.replies.next_sequence(),

@@ -4,18 +4,27 @@
 //! still the same is decided inside the ordered transaction, so a race has one outcome everywhere.
 
 use super::{Completion, Desk, Session};
-use redis_surface::table::{Flags, Resolved, Run};
+use redis_surface::table::{self, Flags, Resolved, Run};
 use redis_surface::{Watched, errors};
 use std::sync::atomic::Ordering;
-use txn::{Args, Footprint, Key, Reply};
+use txn::{Args, Blob, Footprint, Key, Reply};
+
+/// What a queued word takes beside its bytes.
+const WORD_BYTES: usize = size_of::<Blob>();
+/// A block that would take too much memory.
+const TOO_LONG: Reply = Reply::error(
+    "ERR the block is longer than client-query-buffer-limit: split it, or raise the limit",
+);
 
 /// An open MULTI block.
 #[derive(Debug, Default)]
 pub(super) struct Block {
     /// What was queued.
     commands: Vec<Args>,
-    /// Which of the commands are the connection's own business.
+    /// Which of the commands are the connection's own business, in ascending order.
     own: Vec<usize>,
+    /// The bytes of all commands.
+    bytes: usize,
     /// A command was refused while it was queued.
     pub(super) faulty: bool,
 }
@@ -68,6 +77,15 @@ impl Session {
             return self.reject(desk, errors::NOT_IN_BLOCK);
         }
         if let Some(block) = &mut self.block {
+            block.bytes += argv
+                .iter()
+                .map(|word| WORD_BYTES + word.len())
+                .sum::<usize>();
+            if block.bytes as u64 > desk.config.client_query_buffer_limit {
+                // What is refused anyway need not be kept.
+                *block = Block::default();
+                return self.reject(desk, TOO_LONG);
+            }
             if matches!(resolved.command.run, Run::Connection(_)) {
                 block.own.push(block.commands.len());
             }
@@ -95,13 +113,15 @@ impl Session {
         }
         let mut own = Vec::new();
         let mut ordered = Vec::new();
+        let mut own_places = block.own.iter().copied().peekable();
         for (place, argv) in block.commands.into_iter().enumerate() {
-            if block.own.contains(&place) {
+            if own_places.next_if_eq(&place).is_some() {
                 own.push((place, argv));
             } else {
                 ordered.push(argv);
             }
         }
+        let watched = watched.into_values().collect();
         let block = redis_surface::Block {
             watched,
             commands: ordered,
@@ -153,26 +173,27 @@ impl Session {
                 };
                 for watched in states {
                     // The first version that was seen counts: a change between two WATCHes is a change.
-                    if !self.watched.iter().any(|known| known.key == watched.key) {
-                        self.watched.push(watched);
-                    }
+                    self.watched.entry(watched.key.clone()).or_insert(watched);
                 }
                 self.show_block();
                 Reply::OK
             }
             Completion::Exec(own) => {
-                let Reply::Array(mut replies) = reply else {
+                let Reply::Array(ordered) = reply else {
                     return reply;
                 };
+                let mut replies = Vec::with_capacity(ordered.len() + own.len());
+                let mut ordered = ordered.into_iter();
                 for (place, argv) in own {
-                    let reply = match redis_surface::table::resolve(&argv)
-                        .map(|resolved| resolved.command.run)
-                    {
+                    let before = place.saturating_sub(replies.len());
+                    replies.extend(ordered.by_ref().take(before));
+                    let run = table::resolve(&argv).map(|resolved| resolved.command.run);
+                    replies.push(match run {
                         Ok(Run::Connection(command)) => self.value_command(desk, command, &argv),
                         _ => errors::NOT_IN_BLOCK,
-                    };
-                    replies.insert(place.min(replies.len()), reply);
+                    });
                 }
+                replies.extend(ordered);
                 Reply::Array(replies)
             }
         }
