@@ -4,7 +4,7 @@
 //! words (the number of keys first), and prints each reply as Redis's client would. `\n` in a script is a line's end.
 //!
 //! `cargo run --release -p ordo-redis --example script -- bench` prints what scripts of several kinds cost (of one
-//! kind, if its name's start is given after `bench`).
+//! kind, if its name's start is given after `bench`); `bench-suspended` suspends them at every read.
 
 #![allow(clippy::disallowed_methods, reason = "it measures")]
 
@@ -21,13 +21,24 @@ use txn::{
     RequestId, ScanPage, ScanRange, Space, Stop, Tx, TxContext,
 };
 
+/// The entries, and whether each read is asked for twice, as by an engine that waits for another transaction.
 #[derive(Default)]
-struct Memory(BTreeMap<Key, Entry>);
+struct Memory {
+    entries: BTreeMap<Key, Entry>,
+    suspends: bool,
+    resumed: bool,
+}
 
 impl Access for Memory {
     fn read(&mut self, key: &Key, _: Intent) -> Poll<Result<Read, Stop>> {
+        if self.suspends {
+            self.resumed = !self.resumed;
+            if self.resumed {
+                return Poll::Pending;
+            }
+        }
         Poll::Ready(Ok(Read {
-            entry: self.0.get(key).cloned(),
+            entry: self.entries.get(key).cloned(),
             version: Position::NONE,
         }))
     }
@@ -36,14 +47,14 @@ impl Access for Memory {
     }
     fn write(&mut self, key: &Key, entry: Option<Entry>) -> Result<(), Stop> {
         match entry {
-            Some(entry) => self.0.insert(key.clone(), entry),
-            None => self.0.remove(key),
+            Some(entry) => self.entries.insert(key.clone(), entry),
+            None => self.entries.remove(key),
         };
         Ok(())
     }
     fn scan(&mut self, range: ScanRange) -> Poll<Result<ScanPage, Stop>> {
         let mut entries: Vec<_> = self
-            .0
+            .entries
             .iter()
             .map(|(key, entry)| (key.clone(), entry.clone()))
             .collect();
@@ -56,13 +67,13 @@ impl Access for Memory {
     }
     fn count(&mut self) -> Poll<Result<u64, Stop>> {
         Poll::Ready(Ok(self
-            .0
+            .entries
             .keys()
             .filter(|key| key.space() == Space::User)
             .count() as u64))
     }
     fn clear(&mut self) -> Poll<Result<(), Stop>> {
-        self.0.retain(|key, _| key.space() != Space::User);
+        self.entries.retain(|key, _| key.space() != Space::User);
         Poll::Ready(Ok(()))
     }
     fn doomed(&self) -> bool {
@@ -80,12 +91,15 @@ struct Session {
 }
 
 impl Session {
-    fn new() -> Session {
+    fn new(suspends: bool) -> Session {
         let mut registry = Registry::new();
         register(&mut registry).expect("the crate's own procedures have different names");
         Session {
             registry,
-            memory: Some(Box::new(Memory::default())),
+            memory: Some(Box::new(Memory {
+                suspends,
+                ..Memory::default()
+            })),
             position: 0,
         }
     }
@@ -110,16 +124,17 @@ impl Session {
             now_ms: 1_700_000_000_000,
         });
         let mut future = request.procedure.run(tx, Call::new(request.clone()));
-        let memory = self.memory.take().expect("given back by every poll");
-        let (memory, polled) = lend(memory, || {
-            future
-                .as_mut()
-                .poll(&mut Context::from_waker(Waker::noop()))
-        });
-        self.memory = Some(memory);
-        match polled {
-            Poll::Ready(outcome) => outcome,
-            Poll::Pending => Err(Stop::abort("ERR the in-memory store never waits")),
+        loop {
+            let memory = self.memory.take().expect("given back by every poll");
+            let (memory, polled) = lend(memory, || {
+                future
+                    .as_mut()
+                    .poll(&mut Context::from_waker(Waker::noop()))
+            });
+            self.memory = Some(memory);
+            if let Poll::Ready(outcome) = polled {
+                return outcome;
+            }
         }
     }
 }
@@ -233,10 +248,12 @@ fn bench(session: &mut Session) {
 }
 
 fn main() {
-    let mut session = Session::new();
     match std::env::args().nth(1).as_deref() {
-        None => evaluate(&mut session),
-        Some("bench") => bench(&mut session),
-        Some(other) => eprintln!("unknown argument '{other}': give none, or 'bench'"),
+        None => evaluate(&mut Session::new(false)),
+        Some("bench") => bench(&mut Session::new(false)),
+        Some("bench-suspended") => bench(&mut Session::new(true)),
+        Some(other) => {
+            eprintln!("unknown argument '{other}': give none, 'bench' or 'bench-suspended'")
+        }
     }
 }
