@@ -6,7 +6,7 @@
 -- executing instructions (table functions, string.rep). Functions that check arguments here use the standard texts.
 
 local host, libraries = ...
-local caught, charge, has_field = host.caught, host.charge, host.has_field
+local caught, stopped, charge, has_field = host.caught, host.stopped, host.charge, host.has_field
 local error, type, select, next, rawget, rawset = error, type, select, next, rawget, rawset
 local getmetatable, setmetatable, tostring, unpack = getmetatable, setmetatable, tostring, unpack
 local raw_pcall, raw_xpcall = pcall, xpcall
@@ -74,6 +74,10 @@ end
 
 local function xpcall(f, handler, ...)
   return settle_handled(raw_xpcall(f, function(err)
+    -- Lua calls a handler again for an error in it, down to the last level of the stack: so it raises none here.
+    if stopped() then
+      return err
+    end
     return handler(caught(err))
   end))
 end

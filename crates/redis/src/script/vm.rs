@@ -385,10 +385,16 @@ fn without_prelude_position(text: &[u8]) -> Option<&[u8]> {
     rest[end..].strip_prefix(b": ")
 }
 
-/// Turns the error that ends a script into the text of its reply, in Redis's form.
+/// Turns the error that ends a script into the text of its reply, in Redis's form. It is a message handler, and Lua calls
+/// a handler again for an error in it, down to the last level of the stack: so it raises none for a stopped script.
 fn failed(lua: &Lua, host: &Host, error: Value) -> mlua::Result<()> {
+    if host.check().is_err() {
+        return Ok(());
+    }
     let hidden = matches!(&error, Value::String(text) if without_prelude_position(&text.as_bytes()).is_some());
-    let error = caught(lua, host, error)?;
+    let Ok(error) = caught(lua, host, error) else {
+        return Ok(());
+    };
     let script_line = script_line(lua);
     let text = match &error {
         Value::Table(table) => match table.raw_get::<Value>("err")? {
@@ -439,6 +445,10 @@ fn host_functions(lua: &Lua, host: &Rc<Host>) -> mlua::Result<Table> {
         host.function(lua, move |host, lua, values| {
             failed(lua, host, first(values))
         })?,
+    )?;
+    functions.set(
+        "stopped",
+        host.function(lua, |host, _, _| Ok(host.check().is_err()))?,
     )?;
     let charge = move |host: &Host, _: &Lua, values: MultiValue| {
         let steps = first(values);
