@@ -2,10 +2,9 @@
 //!
 //! Only the scenario is reproducible here: which interleaving the machine picks is its own affair. What the virtual
 //! workers can't reach, the races inside single-key operations, happens here.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "the deadline of a hung run needs a clock, and its report names no time"
-)]
+//!
+//! No clock tells a stuck engine from a slow machine: a run is stuck if all is confirmed and every worker finds nothing to
+//! do over and over, or if the workers are busy without end.
 
 use crate::draw::Draw;
 use crate::judge::{Fault, Judge, check_end, check_snapshot, check_status};
@@ -13,12 +12,13 @@ use crate::scenario::{Options, Scenario};
 use crate::workers::{Factory, Failure, MakeSource, Report};
 use execute::{Budget, Committed, Engine, Progress, ReadOutcome, SnapshotReader, WorkerId};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
-/// A run that has not ended by then never will.
-const DEADLINE: Duration = Duration::from_secs(60);
+/// A worker that found nothing to do so many times in a row, after the last event, never will.
+const IDLE_STEPS_MAX: u64 = 20_000;
+/// Steps of all workers after the last event: far more than any schedule needs.
+const STEPS_MAX: u64 = 50_000_000;
 
 /// What the worker threads and the controlling thread share.
 struct Shared {
@@ -26,6 +26,24 @@ struct Shared {
     committed: Mutex<Vec<Committed>>,
     panicked: Mutex<Option<Fault>>,
     stop: AtomicBool,
+    /// By worker: idle steps in a row.
+    idle: Vec<AtomicU64>,
+    /// Steps since the last event of the order.
+    steps: AtomicU64,
+}
+
+impl Shared {
+    /// The idle steps in a row of each worker, if all have had many.
+    fn all_idle(&self) -> Option<Vec<u64>> {
+        let idle: Vec<u64> = self
+            .idle
+            .iter()
+            .map(|idle| idle.load(Ordering::Acquire))
+            .collect();
+        idle.iter()
+            .all(|&idle| idle > IDLE_STEPS_MAX)
+            .then_some(idle)
+    }
 }
 
 /// Runs one seed of a scenario of `transactions` transactions with `threads` workers on a fresh engine.
@@ -54,6 +72,8 @@ pub fn run(
         committed: Mutex::default(),
         panicked: Mutex::default(),
         stop: AtomicBool::new(false),
+        idle: (0..threads).map(|_| AtomicU64::new(0)).collect(),
+        steps: AtomicU64::new(0),
     };
     let mut control = Control {
         reader: SnapshotReader::new(shared.engine.clone()),
@@ -63,6 +83,7 @@ pub fn run(
         judge: Judge::default(),
         report: Report::default(),
         tick: 0,
+        idle_since: None,
     };
     let result = std::thread::scope(|scope| {
         for worker in 0..threads {
@@ -102,7 +123,12 @@ fn work(shared: &Shared, worker: WorkerId, budget: Budget) {
                     .unwrap_or_else(PoisonError::into_inner)
                     .append(&mut committed);
             }
-            if progress == Progress::Idle {
+            shared.steps.fetch_add(1, Ordering::Relaxed);
+            let idle = &shared.idle[worker.0];
+            if progress == Progress::Worked {
+                idle.store(0, Ordering::Release);
+            } else {
+                idle.fetch_add(1, Ordering::AcqRel);
                 if stop {
                     return;
                 }
@@ -128,16 +154,25 @@ struct Control<'a> {
     judge: Judge,
     report: Report,
     tick: u64,
+    /// What [`Shared::all_idle`] was when it first said that all are idle.
+    idle_since: Option<Vec<u64>>,
 }
 
 impl Control<'_> {
     fn all(&mut self) -> Result<(), Fault> {
-        let deadline = Instant::now() + DEADLINE;
         while self.shared.engine.status().final_committed < self.scenario.end() {
             self.tick += 1;
-            if Instant::now() > deadline {
+            if !self.scenario.is_complete() {
+                self.shared.steps.store(0, Ordering::Relaxed);
+                self.shared
+                    .idle
+                    .iter()
+                    .for_each(|idle| idle.store(0, Ordering::Release));
+            } else if self.is_stuck()
+                && self.shared.engine.status().final_committed < self.scenario.end()
+            {
                 return Err(format!(
-                    "no end in sight: {:?}",
+                    "all is confirmed, and the commits stop: {:?}",
                     self.shared.engine.status()
                 ));
             }
@@ -159,6 +194,23 @@ impl Control<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether nothing will ever happen again. A worker may be in the middle of a long step while its count is old, so
+    /// each must have begun and ended an idle step since all were first found idle.
+    fn is_stuck(&mut self) -> bool {
+        let now = self.shared.all_idle();
+        let stuck = match (&self.idle_since, &now) {
+            (Some(before), Some(now)) => before
+                .iter()
+                .zip(now)
+                .all(|(before, now)| *now >= before + 2),
+            _ => false,
+        };
+        if now.is_none() || self.idle_since.is_none() {
+            self.idle_since = now;
+        }
+        stuck || self.shared.steps.load(Ordering::Relaxed) > STEPS_MAX
     }
 
     fn event(&mut self) -> Result<(), Fault> {
