@@ -20,6 +20,14 @@ const IDLE_STEPS_MAX: u64 = 20_000;
 /// Steps of all workers after the last event: far more than any schedule needs.
 const STEPS_MAX: u64 = 50_000_000;
 
+/// Waits a little. Not by yielding: a scheduler with deadlines puts a thread that yields all the time behind everybody
+/// else's work, and a busy machine would make a run take minutes.
+fn pass_time() {
+    for _ in 0..100 {
+        std::hint::spin_loop();
+    }
+}
+
 /// What the worker threads and the controlling thread share.
 struct Shared {
     engine: Arc<dyn Engine>,
@@ -132,7 +140,7 @@ fn work(shared: &Shared, worker: WorkerId, budget: Budget) {
                 if stop {
                     return;
                 }
-                std::thread::yield_now();
+                pass_time();
             }
         }
     }));
@@ -190,7 +198,7 @@ impl Control<'_> {
             self.judge()?;
             // Lets the workers get some way between two events; how far is chance.
             for _ in 0..self.draw.below(8) {
-                std::thread::yield_now();
+                pass_time();
             }
         }
         Ok(())
