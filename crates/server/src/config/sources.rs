@@ -98,6 +98,15 @@ impl Config {
             config.read_file(&path)?;
         }
         for (name, values) in flags {
+            if values.is_empty() {
+                // An empty text must be said: a forgotten password would open the server.
+                let setting = find("command line", &name)?;
+                return Err(ConfigError::Value {
+                    origin: "command line".to_owned(),
+                    name: setting.name,
+                    problem: format!("needs {} behind it", setting.kind.expectation()),
+                });
+            }
             config.set("command line", &name, &values.join(" "))?;
         }
         config.validate()?;
@@ -288,6 +297,18 @@ mod tests {
             (config.port, config.maxmemory, config.requirepass.as_str()),
             (7000, 1 << 30, "a b")
         );
+    }
+
+    #[test]
+    fn a_flag_without_a_value_is_refused_and_an_empty_value_is_not() {
+        for args in [&["--requirepass"][..], &["--requirepass", "--port", "7000"]] {
+            let error = error(args);
+            assert!(
+                error.contains("requirepass") && error.contains("needs"),
+                "{error}"
+            );
+        }
+        assert_eq!(serve(&["--requirepass", ""]).requirepass, "");
     }
 
     #[test]
