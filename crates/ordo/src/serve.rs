@@ -52,6 +52,8 @@ fn start_logging(level: LogLevel) {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        // Whoever read the log may be gone: that must not stop a thread that has something to say.
+        .log_internal_errors(false)
         .with_target(false)
         .init();
 }

@@ -25,7 +25,7 @@ struct Server {
 }
 
 impl Server {
-    /// Starts a server and waits until it says that it serves.
+    /// Starts a server and waits until it says that it serves. Nobody reads what it says later: it must not mind.
     fn start(dir: &Path, appendfsync: &str) -> Server {
         let mut child = Command::new(env!("CARGO_BIN_EXE_ordo"))
             .args([
@@ -117,6 +117,15 @@ struct Known {
     counter: u64,
     /// How many increments were sent and not answered when the server died: each may be there or not.
     unanswered: u64,
+}
+
+/// Counts a client's end, a panic included.
+struct Ended<'a>(&'a AtomicU64);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// SplitMix64.
@@ -252,8 +261,9 @@ fn a_killed_server_has_everything_that_it_acknowledged() {
                 let (port, answered, alive) = (server.port, &answered, &alive);
                 let random = draw(&mut random);
                 scope.spawn(move || {
+                    let ended = Ended(alive);
                     work(port, me, random, known, answered).expect_err("the server dies");
-                    alive.fetch_sub(1, Ordering::Relaxed);
+                    drop(ended);
                 });
             }
             while answered.load(Ordering::Relaxed) < until && alive.load(Ordering::Relaxed) > 0 {
