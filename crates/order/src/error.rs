@@ -12,6 +12,9 @@ pub enum Problem {
     /// A segment's header.
     #[error("the segment's header does not match its checksum")]
     Header,
+    /// A file that lost its end.
+    #[error("the file is shorter than it was made: its end was cut off")]
+    Shortened,
     /// A segment's first record.
     #[error("the segment's opening record is missing or does not belong here")]
     Opening,

@@ -20,7 +20,7 @@ fn read(bytes: &[u8]) -> usize {
             reader.proves_durable(reader.address());
             return 0;
         }
-        Err(OpeningError::Header(_)) => return 0,
+        Err(OpeningError::Header(_) | OpeningError::Shortened) => return 0,
     };
     let registry = Registry::new();
     let mut batches = 0;
@@ -41,7 +41,11 @@ fn read(bytes: &[u8]) -> usize {
 /// A segment with these records, their checksums and digests put right as far as their lengths make sense.
 fn resealed(records: &[u8]) -> Vec<u8> {
     let boot_id = 0;
-    let mut segment = Header { boot_id }.encode().to_vec();
+    let header = Header {
+        boot_id,
+        len_bytes: (HEADER_BYTES + records.len()) as u64,
+    };
+    let mut segment = header.encode().to_vec();
     segment.extend_from_slice(records);
     let mut address = Address {
         segment: Position::FIRST,

@@ -195,6 +195,7 @@ impl<D: Disk> Shared<D> {
             .map_err(context)?;
         let header = Header {
             boot_id: self.boot_id,
+            len_bytes: self.segment_bytes,
         }
         .encode();
         match file.write_at(0, &header).and_then(|()| file.sync()) {

@@ -308,6 +308,7 @@ impl<D: Disk> Recovery<'_, D> {
             let mut reader = match SegmentReader::open(&bytes, self.segments[index]) {
                 Ok(reader) => reader,
                 Err(OpeningError::Header(version)) => return Err(self.header_error(index, version)),
+                Err(OpeningError::Shortened) => return Err(self.shortened(index, bytes.len())),
                 Err(OpeningError::Opening(reader)) => {
                     let opening = reader.address();
                     self.judge(index, opening, Problem::Opening, walk.as_ref())?;
@@ -420,6 +421,7 @@ impl<D: Disk> Recovery<'_, D> {
             let mut reader = match SegmentReader::open(&bytes, self.segments[later]) {
                 Ok(reader) | Err(OpeningError::Opening(reader)) => reader,
                 Err(OpeningError::Header(version)) => return Err(self.header_error(later, version)),
+                Err(OpeningError::Shortened) => return Err(self.shortened(later, bytes.len())),
             };
             let start = if later == index {
                 bad.offset
@@ -516,6 +518,15 @@ impl<D: Disk> Recovery<'_, D> {
             position,
             problem,
         }
+    }
+
+    /// No crash shortens a segment: its length was durable before it got its name.
+    fn shortened(&self, index: usize, len_bytes: usize) -> OpenError {
+        let address = Address {
+            segment: self.segments[index],
+            offset: len_bytes as u64,
+        };
+        self.corrupt(address, Problem::Shortened, None)
     }
 
     fn header_error(&self, index: usize, version: Option<u32>) -> OpenError {

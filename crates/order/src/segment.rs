@@ -44,6 +44,8 @@ pub(crate) fn is_prepared(name: &str) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub boot_id: u64,
+    /// The length with which the file was made. It only ever grows, so a shorter file has lost its end.
+    pub len_bytes: u64,
 }
 
 impl Header {
@@ -52,6 +54,7 @@ impl Header {
         bytes[..8].copy_from_slice(&MAGIC);
         put_u32(&mut bytes, 8, FORMAT_VERSION);
         put_u64(&mut bytes, 16, self.boot_id);
+        put_u64(&mut bytes, 24, self.len_bytes);
         let crc = header_crc(&bytes);
         put_u32(&mut bytes, 12, crc);
         bytes
@@ -66,6 +69,7 @@ impl Header {
         match get_u32(bytes, 8) {
             FORMAT_VERSION => Ok(Header {
                 boot_id: get_u64(bytes, 16),
+                len_bytes: get_u64(bytes, 24),
             }),
             version => Err(Some(version)),
         }
@@ -97,6 +101,9 @@ impl<'a> SegmentReader<'a> {
     /// opening record.
     pub fn open(bytes: &'a [u8], segment: Position) -> Result<SegmentReader<'a>, OpeningError<'a>> {
         let header = Header::read(bytes).map_err(OpeningError::Header)?;
+        if (bytes.len() as u64) < header.len_bytes {
+            return Err(OpeningError::Shortened);
+        }
         let mut reader = SegmentReader {
             bytes,
             boot_id: header.boot_id,
@@ -204,6 +211,8 @@ pub(crate) fn used_bytes(bytes: &[u8]) -> usize {
 pub(crate) enum OpeningError<'a> {
     /// The header, which was durable before the segment existed; or a sound header of another version.
     Header(Option<u32>),
+    /// The file is shorter than it was made.
+    Shortened,
     /// The opening record, which is synced only with the first batch. The reader stands before it.
     Opening(SegmentReader<'a>),
 }
