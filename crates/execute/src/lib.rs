@@ -26,5 +26,5 @@ pub use calvin::Calvin;
 pub use engine::{Batch, Budget, Committed, Effects, Engine, Progress, Status, Waiting, WorkerId};
 pub use nocc::NoCc;
 pub use serial::Serial;
-pub use snapshot::{ReadOutcome, SnapshotReader, run_read_only};
+pub use snapshot::{Interrupt, ReadOutcome, SnapshotReader, run_read_only};
 pub use sparkle::Sparkle;

@@ -12,6 +12,7 @@ use crate::engine::Engine;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll, Waker};
 use store::{Snapshot, View};
 use txn::tx::{self, Read};
@@ -26,6 +27,52 @@ pub enum ReadOutcome {
     Done(Outcome),
     /// It met an entry that expires between the snapshot's time and now: submit the request to the order instead.
     MustOrder,
+    /// Somebody used its [`Interrupt`].
+    Interrupted,
+}
+
+/// Stops a long computation of a [`SnapshotReader`] from another thread.
+///
+/// Only a read outside the order can be stopped so: an ordered transaction ends in the same way at every replica and in
+/// every replay. A run counts as a long computation once it has asked whether it is doomed.
+#[derive(Clone, Debug, Default)]
+pub struct Interrupt(Arc<AtomicU8>);
+
+/// Nothing runs that could be stopped.
+const CALM: u8 = 0;
+/// A long computation runs.
+const COMPUTING: u8 = 1;
+/// It is to stop.
+const INTERRUPTED: u8 = 2;
+
+impl Interrupt {
+    /// Asks the computation that runs now to stop. False if there is none.
+    pub fn interrupt(&self) -> bool {
+        match self
+            .0
+            .compare_exchange(COMPUTING, INTERRUPTED, Ordering::SeqCst, Ordering::SeqCst)
+        {
+            Ok(_) => true,
+            Err(state) => state == INTERRUPTED,
+        }
+    }
+
+    /// For the computation: whether to stop.
+    fn asked(&self) -> bool {
+        match self.0.load(Ordering::Relaxed) {
+            // Only this thread leaves this state.
+            CALM => {
+                self.0.store(COMPUTING, Ordering::SeqCst);
+                false
+            }
+            state => state == INTERRUPTED,
+        }
+    }
+
+    /// The run has ended: whether it was asked to stop.
+    fn end(&self) -> bool {
+        self.0.swap(CALM, Ordering::SeqCst) == INTERRUPTED
+    }
 }
 
 /// What a write of a procedure that declared itself read-only gets.
@@ -39,6 +86,7 @@ const WRITE_REFUSED: Stop = Stop::Abort(std::borrow::Cow::Borrowed(
 pub struct SnapshotReader {
     engine: Arc<dyn Engine>,
     access: Option<Box<SnapshotAccess>>,
+    interrupt: Interrupt,
 }
 
 impl SnapshotReader {
@@ -47,7 +95,13 @@ impl SnapshotReader {
         SnapshotReader {
             engine,
             access: None,
+            interrupt: Interrupt::default(),
         }
+    }
+
+    /// What stops this reader's long computations.
+    pub fn interrupt(&self) -> Interrupt {
+        self.interrupt.clone()
     }
 
     /// Runs a request at the newest final snapshot. `now_ms` is the caller's clock, in milliseconds since 1970.
@@ -58,7 +112,10 @@ impl SnapshotReader {
         let position = snapshot.position;
         let mut access = match self.access.take() {
             Some(access) => access,
-            None => Box::new(SnapshotAccess::new(self.engine.clone())),
+            None => Box::new(SnapshotAccess::new(
+                self.engine.clone(),
+                self.interrupt.clone(),
+            )),
         };
         access.snapshot = Some(snapshot);
         access.now_ms = now_ms;
@@ -83,6 +140,9 @@ impl SnapshotReader {
                 view.close(snapshot);
             }
             self.access = Some(access);
+        }
+        if self.interrupt.end() {
+            return ReadOutcome::Interrupted;
         }
         if must_order {
             return ReadOutcome::MustOrder;
@@ -124,12 +184,14 @@ struct SnapshotAccess {
     snapshot: Option<Snapshot>,
     now_ms: u64,
     must_order: bool,
+    interrupt: Interrupt,
 }
 
 impl SnapshotAccess {
-    fn new(engine: Arc<dyn Engine>) -> SnapshotAccess {
+    fn new(engine: Arc<dyn Engine>, interrupt: Interrupt) -> SnapshotAccess {
         SnapshotAccess {
             engine,
+            interrupt,
             snapshot: None,
             now_ms: 0,
             must_order: false,
@@ -191,7 +253,7 @@ impl Access for SnapshotAccess {
         Poll::Ready(Err(WRITE_REFUSED))
     }
     fn doomed(&self) -> bool {
-        self.must_order
+        self.must_order || self.interrupt.asked()
     }
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
         self

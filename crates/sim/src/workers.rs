@@ -420,6 +420,9 @@ impl Run {
                 ));
             }
             ReadOutcome::Done(outcome) => outcome,
+            ReadOutcome::Interrupted => {
+                return Err(format!("{request:?} was interrupted by nobody"));
+            }
         };
         self.report.snapshot_reads += 1;
         let expected = self.scenario.oracle.read_only(&request, position, now_ms);

@@ -373,7 +373,7 @@ impl Worker {
         let sampled = id.sequence.is_multiple_of(SAMPLED).then(Instant::now);
         match self.reader.run(&request, core.now_ms()) {
             ReadOutcome::Done(outcome) => self.sink.tally.add(&outcome),
-            ReadOutcome::MustOrder => self.pending.push(request),
+            ReadOutcome::MustOrder | ReadOutcome::Interrupted => self.pending.push(request),
         }
         if let Some(started) = sampled {
             self.sink.latencies.record(started.elapsed(), 1);

@@ -68,6 +68,7 @@ mod vm;
 
 pub use cost::{LIGHT_STEPS_MAX, ScriptName, cost_hint};
 pub use limits::{Limits, MEMORY_BYTES_MIN, limits, set_limits};
+pub use run::is_running;
 
 use crate::arguments::Arguments;
 use crate::table::ScriptCommand;

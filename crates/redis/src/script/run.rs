@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use txn::{Args, Blob, ProcedureFuture, Reply, Stop, Tx};
 
@@ -84,6 +85,32 @@ pub(super) struct Run {
     pub json: JsonConfig,
     /// The text of the error that ended the script.
     pub failure: Option<String>,
+    /// Counts the run once it has ticked.
+    pub long: Option<LongRun>,
+}
+
+/// Runs of this process that have ticked.
+static LONG_RUNS: AtomicUsize = AtomicUsize::new(0);
+
+/// A run that has ticked.
+pub(super) struct LongRun;
+
+impl LongRun {
+    fn begin() -> LongRun {
+        LONG_RUNS.fetch_add(1, Ordering::SeqCst);
+        LongRun
+    }
+}
+
+impl Drop for LongRun {
+    fn drop(&mut self) {
+        LONG_RUNS.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Whether a thread of this process runs a script right now, apart from those that have only just begun.
+pub fn is_running() -> bool {
+    LONG_RUNS.load(Ordering::SeqCst) > 0
 }
 
 impl Run {
@@ -99,6 +126,7 @@ impl Run {
             random,
             json: JsonConfig::default(),
             failure: None,
+            long: None,
         }
     }
 }
@@ -218,7 +246,12 @@ impl Host {
     pub fn tick(&self) -> mlua::Result<()> {
         self.charge(u64::from(STEPS_PER_TICK))?;
         // A doomed incarnation may loop for ever over a state that never was.
-        if self.with(|run| run.execution.tx.doomed())? {
+        let doomed = self.with(|run| {
+            let doomed = run.execution.tx.doomed();
+            run.long.get_or_insert_with(LongRun::begin);
+            doomed
+        })?;
+        if doomed {
             return Err(self.stop(Signal::Stop(Stop::Restart)));
         }
         Ok(())

@@ -174,7 +174,9 @@ impl IoThread {
     }
 
     fn wait(&mut self, events: &mut Events) {
-        let busy = !self.stalled && (!self.attention.is_empty() || self.accepts);
+        let work =
+            !self.attention.is_empty() || !self.submissions.requests.is_empty() || self.accepts;
+        let busy = !self.stalled && work;
         let timeout = match () {
             () if busy => Duration::ZERO,
             () if self.timed.is_empty() => TICK,

@@ -20,7 +20,9 @@
 //!
 //! # Reads
 //!
-//! [`Runtime::read`] runs a read-only request at the newest final snapshot on the calling thread, without the order.
+//! [`Runtime::read`] runs a read-only request at the newest final snapshot on the calling thread, without the order;
+//! [`Runtime::read_aside`] leaves a heavy one to a *reader* thread, where it holds up neither its caller nor a writer.
+//! [`Runtime::interrupt_reads`] stops what takes long there.
 
 mod core;
 mod executors;
@@ -40,7 +42,7 @@ pub use status::RuntimeStatus;
 use self::core::{Core, FileWork, Hands};
 use crate::disk::RealDisk;
 use execute::snapshot::panic_text;
-use execute::{Budget, Engine, Progress, SnapshotReader, WorkerId};
+use execute::{Budget, Engine, Interrupt, Progress, SnapshotReader, WorkerId};
 use executors::Bed;
 use node::{Event, Recovered};
 use parking_lot::{Condvar, Mutex};
@@ -50,13 +52,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use txn::{Position, Registry, Request};
+use txn::{Position, Registry, Request, Stop};
 
 /// What a caller runs at a time on behalf of light requests.
 const HELP: Budget = Budget {
     operations: 4096,
     heavy: false,
 };
+/// What the client of an interrupted read gets.
+pub const KILLED: Stop = Stop::Abort(std::borrow::Cow::Borrowed(
+    "ERR Script killed by user with SCRIPT KILL.",
+));
 /// After so many steps a helper looks at its sockets again.
 const HELP_STEPS_MAX: u32 = 64;
 /// An executor is woken for light requests beyond so many: fewer are done before it is awake.
@@ -76,6 +82,10 @@ struct Inner {
     core: Mutex<Core>,
     ports: Arc<Ports>,
     bed: Bed,
+    /// Stops what the reader threads run.
+    interrupts: Vec<Interrupt>,
+    /// What they are to run; `None` once they are to end.
+    reads: Mutex<Option<mpsc::Sender<Arc<Request>>>>,
     disk: Arc<RealDisk>,
     workers: usize,
     fsync: FsyncPolicy,
@@ -197,6 +207,10 @@ impl Runtime {
         let (sync, tickets) = mpsc::channel();
         let (files, file_work) = mpsc::channel();
         let (checkpoint, jobs) = mpsc::channel();
+        let (reads, read_jobs) = mpsc::channel();
+        let readers: Vec<_> = (0..options.workers)
+            .map(|_| SnapshotReader::new(engine.clone()))
+            .collect();
         // The next segment is made while the first is filled.
         let _ = files.send(FileWork::Prepare);
         let ports = Arc::new(Ports::new(options.ports, node.boot()));
@@ -213,6 +227,8 @@ impl Runtime {
             ),
             ports,
             bed: Bed::default(),
+            interrupts: readers.iter().map(SnapshotReader::interrupt).collect(),
+            reads: Mutex::new(Some(reads)),
             disk,
             workers: options.workers,
             fsync: options.fsync,
@@ -240,6 +256,15 @@ impl Runtime {
                 &inner,
                 &format!("exec-{worker}"),
                 move |inner| threads::executor(inner, id),
+            ))?;
+        }
+        let read_jobs = Arc::new(Mutex::new(read_jobs));
+        for (number, reader) in readers.into_iter().enumerate() {
+            let jobs = read_jobs.clone();
+            add(threads::start(
+                &inner,
+                &format!("read-{number}"),
+                move |inner| threads::reader(inner, &jobs, reader),
             ))?;
         }
         add(threads::start(&inner, "sync", move |inner| {
@@ -345,6 +370,32 @@ impl Runtime {
         port.reader.borrow_mut().run(request, self.inner.now_ms())
     }
 
+    /// Runs a read-only request at the newest final snapshot on another thread: for reads that take long. It is answered
+    /// through the port; with [`txn::Stop::Restart`] if it must be ordered after all. Its session submits nothing before
+    /// that, so that the read sees nothing that was sent behind it. False if the node is shutting down: submit it instead.
+    pub fn read_aside(&self, port: &Port, request: Arc<Request>) -> bool {
+        let reads = self.inner.reads.lock();
+        let Some(reads) = &*reads else { return false };
+        port.shared.add_outstanding(1);
+        let taken = reads.send(request).is_ok();
+        if !taken {
+            port.shared.remove_outstanding(1);
+        }
+        taken
+    }
+
+    /// Stops the long computations that run at snapshots. Returns whether there was any. Those in the order can't be
+    /// stopped: they must end in the same way everywhere.
+    pub fn interrupt_reads(&self) -> bool {
+        let inner = &*self.inner;
+        let stopped = inner
+            .interrupts
+            .iter()
+            .filter(|read| read.interrupt())
+            .count();
+        inner.ports.interrupt() || stopped > 0
+    }
+
     /// Writes a checkpoint and waits until it is on the disk. Returns its position, or why there is none.
     pub fn checkpoint(&self) -> Result<Position, String> {
         let inner = &*self.inner;
@@ -413,6 +464,7 @@ impl Runtime {
         *inner.stopping.lock() = true;
         inner.stop_asked.notify_all();
         inner.bed.stop();
+        *inner.reads.lock() = None;
         // The threads at the other ends go through what they were sent, and end.
         inner.core.lock().hands = None;
         for handle in handles {

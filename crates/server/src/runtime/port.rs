@@ -5,7 +5,7 @@
 //! looks again: [`PortShared::notify`] sets a flag, the owner clears it *before* it looks, so no wake-up is lost and a
 //! busy owner costs its writers nothing.
 
-use execute::{Committed, Effects, SnapshotReader, WorkerId};
+use execute::{Committed, Effects, Interrupt, SnapshotReader, WorkerId};
 use node::session as session_id;
 use parking_lot::{Mutex, RwLock};
 use std::cell::RefCell;
@@ -23,6 +23,8 @@ pub(super) struct PortShared {
     wake: Box<dyn Fn() + Send + Sync>,
     /// Requests that were submitted here and not yet answered.
     outstanding: AtomicU64,
+    /// Stops what the owner reads at a snapshot.
+    interrupt: Interrupt,
     /// The owner's first session: older ones of this port belonged to an earlier owner.
     session_first: SessionId,
 }
@@ -162,6 +164,7 @@ impl Ports {
             notified: AtomicBool::new(false),
             wake,
             outstanding: AtomicU64::new(0),
+            interrupt: reader.interrupt(),
             session_first: self.next_session(index),
         });
         slots[usize::from(index)] = Some(shared.clone());
@@ -185,6 +188,18 @@ impl Ports {
             }
         }
         any
+    }
+
+    /// Asks the owners to stop the long computations that they run at snapshots. Returns whether there was any.
+    pub(super) fn interrupt(&self) -> bool {
+        let interrupted = |port: &Arc<PortShared>| port.interrupt.interrupt();
+        let slots = self.slots.read();
+        slots
+            .iter()
+            .flatten()
+            .filter(|port| interrupted(port))
+            .count()
+            > 0
     }
 
     /// Wakes every owner: something that all of them may wait for has changed.

@@ -162,15 +162,8 @@ impl Client {
         *rung = false;
     }
 
-    /// Submits requests as one batch and waits for all replies, in the order of the requests.
-    fn run(&mut self, mut requests: Vec<Arc<Request>>) -> Vec<Outcome> {
-        let first = requests[0].id.sequence;
-        let count = requests.len();
-        while let Err(refused) = self.runtime.submit(&self.port, &mut requests) {
-            assert_eq!(refused, Refused::Busy);
-            self.runtime.help(&self.port);
-            self.wait();
-        }
+    /// Waits for so many replies.
+    fn await_answers(&self, count: usize) -> Vec<Answer> {
         let mut replies = Vec::new();
         loop {
             self.runtime.help(&self.port);
@@ -181,6 +174,19 @@ impl Client {
             }
             self.wait();
         }
+        replies
+    }
+
+    /// Submits requests as one batch and waits for all replies, in the order of the requests.
+    fn run(&mut self, mut requests: Vec<Arc<Request>>) -> Vec<Outcome> {
+        let first = requests[0].id.sequence;
+        let count = requests.len();
+        while let Err(refused) = self.runtime.submit(&self.port, &mut requests) {
+            assert_eq!(refused, Refused::Busy);
+            self.runtime.help(&self.port);
+            self.wait();
+        }
+        let mut replies = self.await_answers(count);
         replies.sort_by_key(|(id, _)| id.sequence);
         assert!(
             replies
@@ -200,7 +206,7 @@ impl Client {
         let request = self.request("get", &[key]);
         match self.runtime.read(&self.port, &request) {
             ReadOutcome::Done(outcome) => outcome.unwrap(),
-            ReadOutcome::MustOrder => panic!("nothing expires here"),
+            other => panic!("nothing expires here and nobody interrupts: {other:?}"),
         }
     }
 }
@@ -464,8 +470,18 @@ fn reads_at_a_snapshot_refuse_to_write_and_leave_expiries_to_the_order() {
         runtime.read(&client.port, &request),
         ReadOutcome::MustOrder
     ));
-    assert_eq!(client.run(vec![request]), [Ok(Reply::Nil)]);
+    assert!(runtime.read_aside(&client.port, request.clone()));
+    let id = request.id;
+    assert_eq!(client.await_answers(1), [(id, Err(Stop::Restart))]);
+    assert_eq!(client.run(vec![request.clone()]), [Ok(Reply::Nil)]);
     assert_eq!(client.get("a"), Reply::Nil, "the order has decided");
+    assert!(runtime.read_aside(&client.port, request.clone()));
+    assert_eq!(client.await_answers(1), [(id, Ok(Reply::Nil))]);
+    runtime.shutdown(false);
+    assert!(
+        !runtime.read_aside(&client.port, request),
+        "nobody would answer"
+    );
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! | thread | waits for | does |
 //! |---|---|---|
 //! | executor, one for each worker | a permit | steps the engine, heavy requests included |
+//! | read, one for each worker | requests | reads at snapshots that take long, scripts mostly |
 //! | sync | tickets | makes the log durable; under `always` that confirms |
 //! | files | log rotations, checkpoints | prepares the next segment, removes old ones |
 //! | checkpoint | jobs | writes a snapshot to a file |
@@ -15,15 +16,17 @@ use super::core::FileWork;
 use super::port::Replies;
 use crate::disk::RealDisk;
 use execute::snapshot::panic_text;
-use execute::{Budget, Progress, WorkerId};
+use execute::{Budget, Progress, ReadOutcome, SnapshotReader, WorkerId};
 use node::{CheckpointJob, Event};
 use order::{Preparer, SyncTicket};
+use parking_lot::Mutex;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use txn::{Request, Stop};
 
 const TICK: Duration = Duration::from_millis(100);
 /// Operations between two looks at the flags, and between two deliveries of replies.
@@ -70,6 +73,26 @@ pub(super) fn executor(inner: &Arc<Inner>, worker: WorkerId) {
         if !inner.bed.sleep(&mut step) || inner.halted.get().is_some() {
             return;
         }
+    }
+}
+
+pub(super) fn reader(
+    inner: &Arc<Inner>,
+    jobs: &Mutex<Receiver<Arc<Request>>>,
+    mut reader: SnapshotReader,
+) {
+    let mut replies = Replies::default();
+    loop {
+        // One reader waits for the next job, the others for the lock.
+        let job = jobs.lock().recv();
+        let Ok(request) = job else { return };
+        let outcome = match reader.run(&request, inner.now_ms()) {
+            ReadOutcome::Done(outcome) => outcome,
+            ReadOutcome::MustOrder => Err(Stop::Restart),
+            ReadOutcome::Interrupted => Err(super::KILLED),
+        };
+        replies.push(request.id, outcome);
+        inner.ports.put(&mut replies, None);
     }
 }
 

@@ -64,7 +64,19 @@ pub(super) fn last_save(desk: &Desk<'_>) -> Reply {
     Reply::Integer(desk.shared.last_save_s() as i64)
 }
 
-/// SCRIPT KILL: scripts end by themselves at their step limit, and an ordered one must run to the same end everywhere.
-pub(super) fn script_kill() -> Reply {
-    Reply::error("NOTBUSY No scripts in execution right now.")
+/// SCRIPT KILL: stops the scripts that run at snapshots. One that is ordered must run to the same end everywhere, which
+/// is its step limit at the latest.
+pub(super) fn script_kill(desk: &Desk<'_>) -> Reply {
+    // Asked first: a script that has just ended must not pass for an ordered one.
+    let running = redis_surface::script::is_running();
+    if desk.shared.runtime.interrupt_reads() {
+        Reply::OK
+    } else if running && redis_surface::script::is_running() {
+        Reply::error(
+            "UNKILLABLE Sorry the script is ordered already and may write: it ends by itself, at its step limit at the latest. \
+             Scripts sent with EVAL_RO or EVALSHA_RO can be killed.",
+        )
+    } else {
+        Reply::error("NOTBUSY No scripts in execution right now.")
+    }
 }

@@ -3,6 +3,7 @@
 //! A session takes commands one at a time ([`Session::command`]) and sorts them:
 //!
 //! - **reads** run at once, at the newest final snapshot, while nothing of this connection is unfinished;
+//!   One that takes long runs on another thread, and the connection waits for it;
 //! - **everything else that touches data** becomes a request for the order. A read behind an unfinished write goes the
 //!   same way, so that commands take effect in the order in which they were sent;
 //! - **commands of the connection itself** (CLIENT, CONFIG, INFO, ...) are answered here. Those that look at data wait
@@ -20,7 +21,7 @@ mod transaction;
 
 use crate::config::Config;
 use crate::net::clients::Client;
-use crate::runtime::{Port, ReadOutcome};
+use crate::runtime::{self, Port, ReadOutcome};
 use crate::shared::{Shared, ThreadCounters};
 use redis_surface::codec::Protocol;
 use redis_surface::table::{self, Command, ConnectionCommand, Flags, Run};
@@ -30,7 +31,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use transaction::Block;
-use txn::{Args, Footprint, Key, Procedure, Reply, Request, RequestId, SessionId, Weight};
+use txn::{Args, Footprint, Key, Procedure, Reply, Request, RequestId, SessionId, Stop, Weight};
 
 /// What a session needs while it handles commands: its thread's, lent for the length of a round.
 pub struct Desk<'a> {
@@ -141,6 +142,8 @@ pub struct Session {
     watched: BTreeMap<Key, Watched>,
     replies: Replies,
     hold: Option<Hold>,
+    /// A read that runs on another thread.
+    aside: Option<Arc<Request>>,
     closing: bool,
 }
 
@@ -157,6 +160,7 @@ impl Session {
             watched: BTreeMap::new(),
             replies: Replies::new(),
             hold: None,
+            aside: None,
             closing: false,
         }
     }
@@ -180,6 +184,7 @@ impl Session {
     /// Whether the next command may be taken.
     pub fn takes_commands(&self) -> bool {
         self.hold.is_none()
+            && self.aside.is_none()
             && !self.closing
             && self.replies.awaited_count() < UNFINISHED_REQUESTS_MAX
             && self.replies.awaited_bytes() < UNFINISHED_BYTES_MAX
@@ -333,8 +338,8 @@ impl Session {
             sequence: self.replies.next_sequence(),
             attempt: 0,
         };
-        let at_once =
-            footprint.read_only && footprint.weight == Weight::Light && !self.replies.awaits();
+        let unordered = footprint.read_only && !self.replies.awaits();
+        let weight = footprint.weight;
         let request = Arc::new(Request {
             id,
             map_version: 0,
@@ -342,8 +347,15 @@ impl Session {
             args,
             footprint,
         });
-        if at_once && let ReadOutcome::Done(outcome) = desk.shared.runtime.read(desk.port, &request)
-        {
+        let outcome = match weight {
+            Weight::Light if unordered => match desk.shared.runtime.read(desk.port, &request) {
+                ReadOutcome::Done(outcome) => Some(outcome),
+                ReadOutcome::Interrupted => Some(Err(runtime::KILLED)),
+                ReadOutcome::MustOrder => None,
+            },
+            _ => None,
+        };
+        if let Some(outcome) = outcome {
             desk.counters.snapshot_reads.add(1);
             let reply = reply_of(outcome);
             let reply = match completion {
@@ -366,6 +378,14 @@ impl Session {
         };
         let bytes = request.args.iter().map(|word| word.len()).sum();
         self.replies.expect(treatment, self.protocol, bytes);
+        if unordered
+            && weight == Weight::Heavy
+            && desk.shared.runtime.read_aside(desk.port, request.clone())
+        {
+            // What is sent behind it must not take effect before it reads.
+            self.aside = Some(request);
+            return;
+        }
         desk.counters.submitted.add(1);
         desk.submissions.bytes += bytes;
         desk.submissions.requests.push(request);
@@ -373,6 +393,15 @@ impl Session {
 
     /// Takes the outcome of a request of this session.
     pub fn arrived(&mut self, desk: &mut Desk<'_>, id: RequestId, outcome: txn::Outcome) {
+        if let Some(request) = self.aside.take_if(|request| request.id == id) {
+            if outcome == Err(Stop::Restart) {
+                // Its place must be decided by the order.
+                desk.counters.submitted.add(1);
+                desk.submissions.requests.push(request);
+                return;
+            }
+            desk.counters.snapshot_reads.add(1);
+        }
         if !self.replies.arrived(id.sequence, outcome) {
             return;
         }
@@ -452,7 +481,7 @@ impl Session {
             // There are no replicas yet; what was answered is in the log.
             C::Wait => Reply::Integer(0),
             C::LastSave => admin::last_save(desk),
-            C::ScriptKill => admin::script_kill(),
+            C::ScriptKill => admin::script_kill(desk),
             C::Unwatch => self.unwatch(),
             C::Multi
             | C::Exec
