@@ -122,7 +122,7 @@ settings! {
     port: u64, "port", Kind::Number(0, 65535), "6379", AtStart,
         "The TCP port to listen on. 0 lets the system pick a free one.";
     bind: Vec<String>, "bind", Kind::Words, "127.0.0.1 -::1", AtStart,
-        "The addresses to listen on. One with a leading '-' is skipped where the machine does not have it.";
+        "The addresses, or names of this machine, to listen on. One with a leading '-' is skipped where the machine does not have it.";
     protected_mode: bool, "protected-mode", Kind::Flag, "yes", Anytime,
         "Without a password, serve clients of this machine only.";
     requirepass: String, "requirepass", Kind::Text, "", Anytime,

@@ -163,12 +163,19 @@ impl Config {
                 "bind: name at least one address, for example 127.0.0.1".to_owned(),
             ));
         }
-        let open = self.bind.iter().find(|address| !is_loopback(address));
-        if let (Some(address), true, true) =
-            (open, self.protected_mode, self.requirepass.is_empty())
-        {
+        // What a name stands for is known once it is resolved: see `net::listen`.
+        match self.bind.iter().find(|word| is_open(word)) {
+            Some(word) => self.admit_open(word),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses a word of `bind` that stands for an address which other machines may reach, unless there is a password or
+    /// no protected mode.
+    pub(crate) fn admit_open(&self, word: &str) -> Result<(), ConfigError> {
+        if self.protected_mode && self.requirepass.is_empty() {
             return Err(ConfigError::Together(format!(
-                "bind {address}: anyone who reaches this address could read and write all data, because no password is \
+                "bind {word}: anyone who reaches this address could read and write all data, because no password is \
                  set. Set one with --requirepass, or bind to 127.0.0.1 only, or insist with --protected-mode no"
             )));
         }
@@ -176,12 +183,13 @@ impl Config {
     }
 }
 
-fn is_loopback(address: &str) -> bool {
-    let address = address.strip_prefix('-').unwrap_or(address);
-    address == "localhost"
-        || address
+/// Whether a word of `bind` is an address (no name) that other machines may reach.
+fn is_open(word: &str) -> bool {
+    let word = word.strip_prefix('-').unwrap_or(word);
+    matches!(word, "*" | "::*")
+        || word
             .parse::<std::net::IpAddr>()
-            .is_ok_and(|ip| ip.is_loopback())
+            .is_ok_and(|ip| !ip.is_loopback())
 }
 
 fn text_of(value: &toml::Value) -> Option<String> {
@@ -367,7 +375,9 @@ mod tests {
 
     #[test]
     fn an_open_address_needs_a_password_or_insistence() {
-        assert!(error(&["--bind", "0.0.0.0"]).contains("--requirepass"));
+        for bind in ["0.0.0.0", "*", "::*", "::", "-192.0.2.1"] {
+            assert!(error(&["--bind", bind]).contains("--requirepass"), "{bind}");
+        }
         serve(&["--bind", "0.0.0.0", "--requirepass", "x"]);
         serve(&["--bind", "0.0.0.0", "--protected-mode", "no"]);
     }

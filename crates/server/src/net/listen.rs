@@ -1,19 +1,23 @@
 //! Listening sockets.
 
-use crate::config::Config;
+use crate::config::{Config, ConfigError};
 use mio::net::TcpListener;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
 /// An address that could not be listened on.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// Not an address.
+    /// Neither an address nor a name of one.
     #[error(
-        "bind: '{0}' is not an IP address: give an IPv4 or IPv6 address of this machine, '*' for all, or 'localhost'"
+        "bind: the name '{0}' does not resolve ({1}): correct it, or give an IPv4 or IPv6 address of this machine, '*' for \
+         all, or 'localhost'"
     )]
-    NotAnAddress(String),
+    Unresolved(String, io::Error),
+    /// A name whose address protected mode forbids.
+    #[error(transparent)]
+    Exposed(#[from] ConfigError),
     /// Another process listens there.
     #[error(
         "cannot listen on {0}: the port is in use. Stop the server that uses it, or choose another --port"
@@ -39,14 +43,23 @@ pub enum ListenError {
     Nothing,
 }
 
+/// The address that a word of `bind` stands for. Of a name's addresses it is the first IPv4 one, or else the first.
 fn resolve(word: &str) -> Result<IpAddr, ListenError> {
     match word {
-        "*" => Ok(Ipv4Addr::UNSPECIFIED.into()),
-        "::*" => Ok(Ipv6Addr::UNSPECIFIED.into()),
-        "localhost" => Ok(Ipv4Addr::LOCALHOST.into()),
-        _ => word
-            .parse()
-            .map_err(|_| ListenError::NotAnAddress(word.to_owned())),
+        "*" => return Ok(Ipv4Addr::UNSPECIFIED.into()),
+        "::*" => return Ok(Ipv6Addr::UNSPECIFIED.into()),
+        "localhost" => return Ok(Ipv4Addr::LOCALHOST.into()),
+        _ => {}
+    }
+    if let Ok(address) = word.parse() {
+        return Ok(address);
+    }
+    let unresolved = |cause| ListenError::Unresolved(word.to_owned(), cause);
+    let found: Vec<SocketAddr> = (word, 0).to_socket_addrs().map_err(unresolved)?.collect();
+    let preferred = found.iter().find(|address| address.is_ipv4());
+    match preferred.or(found.first()) {
+        Some(address) => Ok(address.ip()),
+        None => Err(unresolved(io::Error::other("it has no address"))),
     }
 }
 
@@ -59,7 +72,11 @@ pub fn listen(config: &Config) -> Result<Vec<TcpListener>, ListenError> {
             Some(rest) => (true, rest),
             None => (false, word.as_str()),
         };
-        let address = SocketAddr::new(resolve(word)?, port);
+        let address = resolve(word)?;
+        if !address.is_loopback() {
+            config.admit_open(word)?;
+        }
+        let address = SocketAddr::new(address, port);
         match open(address, config.tcp_backlog as i32) {
             Ok(listener) => {
                 port = listener
@@ -108,4 +125,46 @@ fn open(address: SocketAddr, backlog: i32) -> io::Result<TcpListener> {
     socket.bind(&address.into())?;
     socket.listen(backlog)?;
     Ok(TcpListener::from_std(socket.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(bind: &str) -> Config {
+        let mut config = Config::default();
+        for (name, value) in [("port", "0"), ("bind", bind)] {
+            let setting = Config::setting(name).expect("exists");
+            (setting.set)(&mut config, value).expect("valid");
+        }
+        config
+    }
+
+    #[test]
+    fn names_stand_for_their_addresses() {
+        // The resolver takes short forms of addresses for names, and needs no network for them.
+        let listeners = listen(&config("127.1")).expect("the name of a loopback address");
+        let address = listeners[0].local_addr().expect("bound");
+        assert_eq!(address.ip(), Ipv4Addr::LOCALHOST);
+    }
+
+    #[test]
+    fn a_name_of_an_open_address_needs_a_password_or_insistence() {
+        let mut config = config("0");
+        let error = listen(&config).expect_err("0 is 0.0.0.0");
+        assert!(matches!(error, ListenError::Exposed(_)), "{error}");
+        config.protected_mode = false;
+        listen(&config).expect("insisted");
+    }
+
+    #[test]
+    fn a_name_without_an_address_is_refused_as_such() {
+        // No resolver is asked for a label of more than 63 letters.
+        let name = "nohost".repeat(20);
+        let error = listen(&config(&name)).expect_err("nobody has that name");
+        assert!(
+            matches!(&error, ListenError::Unresolved(word, _) if *word == name),
+            "{error}"
+        );
+    }
 }
