@@ -90,12 +90,12 @@ pub struct CheckpointWritten {
 
 /// A checkpoint that could not be written. The older ones are untouched.
 #[derive(Debug, thiserror::Error)]
-#[error("the checkpoint at position {position} could not be written: {source}")]
+#[error("the checkpoint at position {position} could not be written: {cause}")]
 pub struct CheckpointFailed {
     /// Its position.
     pub position: Position,
     /// What the disk said.
-    pub source: io::Error,
+    pub cause: io::Error,
 }
 
 impl CheckpointJob {
@@ -129,7 +129,7 @@ impl CheckpointJob {
             // Gives the space back. The next checkpoint removes it otherwise.
             let _ = disk.remove(TEMPORARY);
         }
-        result.map_err(|source| CheckpointFailed { position, source })
+        result.map_err(|cause| CheckpointFailed { position, cause })
     }
 
     fn write_file<D: Disk>(

@@ -63,13 +63,13 @@ pub enum RecoverError {
     Log(#[from] OpenError),
     /// The disk refused.
     #[error(
-        "{action} failed: {source}: check that the directory exists and belongs to the user who runs this"
+        "{action} failed: {cause}: check that the directory exists and belongs to the user who runs this"
     )]
     Io {
         /// What was tried.
         action: &'static str,
         /// What the disk said.
-        source: io::Error,
+        cause: io::Error,
     },
     /// A checkpoint is damaged and the log does not reach as far as it did.
     #[error(
@@ -140,7 +140,7 @@ pub fn recover<D: Disk>(
     registry: &Registry,
     make_engine: &dyn Fn() -> Arc<dyn Engine>,
 ) -> Result<Recovered<D>, RecoverError> {
-    let io = |action| move |source| RecoverError::Io { action, source };
+    let io = |action| move |cause| RecoverError::Io { action, cause };
     let positions = checkpoint::list(&**disk).map_err(io("listing the directory"))?;
     let mut report = RecoveryReport::default();
     let mut damaged: Vec<(Position, String)> = Vec::new();

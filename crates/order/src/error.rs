@@ -45,12 +45,12 @@ pub enum Problem {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The disk refused.
-    #[error("the log could not be opened: {action}: {source}")]
+    #[error("the log could not be opened: {action}: {cause}")]
     Io {
         /// What was tried.
         action: String,
         /// What the disk said.
-        source: io::Error,
+        cause: io::Error,
     },
     /// Something that had been made durable is damaged or gone.
     #[error(
@@ -94,20 +94,20 @@ pub enum OpenError {
         known: u32,
     },
     /// A logged request cannot be run by this program.
-    #[error("log file {}, byte {}, position {position}: {source}", segment_name(address.segment), address.offset)]
+    #[error("log file {}, byte {}, position {position}: {cause}", segment_name(address.segment), address.offset)]
     Request {
         /// The batch's record.
         address: Address,
         /// The request's position.
         position: Position,
         /// Why not.
-        source: RequestError,
+        cause: RequestError,
     },
 }
 
 impl OpenError {
     pub(crate) fn io(action: impl Into<String>) -> impl FnOnce(io::Error) -> OpenError {
         let action = action.into();
-        move |source| OpenError::Io { action, source }
+        move |cause| OpenError::Io { action, cause }
     }
 }

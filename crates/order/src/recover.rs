@@ -384,10 +384,10 @@ impl<D: Disk> Recovery<'_, D> {
                                 PayloadError::Problem(problem) => {
                                     self.corrupt(address, problem, Some(walk))
                                 }
-                                PayloadError::Request(position, source) => OpenError::Request {
+                                PayloadError::Request(position, cause) => OpenError::Request {
                                     address,
                                     position,
-                                    source,
+                                    cause,
                                 },
                             },
                         )?;

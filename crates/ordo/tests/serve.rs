@@ -170,6 +170,10 @@ fn what_cannot_be_served_is_refused_with_what_to_do() {
                 "{words:?} said {said}, without '{want}'"
             );
         }
+        assert!(
+            said.matches("os error").count() <= 1,
+            "{words:?} repeated a cause: {said}"
+        );
     }
     let first = Process::start(dir.path(), &[]);
     let said = refused(&["serve", "--port", &first.port.to_string(), "--dir", path]);

@@ -39,14 +39,14 @@ pub enum DirectoryError {
         path: PathBuf,
     },
     /// The file system refused.
-    #[error("the data directory {} cannot be used: {action}: {source}", path.display())]
+    #[error("the data directory {} cannot be used: {action}: {cause}", path.display())]
     Io {
         /// The directory.
         path: PathBuf,
         /// What was tried.
         action: &'static str,
         /// What the file system said.
-        source: io::Error,
+        cause: io::Error,
     },
 }
 
@@ -56,10 +56,10 @@ impl RealDisk {
         let path = path.into();
         let io = |action| {
             let path = path.clone();
-            move |source| DirectoryError::Io {
+            move |cause| DirectoryError::Io {
                 path,
                 action,
-                source,
+                cause,
             }
         };
         std::fs::create_dir_all(&path).map_err(io("creating it"))?;
@@ -72,7 +72,7 @@ impl RealDisk {
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(DirectoryError::InUse { path }),
-            Err(TryLockError::Error(source)) => return Err(io("locking ordo.lock in it")(source)),
+            Err(TryLockError::Error(cause)) => return Err(io("locking ordo.lock in it")(cause)),
         }
         let directory = File::open(&path).map_err(io("opening it"))?;
         Ok(RealDisk {

@@ -80,3 +80,48 @@ pub enum StartError {
     #[error("a thread could not be started: {0}: raise the process's limits")]
     Thread(std::io::Error),
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::error::Error;
+    use std::io;
+
+    /// What a program prints that shows an error with everything behind it.
+    fn chain(error: &dyn Error) -> String {
+        let mut text = error.to_string();
+        let mut next = error.source();
+        while let Some(error) = next {
+            text.push_str(&format!(": {error}"));
+            next = error.source();
+        }
+        text
+    }
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let full = || io::Error::other("the disk is full");
+        let log = order::OpenError::Io {
+            action: "listing the directory".to_owned(),
+            cause: full(),
+        };
+        let directory = DirectoryError::Io {
+            path: "data".into(),
+            action: "creating it",
+            cause: full(),
+        };
+        let files = RecoverError::Io {
+            action: "removing a file",
+            cause: full(),
+        };
+        for error in [
+            StartError::Directory(directory),
+            StartError::Recover(files),
+            StartError::Recover(RecoverError::Log(log)),
+            StartError::Thread(full()),
+        ] {
+            let text = chain(&error);
+            assert_eq!(text.matches("the disk is full").count(), 1, "{text}");
+        }
+    }
+}
