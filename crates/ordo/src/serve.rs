@@ -11,6 +11,10 @@ pub fn run(words: Vec<String>) -> anyhow::Result<()> {
             print!("{}", help());
             return Ok(());
         }
+        Invocation::Version => {
+            println!("ordo {}", env!("CARGO_PKG_VERSION"));
+            return Ok(());
+        }
         Invocation::Serve(config) => *config,
     };
     start_logging(config.loglevel);

@@ -196,6 +196,20 @@ fn help_is_on_standard_output() {
 }
 
 #[test]
+fn the_version_is_the_same_everywhere() {
+    let print = |words: &[&str]| {
+        let output = ordo(words).output().expect("the binary runs");
+        assert!(output.status.success(), "{words:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let version = print(&["--version"]);
+    assert!(version.contains(env!("CARGO_PKG_VERSION")), "{version}");
+    for word in ["--version", "-V", "-v"] {
+        assert_eq!(print(&["serve", word]), version, "{word}");
+    }
+}
+
+#[test]
 fn a_file_of_settings_is_read() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let file = dir.path().join("ordo.toml");

@@ -44,11 +44,13 @@ pub enum ConfigError {
     },
     /// A word on the command line that is neither a flag nor the configuration file.
     #[error(
-        "command line: '{word}' is neither a setting (--name value) nor the one configuration file"
+        "command line: '{word}' is neither a setting (--name value) nor the one configuration file{hint}"
     )]
     Stray {
         /// The word.
         word: String,
+        /// A setting that may be meant, as a question, or nothing.
+        hint: String,
     },
     /// Settings that are valid alone and not together.
     #[error("{0}")]
@@ -60,29 +62,46 @@ pub enum ConfigError {
 pub enum Invocation {
     /// To print the help text.
     Help,
+    /// To print the version.
+    Version,
     /// To serve.
     Serve(Box<Config>),
 }
 
 impl Config {
     /// Reads the arguments of `ordo serve`: `[FILE] [--config FILE] [--name value ...]`. As with Redis, a value may be
-    /// several words: all up to the next word that starts with `--`.
+    /// several words: all up to the next word that starts with `--`. `-p` is short for `--port`, as for redis-cli.
     pub fn from_args(args: impl IntoIterator<Item = String>) -> Result<Invocation, ConfigError> {
         let mut file: Option<PathBuf> = None;
         let mut flags: Vec<(String, Vec<String>)> = Vec::new();
         for word in args {
-            if word == "--help" || word == "-h" {
-                return Ok(Invocation::Help);
+            match word.as_str() {
+                "--help" | "-h" => return Ok(Invocation::Help),
+                "--version" | "-V" | "-v" => return Ok(Invocation::Version),
+                _ => {}
             }
-            match word.strip_prefix("--") {
+            let flag = if word == "-p" {
+                Some("port")
+            } else {
+                word.strip_prefix("--")
+            };
+            match flag {
                 Some(flag) => match flag.split_once('=') {
                     Some((name, value)) => flags.push((name.to_owned(), vec![value.to_owned()])),
                     None => flags.push((flag.to_owned(), Vec::new())),
                 },
                 None => match flags.last_mut() {
                     Some((_, values)) => values.push(word),
-                    None if file.is_none() => file = Some(PathBuf::from(word)),
-                    None => return Err(ConfigError::Stray { word }),
+                    None if file.is_none() && !word.starts_with('-') => {
+                        file = Some(PathBuf::from(word));
+                    }
+                    None => {
+                        let hint = match word.strip_prefix('-').and_then(closest) {
+                            Some(similar) => format!(" (did you mean '--{similar}'?)"),
+                            None => String::new(),
+                        };
+                        return Err(ConfigError::Stray { word, hint });
+                    }
                 },
             }
         }
@@ -248,6 +267,7 @@ pub fn help() -> String {
         "Serves Redis clients.\n\n\
          Usage: ordo serve [FILE] [--name value]...\n\n\
          FILE (or --config FILE) is a TOML file with the same names: `port = 6380`. Flags win over the file.\n\
+         -p is short for --port; --version prints the version.\n\
          Settings marked * can also be changed while running, with CONFIG SET.\n\n",
     );
     for setting in SETTINGS {
@@ -305,6 +325,26 @@ mod tests {
             (config.port, config.maxmemory, config.requirepass.as_str()),
             (7000, 1 << 30, "a b")
         );
+    }
+
+    #[test]
+    fn short_flags_are_those_that_operators_try() {
+        assert_eq!(serve(&["-p", "6400"]).port, 6400);
+        let config = serve(&["--bind", "127.0.0.1", "-::1", "-p", "6400"]);
+        assert_eq!(
+            (config.port, config.bind),
+            (6400, vec!["127.0.0.1".to_owned(), "-::1".to_owned()])
+        );
+        assert!(error(&["-p"]).contains("port: needs"));
+        for word in ["--version", "-V", "-v"] {
+            let invocation = Config::from_args([word.to_owned()]).expect("no settings");
+            assert_eq!(invocation, Invocation::Version, "{word}");
+        }
+        for (word, hint) in [("-port", "did you mean '--port'"), ("-x", "--name value")] {
+            let error = error(&[word, "1"]);
+            assert!(error.contains(&format!("'{word}' is neither")), "{error}");
+            assert!(error.contains(hint), "{error}");
+        }
     }
 
     #[test]
