@@ -147,6 +147,10 @@ fn what_cannot_be_served_is_refused_with_what_to_do() {
             &["always, everysec, no"],
         ),
         (
+            &["serve", "--databases", "16"],
+            &["databases: '16'", "one database", "leave the setting out"],
+        ),
+        (
             &["serve", "/no/such/file.toml"],
             &["/no/such/file.toml", "cannot be read"],
         ),

@@ -23,6 +23,8 @@ pub enum Kind {
     Flag,
     /// One of these words.
     Choice(&'static [&'static str]),
+    /// Only this text: the setting is there because Redis has it. The second text says why, and what to do instead.
+    Fixed(&'static str, &'static str),
     /// Any text.
     Text,
     /// Words with spaces between them.
@@ -41,11 +43,9 @@ impl Kind {
             }
             Kind::Bytes(..) => "a number of bytes with an optional unit (kb, mb, gb)".to_owned(),
             Kind::Flag => "yes or no".to_owned(),
-            Kind::Choice(words) => match words {
-                [""] => "an empty text".to_owned(),
-                [only] => format!("only '{only}'"),
-                _ => format!("one of {}", words.join(", ")),
-            },
+            Kind::Choice(words) => format!("one of {}", words.join(", ")),
+            Kind::Fixed("", _) => "only an empty text".to_owned(),
+            Kind::Fixed(only, _) => format!("only '{only}'"),
             Kind::Text => "a text".to_owned(),
             Kind::Words => "words with spaces between them".to_owned(),
             Kind::OutputLimits => {
@@ -118,6 +118,26 @@ macro_rules! settings {
 
 const GIB: u64 = 1 << 30;
 
+const ALWAYS_LOGGED: Kind = Kind::Fixed(
+    "yes",
+    "the log is the database, so Ordo always writes it: leave the setting out, and see appendfsync for how soon the log \
+     reaches the disk",
+);
+const NO_SNAPSHOTS: Kind = Kind::Fixed(
+    "",
+    "Ordo writes a checkpoint whenever the log has grown enough: leave the setting out, and see checkpoint-log-size",
+);
+const ONE_DATABASE: Kind = Kind::Fixed(
+    "1",
+    "Ordo has one database, number 0: leave the setting out, and keep what were other databases apart by prefixes of \
+     their keys, or run a server for each",
+);
+const NO_EVICTION: Kind = Kind::Fixed(
+    "noeviction",
+    "Ordo never removes data by itself: leave the setting out; writes are refused at maxmemory, and keys that may go \
+     can be given a time to live",
+);
+
 settings! {
     port: u64, "port", Kind::Number(0, 65535), "6379", AtStart,
         "The TCP port to listen on. 0 lets the system pick a free one.";
@@ -129,19 +149,19 @@ settings! {
         "The password that clients must give with AUTH. Empty: none.";
     dir: String, "dir", Kind::Text, ".", AtStart,
         "The directory of the input log and the checkpoints.";
-    appendonly: bool, "appendonly", Kind::Choice(&["yes"]), "yes", Anytime,
+    appendonly: bool, "appendonly", ALWAYS_LOGGED, "yes", Anytime,
         "Whether there is an input log. There always is: the log is the database.";
     appendfsync: FsyncPolicy, "appendfsync", Kind::Choice(&["always", "everysec", "no"]), "always", AtStart,
         "When the log reaches the disk: before each acknowledgement, once a second, or when the system pleases.";
     checkpoint_log_size: u64, "checkpoint-log-size", Kind::Bytes(0, u64::MAX), "256mb", AtStart,
         "A checkpoint is written whenever the log has grown by this much, and the log before it is removed. 0: only when SAVE or BGSAVE ask for it.";
-    save: String, "save", Kind::Choice(&[""]), "", Anytime,
+    save: String, "save", NO_SNAPSHOTS, "", Anytime,
         "Redis's snapshot schedule. Empty: see checkpoint-log-size.";
     io_threads: u64, "io-threads", Kind::Number(0, 128), "0", AtStart,
         "Threads that serve connections. 0: one, and a quarter of the processors where there are more than four.";
     workers: u64, "workers", Kind::Number(0, 1024), "0", AtStart,
         "Threads that execute transactions, beside the I/O threads' own help. 0: as many as there are processors.";
-    databases: u64, "databases", Kind::Number(1, 1), "1", AtStart,
+    databases: u64, "databases", ONE_DATABASE, "1", AtStart,
         "The number of databases that SELECT knows.";
     maxclients: u64, "maxclients", Kind::Number(1, 1_000_000), "10000", Anytime,
         "The number of connections that may be open at once.";
@@ -160,7 +180,7 @@ settings! {
         "How far a client may fall behind in reading its replies before it is closed: at once beyond the hard limit, or after so many seconds beyond the soft one. 0: no limit.";
     maxmemory: u64, "maxmemory", Kind::Bytes(0, u64::MAX), "0", Anytime,
         "Resident memory above which writes are refused. 0: no limit.";
-    maxmemory_policy: String, "maxmemory-policy", Kind::Choice(&["noeviction"]), "noeviction", Anytime,
+    maxmemory_policy: String, "maxmemory-policy", NO_EVICTION, "noeviction", Anytime,
         "What happens at maxmemory.";
     shutdown_timeout: u64, "shutdown-timeout", Kind::Number(0, 86400), "10", Anytime,
         "Seconds that a shutdown waits for what is in flight.";
@@ -231,6 +251,31 @@ mod tests {
             let mut config = Config::default();
             assert!((setting.set)(&mut config, text).is_err(), "{name} {text}");
             assert_eq!(config, Config::default(), "a refused value changes nothing");
+        }
+    }
+
+    #[test]
+    fn a_setting_with_one_value_says_why_and_what_to_do() {
+        for (name, text, wants) in [
+            ("databases", "16", ["one database", "prefixes"]),
+            (
+                "appendonly",
+                "no",
+                ["the log is the database", "appendfsync"],
+            ),
+            ("save", "900 1", ["checkpoint", "checkpoint-log-size"]),
+            (
+                "maxmemory-policy",
+                "allkeys-lru",
+                ["never removes", "time to live"],
+            ),
+        ] {
+            let setting = Config::setting(name).expect("exists");
+            let refusal = (setting.set)(&mut Config::default(), text).expect_err("refused");
+            assert!(refusal.starts_with(&format!("'{text}' is not possible: ")));
+            for want in wants {
+                assert!(refusal.contains(want), "{name}: {refusal}");
+            }
         }
     }
 

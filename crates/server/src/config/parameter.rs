@@ -12,7 +12,10 @@ pub trait Parameter: Sized {
 }
 
 fn refusal(text: &str, kind: &Kind) -> String {
-    format!("'{text}' is not {}", kind.expectation())
+    match kind {
+        Kind::Fixed(_, why) => format!("'{text}' is not possible: {why}"),
+        _ => format!("'{text}' is not {}", kind.expectation()),
+    }
 }
 
 /// Reads a number of bytes with Redis's units.
@@ -40,6 +43,7 @@ impl Parameter for u64 {
         let (value, min, max) = match *kind {
             Kind::Bytes(min, max) => (bytes_from_text(text), min, max),
             Kind::Number(min, max) => (text.parse().ok(), min, max),
+            Kind::Fixed(only, _) if text == only => (text.parse().ok(), 0, u64::MAX),
             _ => (None, 0, 0),
         };
         value
@@ -59,9 +63,7 @@ impl Parameter for bool {
             _ => return Err(refusal(text, kind)),
         };
         match kind {
-            Kind::Choice(words) if !words.contains(&value.to_text().as_str()) => {
-                Err(refusal(text, kind))
-            }
+            Kind::Fixed(only, _) if value.to_text() != *only => Err(refusal(text, kind)),
             _ => Ok(value),
         }
     }
@@ -74,6 +76,7 @@ impl Parameter for String {
     fn from_text(text: &str, kind: &Kind, _now: &String) -> Result<String, String> {
         match kind {
             Kind::Choice(words) if !words.contains(&text) => Err(refusal(text, kind)),
+            Kind::Fixed(only, _) if text != *only => Err(refusal(text, kind)),
             _ => Ok(text.to_owned()),
         }
     }
