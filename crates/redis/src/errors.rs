@@ -131,6 +131,17 @@ pub fn unknown_command(argv: &[Blob]) -> Reply {
     Reply::error_owned(text)
 }
 
+/// The error about a command that does not exist, for one that Redis has: whoever misses it should not look for a slip.
+pub fn not_supported_yet(unknown: Reply) -> Reply {
+    let Reply::Error(text) = unknown else {
+        return unknown;
+    };
+    let space = if text.ends_with(' ') { "" } else { " " };
+    Reply::error_owned(format!(
+        "{text}{space}(Ordo does not support this Redis command yet)"
+    ))
+}
+
 /// A subcommand that its container does not have.
 pub fn unknown_subcommand(container: &Command, subcommand: &[u8]) -> Reply {
     const SHOWN_BYTES: usize = 128;

@@ -174,6 +174,23 @@ mod tests {
             refused("config foo"),
             "ERR unknown subcommand 'foo'. Try CONFIG HELP."
         );
+        let yet = "(Ordo does not support this Redis command yet)";
+        for (line, redis) in [
+            (
+                "LPUSH a b",
+                "ERR unknown command 'LPUSH', with args beginning with: 'a' 'b' ",
+            ),
+            (
+                "subscribe",
+                "ERR unknown command 'subscribe', with args beginning with: ",
+            ),
+            (
+                "Client Caching yes",
+                "ERR unknown subcommand 'Caching'. Try CLIENT HELP. ",
+            ),
+        ] {
+            assert_eq!(refused(line), format!("{redis}{yet}"));
+        }
         let long = "x".repeat(300);
         let shown = "x".repeat(128);
         assert_eq!(

@@ -7,6 +7,7 @@ mod command;
 mod entries;
 mod keys;
 mod lookup;
+mod unsupported;
 
 pub use command::{
     CATEGORIES, Command, ConnectionCommand, DataFn, FLAG_NAMES, Flags, Group, KeyPlaces, KeySpec,
@@ -42,9 +43,10 @@ pub enum ResolveError {
 }
 
 impl ResolveError {
-    /// The error reply for `argv`, in the words that Redis has for the caller.
+    /// The error reply for `argv`, in the words that Redis has for the caller. Behind them, it tells of a command that Redis
+    /// has and Ordo does not have yet.
     pub fn reply(self, argv: &[Blob], caller: Caller) -> Reply {
-        match (self, caller) {
+        let reply = match (self, caller) {
             (ResolveError::Arity(_), Caller::Script { .. }) => errors::ARITY_IN_SCRIPT,
             (_, Caller::Script { .. }) => errors::UNKNOWN_IN_SCRIPT,
             (ResolveError::Unknown, _) => errors::unknown_command(argv),
@@ -52,6 +54,22 @@ impl ResolveError {
                 errors::unknown_subcommand(container, &argv[1])
             }
             (ResolveError::Arity(command), _) => errors::wrong_arity(command),
+        };
+        if self.is_unsupported(argv) {
+            errors::not_supported_yet(reply)
+        } else {
+            reply
+        }
+    }
+
+    /// Whether `argv` names a command that Redis has and Ordo does not have yet.
+    fn is_unsupported(self, argv: &[Blob]) -> bool {
+        match self {
+            ResolveError::Unknown => argv.first().is_some_and(|name| unsupported::contains(name)),
+            ResolveError::UnknownSubcommand(container) => {
+                unsupported::contains(&[container.name.as_bytes(), b"|", &argv[1]].concat())
+            }
+            ResolveError::Arity(_) => false,
         }
     }
 }

@@ -250,6 +250,11 @@ fn scripts_may_not_call_everything() {
             "! ERR Unknown Redis command called from script",
         ),
         (
+            "lpush a b",
+            false,
+            "! ERR Unknown Redis command called from script (Ordo does not support this Redis command yet)",
+        ),
+        (
             "get",
             false,
             "! ERR Wrong number of args calling Redis command from script",

@@ -1,0 +1,55 @@
+//! The commands that Redis 7 has and the table does not, so that whoever misses one is told that it is not a slip of theirs.
+
+/// Names in lower case and in order, subcommands as `container|name`. A command that becomes an entry of the table leaves
+/// this list: a test says so.
+const NAMES: &str = "\
+    acl|deluser acl|dryrun acl|genpass acl|getuser acl|help acl|list acl|load acl|log acl|save acl|setuser acl|users \
+    asking bitcount bitfield bitfield_ro bitop bitpos blmove blmpop blpop brpop brpoplpush bzmpop bzpopmax bzpopmin \
+    client|caching client|getredir client|trackinginfo cluster debug dump failover fcall fcall_ro function geoadd \
+    geodist geohash geopos georadius georadius_ro georadiusbymember georadiusbymember_ro geosearch geosearchstore \
+    getbit hexpire hexpireat hexpiretime hpersist hpexpire hpexpireat hpexpiretime hpttl httl latency lindex linsert \
+    llen lmove lmpop lolwut lpop lpos lpush lpushx lrange lrem lset ltrim memory|doctor memory|help memory|malloc-stats \
+    memory|purge memory|stats migrate module monitor move pfadd pfcount pfdebug pfmerge pfselftest psubscribe psync \
+    publish pubsub punsubscribe readonly readwrite replconf replicaof restore restore-asking role rpop rpoplpush rpush \
+    rpushx sadd scard script|debug sdiff sdiffstore setbit sinter sintercard sinterstore sismember slaveof slowlog \
+    smembers smismember smove sort sort_ro spop spublish srandmember srem sscan ssubscribe subscribe sunion sunionstore \
+    sunsubscribe swapdb sync unsubscribe waitaof xack xadd xautoclaim xclaim xdel xgroup xinfo xlen xpending xrange \
+    xread xreadgroup xrevrange xsetid xtrim zadd zcard zcount zdiff zdiffstore zincrby zinter zintercard zinterstore \
+    zlexcount zmpop zmscore zpopmax zpopmin zrandmember zrange zrangebylex zrangebyscore zrangestore zrank zrem \
+    zremrangebylex zremrangebyrank zremrangebyscore zrevrange zrevrangebylex zrevrangebyscore zrevrank zscan zscore \
+    zunion zunionstore";
+
+/// Whether Redis has a command (or subcommand) of that name, in any case, which the table does not have.
+pub(super) fn contains(name: &[u8]) -> bool {
+    NAMES
+        .split(' ')
+        .any(|known| known.as_bytes().eq_ignore_ascii_case(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::COMMANDS;
+
+    #[test]
+    fn the_list_is_in_order_and_holds_nothing_that_the_table_has() {
+        let names: Vec<&str> = NAMES.split(' ').collect();
+        assert!(names.is_sorted() && names.windows(2).all(|pair| pair[0] != pair[1]));
+        for command in COMMANDS
+            .iter()
+            .chain(COMMANDS.iter().flat_map(|command| command.subcommands()))
+        {
+            assert!(!names.contains(&command.name), "{}", command.name);
+        }
+        for name in &names {
+            assert!(
+                name.bytes()
+                    .all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'|' | b'-')),
+                "{name}"
+            );
+            if let Some((container, _)) = name.split_once('|') {
+                assert!(crate::table::find(container.as_bytes()).is_some(), "{name}");
+            }
+        }
+    }
+}
