@@ -76,7 +76,7 @@ pub struct NodeOptions {
     pub limits: Limits,
     /// A checkpoint is taken after this many bytes of log. 0 means only on demand.
     pub checkpoint_bytes: u64,
-    /// Removes the keys that are its arguments if they have expired. Without it expired entries stay in memory.
+    /// Removes the keys that are its arguments if they have expired, and replies how many it removed. Without it expired entries stay in memory.
     pub expire: Option<Arc<dyn Procedure>>,
 }
 

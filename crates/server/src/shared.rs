@@ -133,10 +133,12 @@ pub struct Totals {
     pub submitted: u64,
     /// See [`ThreadCounters::calls`].
     pub calls: Vec<u64>,
+    /// See [`Runtime::expired_keys`].
+    pub expired_keys: u64,
 }
 
 impl Totals {
-    fn of(threads: &[Arc<ThreadCounters>]) -> Totals {
+    fn of(threads: &[Arc<ThreadCounters>], runtime: &Runtime) -> Totals {
         let sum = |pick: fn(&ThreadCounters) -> &Counter| {
             threads.iter().map(|thread| pick(thread).get()).sum()
         };
@@ -154,6 +156,7 @@ impl Totals {
             calls: (0..COMMANDS.len())
                 .map(|place| threads.iter().map(|t| t.calls[place].get()).sum())
                 .collect(),
+            expired_keys: runtime.expired_keys(),
         }
     }
 
@@ -176,6 +179,7 @@ impl Totals {
                 .enumerate()
                 .map(|(place, calls)| calls - before.calls.get(place).copied().unwrap_or(0))
                 .collect(),
+            expired_keys: self.expired_keys - before.expired_keys,
         }
     }
 }
@@ -313,17 +317,17 @@ impl Shared {
 
     /// Sums since the start, or since CONFIG RESETSTAT.
     pub fn totals(&self) -> Totals {
-        Totals::of(&self.counters).since(&self.reset.lock())
+        Totals::of(&self.counters, &self.runtime).since(&self.reset.lock())
     }
 
     /// CONFIG RESETSTAT.
     pub fn reset_totals(&self) {
-        *self.reset.lock() = Totals::of(&self.counters);
+        *self.reset.lock() = Totals::of(&self.counters, &self.runtime);
     }
 
     /// Takes a sample for [`Shared::rates`].
     pub fn sample(&self, now_ms: u64) {
-        let totals = Totals::of(&self.counters);
+        let totals = Totals::of(&self.counters, &self.runtime);
         let mut sample = self.sample.lock();
         let elapsed_ms = now_ms.saturating_sub(sample.at_ms);
         if elapsed_ms == 0 {

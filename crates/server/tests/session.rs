@@ -8,6 +8,7 @@
 mod support;
 
 use std::sync::Barrier;
+use std::time::{Duration, Instant};
 use support::{Client, Dice, TestServer, show};
 
 #[test]
@@ -486,6 +487,29 @@ fn a_long_script_does_not_hold_up_other_clients() {
     assert!(early.is_err(), "the script was too short to prove anything");
     slow.stream.set_nonblocking(false).expect("blocking");
     assert_eq!(show(&slow.read()), "20000000");
+}
+
+#[test]
+fn info_counts_the_keys_that_expired() {
+    let (server, _dir) = TestServer::start(&[]);
+    let mut client = server.client();
+    client.talk(&[("SET stays v PX 1000000", "OK")]);
+    for key in 0..5 {
+        assert_eq!(client.line(&format!("SET goes:{key} v PX 1")), "OK");
+    }
+    // Nobody reads them: the server finds them by itself.
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let stats = client.line("INFO stats");
+        let line = stats.lines().find(|line| line.starts_with("expired_keys:"));
+        let count = line.expect("the field is there");
+        if count == "expired_keys:5" {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{count}");
+    }
+    client.talk(&[("DBSIZE", "1"), ("CONFIG RESETSTAT", "OK")]);
+    assert!(client.line("INFO stats").contains("expired_keys:0"));
 }
 
 #[test]

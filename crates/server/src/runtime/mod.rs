@@ -529,6 +529,11 @@ impl Runtime {
         self.inner.halted.get()
     }
 
+    /// How many entries were removed since the start because they had expired.
+    pub fn expired_keys(&self) -> u64 {
+        self.inner.ports.internal_sum()
+    }
+
     /// Counters and places.
     pub fn status(&self) -> RuntimeStatus {
         let core = self.inner.core.lock();

@@ -31,7 +31,7 @@ pub struct RuntimeOptions {
     pub limits: Limits,
     /// Makes the engine.
     pub engine: EngineFactory,
-    /// Removes expired entries: called with the keys as its arguments.
+    /// Removes expired entries: called with the keys as its arguments. Replies how many it removed.
     pub expire: Option<Arc<dyn Procedure>>,
     /// Called once if a bug stopped the node, with a text for the operator. Clients wait in vain then: end the process.
     pub on_halt: Option<HaltHook>,

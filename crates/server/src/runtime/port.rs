@@ -11,7 +11,7 @@ use parking_lot::{Mutex, RwLock};
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use txn::{Outcome, RequestId, SessionId};
+use txn::{Outcome, Reply, RequestId, SessionId};
 
 /// A reply with the request that it answers.
 pub type Answer = (RequestId, Outcome);
@@ -108,6 +108,8 @@ pub(super) struct Ports {
     boot_first: u32,
     /// The newest boot id that was given out.
     boot_last: AtomicU32,
+    /// The sum of what the server's own requests replied.
+    internal_sum: AtomicU64,
 }
 
 /// The next session of a port: a boot id and a counter, packed so that both change at once.
@@ -123,7 +125,13 @@ impl Ports {
                 .collect(),
             boot_first: boot,
             boot_last: AtomicU32::new(boot),
+            internal_sum: AtomicU64::new(0),
         }
+    }
+
+    /// The sum of what the server's own requests replied since the start: how many expired keys they removed.
+    pub(super) fn internal_sum(&self) -> u64 {
+        self.internal_sum.load(Ordering::Relaxed)
     }
 
     /// How many ports there can be.
@@ -221,6 +229,10 @@ impl Ports {
             let (boot, index) = session_id::boot_and_port(id.session);
             // Replayed requests of earlier boots and the server's own have no one waiting.
             if boot < self.boot_first {
+                if let (SessionId::INTERNAL, Ok(Reply::Integer(count))) = (id.session, outcome) {
+                    let count = u64::try_from(count).unwrap_or(0);
+                    self.internal_sum.fetch_add(count, Ordering::Relaxed);
+                }
                 continue;
             }
             let Some(Some(port)) = slots.get(usize::from(index)) else {

@@ -220,7 +220,7 @@ fn stats(desk: &Desk<'_>, out: &mut String) {
         totals.output_limit_closed,
     );
     field(out, "total_error_replies", totals.errors);
-    field(out, "expired_keys", 0);
+    field(out, "expired_keys", totals.expired_keys);
     field(out, "evicted_keys", 0);
     field(out, "pubsub_channels", 0);
     field(out, "pubsub_patterns", 0);
