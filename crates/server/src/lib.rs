@@ -10,6 +10,7 @@
 
 pub mod config;
 pub mod disk;
+pub mod error_counts;
 pub mod net;
 pub mod runtime;
 pub mod server;

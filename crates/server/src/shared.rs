@@ -1,16 +1,20 @@
 //! What all I/O threads share: settings, the list of clients, counters, and the wish to stop.
 //!
 //! Nothing here is locked for a command. Settings are a snapshot that each thread takes again when their generation
-//! changes; counters belong to one thread each and are added up by whoever asks.
+//! changes; counters belong to one thread each and are added up by whoever asks. Only the counts of error replies by their
+//! codes have a lock, each thread its own.
 
 use crate::config::Config;
+use crate::error_counts::{self, ErrorCounts};
 use crate::net::clients::Clients;
 use crate::runtime::Runtime;
 use parking_lot::{Condvar, Mutex};
 use redis_surface::table::COMMANDS;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use txn::Reply;
 
 /// The settings, and how often they changed.
 pub struct Settings {
@@ -82,6 +86,8 @@ pub struct ThreadCounters {
     pub query_limit_closed: Counter,
     /// Error replies.
     pub errors: Counter,
+    /// Error replies by their codes.
+    pub error_counts: ErrorCounts,
     /// Reads that were answered at a snapshot, without the order.
     pub snapshot_reads: Counter,
     /// Requests that were submitted to the order.
@@ -91,7 +97,7 @@ pub struct ThreadCounters {
 }
 
 impl ThreadCounters {
-    fn new() -> ThreadCounters {
+    fn new(error_counts: ErrorCounts) -> ThreadCounters {
         ThreadCounters {
             commands: Counter::default(),
             input_bytes: Counter::default(),
@@ -101,9 +107,19 @@ impl ThreadCounters {
             output_limit_closed: Counter::default(),
             query_limit_closed: Counter::default(),
             errors: Counter::default(),
+            error_counts,
             snapshot_reads: Counter::default(),
             submitted: Counter::default(),
             calls: COMMANDS.iter().map(|_| Counter::default()).collect(),
+        }
+    }
+
+    /// Counts the errors in a reply that leaves.
+    #[inline]
+    pub fn note_reply(&self, reply: &Reply) {
+        let count = self.error_counts.count(reply);
+        if count > 0 {
+            self.errors.add(count);
         }
     }
 }
@@ -299,8 +315,9 @@ impl Shared {
             last_save_ok: AtomicBool::new(true),
             saving: AtomicBool::new(false),
             saves_ended: AtomicU64::new(0),
-            counters: (0..origin.io_threads)
-                .map(|_| Arc::new(ThreadCounters::new()))
+            counters: ErrorCounts::of_threads(origin.io_threads)
+                .into_iter()
+                .map(|error_counts| Arc::new(ThreadCounters::new(error_counts)))
                 .collect(),
             reset: Mutex::default(),
             sample: Mutex::default(),
@@ -320,8 +337,14 @@ impl Shared {
         Totals::of(&self.counters, &self.runtime).since(&self.reset.lock())
     }
 
+    /// Error replies by their codes, over the same time.
+    pub fn error_totals(&self) -> BTreeMap<Box<str>, u64> {
+        error_counts::totals(self.counters.iter().map(|thread| &thread.error_counts))
+    }
+
     /// CONFIG RESETSTAT.
     pub fn reset_totals(&self) {
+        error_counts::reset(self.counters.iter().map(|thread| &thread.error_counts));
         *self.reset.lock() = Totals::of(&self.counters, &self.runtime);
     }
 

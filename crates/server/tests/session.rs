@@ -490,6 +490,42 @@ fn a_long_script_does_not_hold_up_other_clients() {
 }
 
 #[test]
+fn info_counts_errors_by_their_codes() {
+    let (server, _dir) = TestServer::start(&[]);
+    let (mut one, mut other) = (server.client(), server.client());
+    one.talk(&[("SET k v", "OK"), ("MULTI", "OK")]);
+    for (command, want) in [
+        ("HGET k f", "-WRONGTYPE"),
+        ("GET", "-ERR"),
+        ("NOSUCH", "-ERR"),
+        (
+            "EVALSHA ffffffffffffffffffffffffffffffffffffffff 0",
+            "-NOSCRIPT",
+        ),
+    ] {
+        assert!(other.line(command).starts_with(want), "{command}");
+    }
+    one.talk(&[
+        ("HSET k f v", "QUEUED"),
+        ("CONFIG SET nosuch 1", "QUEUED"),
+        ("GET k", "QUEUED"),
+    ]);
+    assert!(one.line("EXEC").contains("WRONGTYPE"));
+    let script = "return {redis.error_reply('A:B c'), 1, redis.pcall('HGET', 'k', 'f')}";
+    assert!(show(&one.call(&["EVAL", script, "0"])).contains("-A:B c"));
+    assert_eq!(
+        one.line("INFO errorstats"),
+        "\"# Errorstats\r\nerrorstat_A_B:count=1\r\nerrorstat_ERR:count=3\r\nerrorstat_NOSCRIPT:count=1\r\n\
+         errorstat_WRONGTYPE:count=3\r\n\""
+    );
+    assert!(one.line("INFO stats").contains("total_error_replies:8\r\n"));
+    one.talk(&[
+        ("CONFIG RESETSTAT", "OK"),
+        ("INFO errorstats", "\"# Errorstats\r\n\""),
+    ]);
+}
+
+#[test]
 fn info_counts_the_keys_that_expired() {
     let (server, _dir) = TestServer::start(&[]);
     let mut client = server.client();

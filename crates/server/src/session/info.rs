@@ -23,7 +23,7 @@ const SECTIONS: &[Section] = &[
     ("CPU", true, cpu),
     ("Modules", true, |_, _| {}),
     ("Commandstats", false, commandstats),
-    ("Errorstats", true, |_, _| {}),
+    ("Errorstats", true, errorstats),
     ("Cluster", true, |_, out| field(out, "cluster_enabled", 0)),
     ("Keyspace", true, keyspace),
     ("Ordo", true, ordo),
@@ -268,6 +268,18 @@ fn commandstats(desk: &Desk<'_>, out: &mut String) {
                 format_args!("calls={calls}"),
             );
         }
+    }
+}
+
+fn errorstats(desk: &Desk<'_>, out: &mut String) {
+    for (code, count) in desk.shared.error_totals() {
+        // A script's code may hold what has a meaning in INFO; Redis replaces it in the same way.
+        let code = code.replace(['#', ':', '\r', '\n'], "_");
+        field(
+            out,
+            &format!("errorstat_{code}"),
+            format_args!("count={count}"),
+        );
     }
 }
 

@@ -214,7 +214,7 @@ impl Session {
 
     /// Ends the connection with an error that is its client's fault.
     pub fn refuse_input(&mut self, desk: &Desk<'_>, error: &Reply) {
-        desk.counters.errors.add(1);
+        desk.counters.note_reply(error);
         self.replies.push(error, self.protocol);
         self.close_after_replies();
     }
@@ -309,9 +309,7 @@ impl Session {
 
     /// Answers the present command.
     fn answer(&mut self, desk: &Desk<'_>, reply: &Reply) {
-        if reply.is_error() {
-            desk.counters.errors.add(1);
-        }
+        desk.counters.note_reply(reply);
         if self.speaks() {
             self.replies.push(reply, self.protocol);
         }
@@ -415,18 +413,16 @@ impl Session {
         )) = self.replies.next_answered()
         {
             let reply = reply_of(outcome);
-            if reply.is_error() {
-                desk.counters.errors.add(1);
-            }
-            match treatment {
-                Treatment::Send => self.replies.complete(&reply, protocol),
-                Treatment::Drop => {}
+            let (reply, speaks) = match treatment {
+                Treatment::Send => (reply, true),
+                Treatment::Drop => (reply, false),
                 Treatment::Complete { completion, speaks } => {
-                    let reply = self.complete(desk, *completion, reply);
-                    if speaks {
-                        self.replies.complete(&reply, protocol);
-                    }
+                    (self.complete(desk, *completion, reply), speaks)
                 }
+            };
+            desk.counters.note_reply(&reply);
+            if speaks {
+                self.replies.complete(&reply, protocol);
             }
             self.replies.release(after);
         }
