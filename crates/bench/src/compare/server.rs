@@ -4,16 +4,17 @@ use super::Options;
 use crate::redis::client::{Answer, Client};
 use crate::redis::load::Target;
 use anyhow::{Context, Result, bail};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::Duration;
 
 const HOST: &str = "127.0.0.1";
 /// A server that is not up by then will not be.
 const START_MAX: Duration = Duration::from_secs(30);
-/// Between two looks at a server that starts.
-const LOOK: Duration = Duration::from_millis(20);
 
 /// Which server, with which log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +39,16 @@ impl Kind {
             Kind::RedisAlways => "redis-always",
             Kind::Ordo => "ordo",
             Kind::OrdoAlways => "ordo-always",
+        }
+    }
+
+    /// What a server on a port says when it is up.
+    fn sign(self, port: u16) -> String {
+        match self {
+            Kind::Redis | Kind::RedisWithoutLog | Kind::RedisAlways => {
+                "Ready to accept connections".to_owned()
+            }
+            Kind::Ordo | Kind::OrdoAlways => format!("serving {HOST}:{port}"),
         }
     }
 }
@@ -71,6 +82,8 @@ impl Server {
         match kind {
             Kind::Ordo | Kind::OrdoAlways => {
                 command.args(["serve", "--workers", &options.workers.to_string()]);
+                // It could keep the server from saying that it is up.
+                command.env_remove("RUST_LOG");
             }
             Kind::Redis | Kind::RedisWithoutLog | Kind::RedisAlways => {
                 let appendonly = if kind == Kind::RedisWithoutLog {
@@ -100,50 +113,53 @@ impl Server {
                 "--dir",
             ])
             .arg(&dir);
-        let output = std::fs::File::create(&log)?;
+        let copy = File::create(&log)?;
+        let (output, input) = io::pipe()?;
         command
             .stdin(Stdio::null())
-            .stdout(output.try_clone()?)
-            .stderr(output);
+            .stdout(input.try_clone()?)
+            .stderr(input);
         let child = command.spawn().with_context(|| {
             format!(
                 "could not start {}: install it, or say where it is (--redis-server, --ordo)",
                 program.display()
             )
         })?;
+        // It holds the pipe open, whose end tells that the server has ended.
+        drop(command);
         let mut server = Server {
             kind,
             child,
             port,
             log,
         };
-        server.wait_until_up()?;
+        server.wait_until_up(follow(output, copy, kind.sign(port))?)?;
         Ok(server)
     }
 
-    fn wait_until_up(&mut self) -> Result<()> {
-        let started = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait()? {
+    fn wait_until_up(&mut self, up: Receiver<()>) -> Result<()> {
+        let label = self.kind.label();
+        match up.recv_timeout(START_MAX) {
+            Ok(()) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                let status = match self.child.try_wait()? {
+                    Some(status) => format!(", {status}"),
+                    None => String::new(),
+                };
+                bail!("{label} ended at once{status}. {}", self.what_it_said());
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                let seconds = START_MAX.as_secs();
                 bail!(
-                    "{} ended at once, {status}. {}",
-                    self.kind.label(),
+                    "{label} was not up after {seconds} s. {}",
                     self.what_it_said()
                 );
             }
-            if let Ok(mut client) = Client::connect(HOST, self.port, None)
-                && let Ok(Answer::Text(_)) = client.call(&["PING"])
-            {
-                return Ok(());
-            }
-            if started.elapsed() > START_MAX {
-                bail!(
-                    "{} did not answer. {}",
-                    self.kind.label(),
-                    self.what_it_said()
-                );
-            }
-            std::thread::sleep(LOOK);
+        }
+        let answer = Client::connect(HOST, self.port, None)?.call(&["PING"])?;
+        match answer {
+            Answer::Text(_) => Ok(()),
+            other => bail!("{label} answered PING with {other:?}"),
         }
     }
 
@@ -199,6 +215,33 @@ impl Drop for Server {
     }
 }
 
+/// Copies what a server says to a file, on a thread of its own, and sends a message for each line with `sign`. The
+/// sender is gone once everything is copied.
+fn follow(
+    output: impl Read + Send + 'static,
+    mut copy: File,
+    sign: String,
+) -> io::Result<Receiver<()>> {
+    let (seen, receiver) = mpsc::channel();
+    let follow = move || {
+        let mut output = BufReader::new(output);
+        let mut line = Vec::new();
+        while let Ok(1..) = output.read_until(b'\n', &mut line) {
+            // A server that nobody listens to would stop. So without room for the copy, go on without it.
+            let _ = copy.write_all(&line);
+            if String::from_utf8_lossy(&line).contains(&sign) {
+                // Whoever waited may have what it wanted.
+                let _ = seen.send(());
+            }
+            line.clear();
+        }
+    };
+    std::thread::Builder::new()
+        .name("server-output".to_owned())
+        .spawn(follow)?;
+    Ok(receiver)
+}
+
 /// A command whose process the kernel kills when we die, where there is `setpriv` to say so.
 fn dying_with_us(program: &Path) -> Command {
     let known = Command::new("setpriv")
@@ -218,4 +261,60 @@ fn dying_with_us(program: &Path) -> Command {
 fn free_port() -> Result<u16> {
     let listener = TcpListener::bind((HOST, 0)).context("could not find a free port")?;
     Ok(listener.local_addr()?.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn a_server_is_up_when_it_says_so() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let path = directory.path().join("output");
+        let copy = File::create(&path).expect("a file");
+        let (output, mut input) = io::pipe().expect("a pipe");
+        let up = follow(output, copy, Kind::Redis.sign(7)).expect("a thread");
+        input
+            .write_all(b"reading\n\xff\n* Ready to acc")
+            .expect("taken");
+        let early = up.recv_timeout(Duration::from_millis(1));
+        assert_eq!(early, Err(RecvTimeoutError::Timeout));
+        input.write_all(b"ept connections\nlater").expect("taken");
+        assert_eq!(up.recv_timeout(PATIENCE), Ok(()));
+        drop(input);
+        let end = up.recv_timeout(PATIENCE);
+        assert_eq!(end, Err(RecvTimeoutError::Disconnected));
+        let said = std::fs::read(&path).expect("copied");
+        assert_eq!(said, b"reading\n\xff\n* Ready to accept connections\nlater");
+    }
+
+    #[test]
+    fn a_server_that_ends_tells_why_without_a_wait() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        // A program that refuses these arguments, on its standard error.
+        let options = Options {
+            redis_server: "ls".into(),
+            ordo: "ls".into(),
+            workers: 1,
+            rounds: 1,
+            duration: Duration::from_secs(1),
+            keys: 1,
+            clients: 1,
+            only: Vec::new(),
+            dir: None,
+            seed: 1,
+        };
+        for kind in [Kind::Redis, Kind::Ordo] {
+            let Err(error) = Server::start(kind, &options, directory.path()) else {
+                panic!("ls is no server")
+            };
+            let error = error.to_string();
+            assert!(
+                error.contains("ended at once") && error.contains("option"),
+                "{error}"
+            );
+        }
+    }
 }
