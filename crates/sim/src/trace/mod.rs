@@ -10,8 +10,8 @@
 //!
 //! Invariants:
 //!
-//! 1. *Bounded.* The last `events_max` events are kept, and as many messages; each text up to [`TEXT_BYTES_MAX`]. What
-//!    was dropped is counted, and said in every form.
+//! 1. *Bounded.* The last `events_max` events are kept, and beside them the last `events_max` messages; each text up to
+//!    [`TEXT_BYTES_MAX`]. What was dropped is counted, and said in every form.
 //! 2. *A function of what was pushed*: no clock, no address, no hash. The same run gives the same bytes.
 //! 3. *Whatever a text contains*, a row stays one row and the diagram stays well-formed: control characters are shown
 //!    as `\x1b`, and marks that would turn the reading direction as `\u{202e}`.

@@ -37,6 +37,8 @@ const LARGE: i64 = 730;
 const GAP: i64 = 8;
 /// An arrival this many rows after its departure repeats the label.
 const FAR: usize = 3;
+/// Where not even so much of the label fits, it is not repeated.
+const LABEL_COLUMNS_MIN: usize = 8;
 /// How many lines of a verdict are shown.
 const VERDICT_LINES: usize = 12;
 
@@ -91,7 +93,7 @@ impl<'a> Drawing<'a> {
         let times = trace.rows.iter().map(|row| milliseconds(row.at_ns).len());
         let left = 24 + times.fold(2, usize::max) as i64 * SMALL / 100 + 26;
         let lanes = trace.lanes.len().max(1) as i64;
-        let lane = (1_150 / lanes).clamp(170, 280);
+        let lane = (1_150 / lanes).clamp(180, 280);
         // A verdict needs some width even where there is one lane.
         let width = left + (lane * lanes).max(560) + 50;
 
@@ -306,7 +308,8 @@ impl<'a> Drawing<'a> {
                     top + DEPARTURE
                 );
                 // Half a lane beyond the receiver is free in this row, too.
-                let reach = (self.place(message.to) - x).abs() + self.lane / 2;
+                let apart = (self.place(message.to) - x).abs();
+                let reach = apart.max(self.lane / 2) + self.lane / 2;
                 let label = visible(&message.label);
                 self.beside(out, "label", x, base - 2, self.way(message), reach, &label);
             }
@@ -314,7 +317,7 @@ impl<'a> Drawing<'a> {
                 let (x, way) = (self.place(message.to), self.way(message));
                 let mut said = format!("{} ms", milliseconds(row.flight_ns(message)));
                 if *nth > 1 {
-                    said.insert_str(0, "again · ");
+                    said.insert_str(0, "again ");
                 }
                 let near = self
                     .departures
@@ -323,9 +326,12 @@ impl<'a> Drawing<'a> {
                 let round = if message.from == message.to { 30 } else { 0 };
                 if !near {
                     let room = self.room(x + round, way, self.lane);
+                    let room = room.saturating_sub(columns(&said) + 3);
                     let label = visible(&message.label);
-                    let label = cut(&label, room.saturating_sub(columns(&said) + 3));
-                    said = format!("{label} · {said}");
+                    // Two letters and an ellipsis would tell nobody what arrived.
+                    if !label.is_empty() && room >= columns(&label).min(LABEL_COLUMNS_MIN) {
+                        said = format!("{} · {said}", cut(&label, room));
+                    }
                 }
                 self.beside(out, "flight", x + round, base, way, self.lane, &said);
             }
@@ -400,13 +406,13 @@ impl<'a> Drawing<'a> {
     /// A small box at a lane.
     fn boxed(&self, out: &mut String, class: &str, ink: &str, lane: Lane, top: i64, said: &str) {
         let middle = self.place(lane);
-        // A box may stand out of its lane by a quarter: no other box is in its row.
-        let fitting = (self.lane * 3 / 2 - 12) * 100 / SMALL;
+        // A box may stand out of its lane: no other box is in its row. Its middle is the lane's, so that it is clear whose
+        // it is.
+        let half = (middle - self.left + 8).min(self.width - 4 - middle);
+        let fitting = ((2 * half).min(self.lane * 3 / 2) - 12) * 100 / SMALL;
         let shown = cut(&visible(said), fitting as usize);
         let wide = (columns(&shown) as i64 * SMALL / 100 + 12).max(16);
-        let x = (middle - wide / 2)
-            .min(self.width - 4 - wide)
-            .max(self.left - 20);
+        let x = middle - wide / 2;
         let _ = writeln!(
             out,
             "<rect class=\"{class}\" x=\"{x}\" y=\"{}\" width=\"{wide}\" height=\"{}\" rx=\"3\"/>",
