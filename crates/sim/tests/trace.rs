@@ -113,21 +113,7 @@ fn a_small_trace_is_shown_as_before() {
 fn every_event_has_its_row_and_its_line() {
     let svg = example(100).svg();
     let document = Document::parse(&svg).expect("the diagram is XML");
-    let rows: Vec<Node> = by_class(&document, "row");
-    assert_eq!(rows.len(), example(100).kept());
-    let mut free = 0;
-    for row in &rows {
-        let band = row
-            .children()
-            .find(|node| node.attribute("class") == Some("band"));
-        let band = band.expect("a row has a band");
-        let number = |name| band.attribute(name).unwrap().parse::<i64>().unwrap();
-        assert!(
-            number("y") >= free,
-            "a row begins inside the one before it: {row:?}"
-        );
-        free = number("y") + number("height");
-    }
+    assert_eq!(by_class(&document, "row").len(), example(100).kept());
     let count = |class| by_class(&document, class).len();
     // Arrivals: 1, 3, 2, 2 again, 4; lost: 5; still under way: 6.
     assert_eq!(count("line"), 7);
@@ -438,6 +424,7 @@ fn assert_well_formed(trace: &Trace) {
     ] {
         let document = parse(&markup);
         assert_eq!(by_class(&document, "row").len(), rows);
+        assert_apart(&document);
         // What a browser reads and XML does not: the text of a script ends at the first `</script`.
         assert!(markup.matches("</script").count() <= 1);
         assert!(
@@ -445,6 +432,19 @@ fn assert_well_formed(trace: &Trace) {
                 .chars()
                 .any(|letter| letter != '\n' && letter.is_control())
         );
+    }
+}
+
+/// No row begins inside the one before it.
+fn assert_apart(document: &Document) {
+    let mut free = 0;
+    for row in by_class(document, "row") {
+        let mut parts = row.children();
+        let band = parts.find(|node| node.attribute("class") == Some("band"));
+        let band = band.expect("a row has a band");
+        let number = |name| band.attribute(name).unwrap().parse::<i64>().unwrap();
+        assert!(number("y") >= free, "{row:?} begins before {free}");
+        free = number("y") + number("height");
     }
 }
 
