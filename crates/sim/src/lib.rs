@@ -15,7 +15,8 @@
 //! - [`workers`]: N virtual workers on one thread, with an interleaving point at every single-key operation;
 //! - [`threads`]: the same scenarios on real threads;
 //! - [`disk`]: a disk that loses and tears what was not synced;
-//! - [`world`]: one node over that disk, with crashes between and inside its disk operations.
+//! - [`world`]: one node over that disk, with crashes between and inside its disk operations;
+//! - [`trace`]: what happened in a world, as a text and as a sequence diagram.
 
 pub mod disk;
 pub mod draw;
@@ -25,5 +26,6 @@ pub mod program;
 pub mod redis;
 pub mod scenario;
 pub mod threads;
+pub mod trace;
 pub mod workers;
 pub mod world;
