@@ -15,10 +15,12 @@
 //! - [`workers`]: N virtual workers on one thread, with an interleaving point at every single-key operation;
 //! - [`threads`]: the same scenarios on real threads;
 //! - [`disk`]: a disk that loses and tears what was not synced;
-//! - [`world`]: one node over that disk, with crashes between and inside its disk operations.
+//! - [`world`]: one node over that disk, with crashes between and inside its disk operations;
+//! - [`history`]: whether what clients saw from outside is strictly serializable.
 
 pub mod disk;
 pub mod draw;
+pub mod history;
 pub mod judge;
 pub mod oracle;
 pub mod program;
