@@ -132,7 +132,7 @@ fn accesses<'a>(
                 };
                 if let Some(first) = writers.insert((*key, *value), writer) {
                     let why =
-                        format!("the history asks to append {value} to {key} more than once\n");
+                        format!("the history asks to append {value} to key {key} more than once\n");
                     let both = vec![first.operation, index];
                     return Err(Anomaly::new(Kind::Malformed, history, both, &why));
                 }
@@ -152,7 +152,7 @@ fn accesses<'a>(
                 let Some(base) = base else {
                     let before = access.base.map(|length| &access.read[..length]);
                     let why = format!(
-                        "#{index} read {key} as {}, after it had appended {} {}\n",
+                        "#{index} read key {key} as {}, after it had appended {} {}\n",
                         List(values),
                         List(&access.appends),
                         before.map_or(String::from("to it"), |list| format!("to {}", List(list)))
@@ -168,7 +168,7 @@ fn accesses<'a>(
     for (key, access) in &accesses {
         let base = access.base.map_or(&[][..], |length| &access.read[..length]);
         if let Some(value) = access.appends.iter().find(|value| base.contains(value)) {
-            let why = format!("#{index} read {value} in {key} before it appended it\n");
+            let why = format!("#{index} read {value} in key {key} before it appended it\n");
             return Err(Anomaly::new(Kind::Internal, history, vec![index], &why));
         }
     }
@@ -204,14 +204,14 @@ impl<'a> KeyVersions<'a> {
             {
                 let (reader, writer) = (access.operation, writer.operation);
                 let why = format!(
-                    "#{reader} read {key} after #{writer} appended {last} and before it appended {next}\n"
+                    "#{reader} read key {key} after #{writer} appended {last} and before it appended {next}\n"
                 );
                 let both = vec![writer, reader];
                 return Err(Anomaly::new(Kind::G1b, history, both, &why));
             }
             if !fits {
                 let why = format!(
-                    "{key} was read as {} and as {}: neither begins with the other\n",
+                    "key {key} was read as {} and as {}: neither begins with the other\n",
                     List(access.read),
                     List(longest.read)
                 );
@@ -231,7 +231,7 @@ impl<'a> KeyVersions<'a> {
             };
             let asker = writer.operation;
             let why = format!(
-                "#{asker} appended {previous} to {key} and then {value}, but {previous} is {what} in {}\n",
+                "#{asker} appended {previous} to key {key} and then {value}, but {previous} is {what} in {}\n",
                 List(longest.read)
             );
             let both = vec![asker, longest.operation];
@@ -273,19 +273,19 @@ impl<'a> KeyVersions<'a> {
         for (&value, position) in access.read.iter().zip(0..) {
             let Some(writer) = writers.get(&(key, value)) else {
                 let why =
-                    format!("#{reader} read {value} in {key}, which nobody asked to append\n");
+                    format!("#{reader} read {value} in key {key}, which nobody asked to append\n");
                 let reader = vec![reader];
                 return Err(Anomaly::new(Kind::ImpossibleRead, history, reader, &why));
             };
             let both = vec![writer.operation, reader];
             let writer = writer.operation;
             if history[writer].outcome == Outcome::Aborted {
-                let why = format!("#{reader} read {value} in {key}, but #{writer} aborted\n");
+                let why = format!("#{reader} read {value} in key {key}, but #{writer} aborted\n");
                 return Err(Anomaly::new(Kind::G1a, history, both, &why));
             }
             if positions.insert(value, position).is_some() {
                 let why = format!(
-                    "#{reader} read {value} twice in {key}, and #{writer} appended it once\n"
+                    "#{reader} read {value} twice in key {key}, and #{writer} appended it once\n"
                 );
                 return Err(Anomaly::new(Kind::DuplicateValue, history, both, &why));
             }
@@ -302,7 +302,7 @@ impl<'a> KeyVersions<'a> {
             };
             if let Some(first) = updates.insert(base, access.operation) {
                 let why = format!(
-                    "#{first} and #{} both read {} as {} and appended to it\n",
+                    "#{first} and #{} both read key {} as {} and appended to it\n",
                     access.operation,
                     self.key,
                     List(&self.order[..base])
@@ -328,7 +328,7 @@ impl<'a> KeyVersions<'a> {
                 && completed_ns < read_ns
             {
                 let why = format!(
-                    "#{} was acknowledged at {completed_ns} ns, but #{}, invoked at {read_ns} ns, read {} as {}, and no read has all of {}\n",
+                    "#{} was acknowledged at {completed_ns} ns, but #{}, invoked at {read_ns} ns, read key {} as {}, and no read has all of {}\n",
                     access.operation,
                     latest.operation,
                     self.key,
