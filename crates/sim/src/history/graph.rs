@@ -1,12 +1,13 @@
 //! Who must come before whom, and the cycles in it.
 
-use super::versions::{KeyVersions, Versions};
+use super::versions::{Access, KeyVersions, Versions};
 use super::{Anomaly, Kind, Operation, Outcome};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt::Write as _;
 
-/// A node below the number of operations is an operation. The others stand between many operations and many, so that
+/// A node below the number of operations is an operation. One that had no effect has edges in and none out, so it is in no
+/// cycle. The others stand between many operations and many, so that
 /// the edges stay linear: one for each list that has appends which nobody read, and one for each moment of completion.
 pub(super) struct Graph {
     operations: usize,
@@ -74,10 +75,10 @@ impl Graph {
             edges: Vec::new(),
         };
         for key in &versions.keys {
-            build.dependencies(key, &versions.happened);
+            build.dependencies(key);
         }
-        build.client_order(history, &versions.happened);
-        build.real_time(history, &versions.happened);
+        build.client_order(history);
+        build.real_time(history);
 
         let mut edges = build.edges;
         edges.sort_by_key(|edge| edge.from);
@@ -407,7 +408,7 @@ impl Build {
         (edge.key, edge.before, edge.after) = (key, before, after);
     }
 
-    fn dependencies(&mut self, versions: &KeyVersions<'_>, happened: &[bool]) {
+    fn dependencies(&mut self, versions: &KeyVersions<'_>) {
         use Relation::{Link, ReadWrite, WriteRead, WriteWrite};
         let KeyVersions {
             key,
@@ -439,11 +440,7 @@ impl Build {
 
         // What nobody read comes after the newest version that was, and after its readers. Among the writers of such
         // appends at most one has read the newest version itself: it comes before the others.
-        let is_hidden = |place: &usize| {
-            let access = &accesses[*place];
-            happened[access.operation] && !access.observed
-        };
-        let hidden: Vec<usize> = (0..accesses.len()).filter(is_hidden).collect();
+        let hidden: Vec<&Access<'_>> = accesses.iter().filter(|access| !access.observed).collect();
         if hidden.is_empty() {
             return;
         }
@@ -452,7 +449,6 @@ impl Build {
             .filter(|access| access.base == Some(order.len()));
         let first = hidden
             .iter()
-            .map(|&place| &accesses[place])
             .find(|access| access.base == Some(order.len()));
         let middle = self.node();
         let mut before: Vec<(usize, Relation)> = newest_readers
@@ -468,7 +464,7 @@ impl Build {
                 self.depend(key, relation, (from, newest), (first.operation, append));
             }
         }
-        for access in hidden.iter().map(|&place| &accesses[place]) {
+        for access in &hidden {
             if first.is_none_or(|first| first.operation != access.operation) {
                 let append = access.appends.last().copied();
                 self.depend(key, Link, (middle, None), (access.operation, append));
@@ -476,12 +472,10 @@ impl Build {
         }
     }
 
-    fn client_order(&mut self, history: &[Operation], happened: &[bool]) {
+    fn client_order(&mut self, history: &[Operation]) {
         let mut clients: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
         for (index, operation) in history.iter().enumerate() {
-            if happened[index] {
-                clients.entry(operation.client).or_default().push(index);
-            }
+            clients.entry(operation.client).or_default().push(index);
         }
         for mut operations in clients.into_values() {
             operations.sort_by_key(|&index| history[index].invoked_ns);
@@ -499,7 +493,7 @@ impl Build {
 
     /// A chain of moments, each before the next. Who completes then comes before the moment; who is invoked later
     /// comes after it.
-    fn real_time(&mut self, history: &[Operation], happened: &[bool]) {
+    fn real_time(&mut self, history: &[Operation]) {
         let mut moments: BTreeMap<u64, usize> = BTreeMap::new();
         for operation in history {
             if operation.outcome == Outcome::Committed
@@ -517,9 +511,6 @@ impl Build {
             earlier = Some(*node);
         }
         for (index, operation) in history.iter().enumerate() {
-            if !happened[index] {
-                continue;
-            }
             if let Some((_, &moment)) = moments.range(..operation.invoked_ns).next_back() {
                 self.edge(moment, index, Relation::Link);
             }

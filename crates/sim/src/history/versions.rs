@@ -9,8 +9,6 @@ use txn::hash::FixedMap;
 pub(super) struct Versions<'a> {
     /// In the order of their first mention.
     pub(super) keys: Vec<KeyVersions<'a>>,
-    /// Which operations took effect: the committed ones, and the unknown ones that a read shows.
-    pub(super) happened: Vec<bool>,
 }
 
 /// One list.
@@ -79,15 +77,8 @@ impl<'a> Versions<'a> {
                 keys[number].accesses.push(access);
             }
         }
-        let mut happened: Vec<bool> = history
-            .iter()
-            .map(|operation| operation.outcome == Outcome::Committed)
-            .collect();
         for versions in &mut keys {
             versions.order(history, &writers)?;
-            for &writer in &versions.writers {
-                happened[writer] = true;
-            }
         }
         for versions in &keys {
             versions.check_updates(history)?;
@@ -95,7 +86,7 @@ impl<'a> Versions<'a> {
         for versions in &keys {
             versions.check_acknowledged(history)?;
         }
-        Ok(Versions { keys, happened })
+        Ok(Versions { keys })
     }
 }
 
