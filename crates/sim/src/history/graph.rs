@@ -529,21 +529,21 @@ mod tests {
     use super::*;
     use crate::draw::Draw;
 
-    /// Appends, of which `readers_percent` also read the list, all of them within each other's time.
+    /// Appends, of which `readers_percent` also read the list or the next; a hundred at a time.
     fn crowd(count: u64, keys: u64, readers_percent: u32) -> Vec<Operation> {
         let mut draw = Draw::new(1);
         let mut lists = vec![Vec::new(); keys as usize];
         let mut history = Vec::new();
         for value in 0..count {
             let key = draw.below(keys);
-            let list = &mut lists[key as usize];
             let mut steps = Vec::new();
             if draw.percent(readers_percent) {
-                let values = list.clone();
+                let key = draw.pick(&[key, (key + 1) % keys]);
+                let values = lists[key as usize].clone();
                 steps.push(Step::Read { key, values });
             }
             steps.push(Step::Append { key, value });
-            list.push(value);
+            lists[key as usize].push(value);
             history.push(Operation {
                 client: value as u32 % 100,
                 invoked_ns: value,
@@ -588,21 +588,32 @@ mod tests {
         }
     }
 
-    /// Half of a long history lies between the read and what it missed, and every operation of it is in the component.
+    /// By dependencies alone the way from the append that was missed to what was read is as long as the history.
     #[test]
     fn a_stale_read_across_a_long_history_is_told_in_two_lines() {
         let mut history = crowd(4000, 50, 50);
-        history.push(Operation {
-            client: 1000,
-            invoked_ns: 10_000,
-            completed_ns: Some(10_001),
-            outcome: Outcome::Committed,
-            steps: vec![Step::Read {
-                key: 7,
-                values: Vec::new(),
-            }],
-        });
+        let read = |key, count| {
+            let steps = history.iter().flat_map(|operation| &operation.steps);
+            let appended = steps.filter_map(|step| match step {
+                Step::Append { key: k, value } if *k == key => Some(*value),
+                _ => None,
+            });
+            let values = appended.take(count).collect();
+            Step::Read { key, values }
+        };
+        let whole = vec![read(7, usize::MAX)];
+        let stale = vec![read(8, usize::MAX), read(7, 0)];
+        for (client, steps) in [(1000, whole), (1001, stale)] {
+            history.push(Operation {
+                client,
+                invoked_ns: 10_000,
+                completed_ns: Some(10_001),
+                outcome: Outcome::Committed,
+                steps,
+            });
+        }
         let anomaly = super::super::check(&history).unwrap_err();
+        assert_eq!(anomaly.kind, Kind::RealTime);
         assert_eq!(anomaly.operations.len(), 2, "{anomaly}");
         assert_eq!(anomaly, super::super::check(&history).unwrap_err());
     }
