@@ -16,10 +16,11 @@
 //! - [`threads`]: the same scenarios on real threads;
 //! - [`disk`]: a disk that loses and tears what was not synced;
 //! - [`world`]: one node over that disk, with crashes between and inside its disk operations;
-//! - [`trace`]: what happened in a world, as a text and as a sequence diagram.
+//! - [`history`]: whether what clients saw from outside is strictly serializable.
 
 pub mod disk;
 pub mod draw;
+pub mod history;
 pub mod judge;
 pub mod oracle;
 pub mod program;
