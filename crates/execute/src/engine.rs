@@ -136,6 +136,8 @@ pub trait Engine: Send + Sync {
     fn waiting(&self) -> Waiting;
     /// The counters.
     fn status(&self) -> Status;
+    /// How many workers it was made for.
+    fn workers(&self) -> usize;
     /// The records, at final snapshots.
     fn view(&self) -> &dyn View;
 }

@@ -227,6 +227,9 @@ impl Engine for NoCc {
         }
     }
 
+    fn workers(&self) -> usize {
+        self.workers.len()
+    }
     fn view(&self) -> &dyn View {
         &*self.partition
     }

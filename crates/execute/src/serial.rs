@@ -198,6 +198,9 @@ impl Engine for Serial {
         }
     }
 
+    fn workers(&self) -> usize {
+        1
+    }
     fn view(&self) -> &dyn View {
         &*self.partition
     }

@@ -49,9 +49,11 @@ mod expiry;
 mod machine;
 mod options;
 mod recover;
+mod route;
 pub mod session;
 
 pub use checkpoint::{CheckpointFailed, CheckpointJob, CheckpointWritten};
 pub use machine::{Effects, Event, Node, Refused, Status};
 pub use options::{FsyncPolicy, Limits, NodeOptions, UnknownFsyncPolicy};
 pub use recover::{RecoverError, Recovered, RecoveryReport, recover};
+pub use route::{Route, route};

@@ -131,7 +131,7 @@ pub struct Recovered<D: Disk> {
 /// Starts a node from the files on a disk, or a new one on an empty disk.
 ///
 /// `make_engine` makes an empty engine; it is called again if a damaged checkpoint was half loaded. `log_boot_id` is a
-/// number that clients cannot guess and that differs at every start. The calling thread replays as worker 0.
+/// number that clients cannot guess and that differs at every start. The calling thread replays as every worker in turn.
 pub fn recover<D: Disk>(
     disk: &Arc<D>,
     options: NodeOptions,
@@ -312,9 +312,16 @@ impl Replay<'_> {
 
 /// Steps the engine until `last` has final-committed, or until it has nothing to do.
 fn run_until(engine: &Arc<dyn Engine>, last: Position) {
-    while engine.view().final_position() < last
-        && engine.step(WorkerId(0), Budget::UNBOUNDED, &mut Discard) == Progress::Worked
-    {}
+    // Every worker has its turn: in some engines they have different tasks.
+    let mut worked = true;
+    while engine.view().final_position() < last && std::mem::take(&mut worked) {
+        for worker in 0..engine.workers() {
+            while engine.step(WorkerId(worker), Budget::UNBOUNDED, &mut Discard) == Progress::Worked
+            {
+                worked = true;
+            }
+        }
+    }
 }
 
 /// Nobody waits for the replies of replayed transactions.

@@ -174,6 +174,14 @@ impl VirtualDisk {
         self.lock().obey();
     }
 
+    /// Whether a fault is still to come, or lasts.
+    pub fn is_troubled(&self) -> bool {
+        let state = self.lock();
+        state.writable_bytes != u64::MAX
+            || state.syncs_left != u64::MAX
+            || state.write_fault.is_some()
+    }
+
     /// There is space again.
     pub fn make_space(&self) {
         self.lock().writable_bytes = u64::MAX;

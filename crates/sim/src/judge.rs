@@ -2,6 +2,7 @@
 
 use crate::oracle::Oracle;
 use crate::scenario::Scenario;
+use crate::watch::leak;
 use execute::{Committed, Engine, Status};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -207,35 +208,5 @@ pub fn check_end(
         .map_err(|fault| format!("after a reload: {fault}"))?;
     fresh.view().close(reloaded);
     view.close(snapshot);
-    check_leaks(engine, oracle, end)
-}
-
-fn check_leaks(engine: &dyn Engine, oracle: &Oracle, end: Position) -> Result<(), Fault> {
-    let view = engine.view();
-    // A collection may leave to the next what it unlinked; it ends when nothing changes any more.
-    let mut before = None;
-    while before != Some(view.census()) {
-        before = Some(view.census());
-        view.collect(usize::MAX);
-    }
-    let (census, status, waiting) = (view.census(), engine.status(), engine.waiting());
-    if status.parked != 0 || census.held != 0 || waiting != Default::default() {
-        return Err(format!(
-            "something is left behind after the last commit: {census:?}, {status:?}, {waiting:?}"
-        ));
-    }
-    let live = oracle.list_at(Space::User, end).len() as u64;
-    let kept = oracle
-        .keys()
-        .filter(|key| oracle.is_remembered(key, end))
-        .count() as u64;
-    if (census.live, census.versions, census.records) != (live, kept, kept) {
-        let snapshot = view.open();
-        let images = images(view, &snapshot, usize::MAX);
-        view.close(snapshot);
-        return Err(format!(
-            "{live} entries are live and {kept} records are needed, but the store has {census:?}: {images:?}"
-        ));
-    }
-    Ok(())
+    leak::check(engine, oracle, end)
 }

@@ -6,6 +6,9 @@
 //! same aborts and the same final state, for any number of workers, any interleaving, any confirmation delay and any
 //! retraction.
 //!
+//! There are two stages. On the first, an engine alone meets a drawn order ([`workers`], [`threads`]). On the second, whole
+//! nodes live in a [`world`] with clients, a network, disks and clocks, and everything goes wrong that can.
+//!
 //! Reading order:
 //! - [`draw`]: seeded choices, and the seeds that a test runs;
 //! - [`program`]: random transactions whose values carry their history, so that any wrong read shows;
@@ -15,18 +18,27 @@
 //! - [`workers`]: N virtual workers on one thread, with an interleaving point at every single-key operation;
 //! - [`threads`]: the same scenarios on real threads;
 //! - [`disk`]: a disk that loses and tears what was not synced;
-//! - [`world`]: one node over that disk, with crashes between and inside its disk operations;
-//! - [`history`]: whether what clients saw from outside is strictly serializable.
+//! - [`world`]: hosts, clients, network and faults in virtual time, whatever runs in them;
+//! - [`ordo`]: nodes and clients that live there; [`traffic`]: what the clients ask for; [`cost`]: what computing costs;
+//! - [`watch`]: the oracles, one promise each; [`history`]: the checker of what clients saw;
+//! - [`options`], [`run`]: a run, from its seed or from a scenario file; [`trace`]: an account of it.
 
+pub mod cost;
 pub mod disk;
 pub mod draw;
 pub mod history;
 pub mod judge;
+pub mod options;
 pub mod oracle;
+pub mod ordo;
 pub mod program;
 pub mod redis;
+pub mod register;
+pub mod run;
 pub mod scenario;
 pub mod threads;
 pub mod trace;
+pub mod traffic;
+pub mod watch;
 pub mod workers;
 pub mod world;

@@ -217,6 +217,9 @@ impl Engine for Calvin {
         }
     }
 
+    fn workers(&self) -> usize {
+        self.executors.len()
+    }
     fn view(&self) -> &dyn View {
         &*self.shared.partition
     }

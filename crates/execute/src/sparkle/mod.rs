@@ -147,6 +147,9 @@ impl Engine for Sparkle {
     fn status(&self) -> Status {
         self.shared.status()
     }
+    fn workers(&self) -> usize {
+        self.workers.len()
+    }
     fn view(&self) -> &dyn View {
         &self.shared.partition
     }

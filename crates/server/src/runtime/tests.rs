@@ -549,6 +549,9 @@ impl Engine for Panics {
     fn status(&self) -> Status {
         self.0.status()
     }
+    fn workers(&self) -> usize {
+        self.0.workers()
+    }
     fn view(&self) -> &dyn View {
         self.0.view()
     }

@@ -23,6 +23,7 @@ use crate::config::Config;
 use crate::net::clients::Client;
 use crate::runtime::{self, Port, ReadOutcome};
 use crate::shared::{Shared, ThreadCounters};
+use node::Route;
 use redis_surface::codec::Protocol;
 use redis_surface::table::{self, Command, ConnectionCommand, Flags, Run};
 use redis_surface::{Action, Caller, CommandTable, Watched};
@@ -336,8 +337,7 @@ impl Session {
             sequence: self.replies.next_sequence(),
             attempt: 0,
         };
-        let unordered = footprint.read_only && !self.replies.awaits();
-        let weight = footprint.weight;
+        let route = node::route(&footprint, self.replies.awaits());
         let request = Arc::new(Request {
             id,
             map_version: 0,
@@ -345,8 +345,8 @@ impl Session {
             args,
             footprint,
         });
-        let outcome = match weight {
-            Weight::Light if unordered => match desk.shared.runtime.read(desk.port, &request) {
+        let outcome = match route {
+            Route::Snapshot => match desk.shared.runtime.read(desk.port, &request) {
                 ReadOutcome::Done(outcome) => Some(outcome),
                 ReadOutcome::Interrupted => Some(Err(runtime::KILLED)),
                 ReadOutcome::MustOrder => None,
@@ -376,10 +376,7 @@ impl Session {
         };
         let bytes = request.args.iter().map(|word| word.len()).sum();
         self.replies.expect(treatment, self.protocol, bytes);
-        if unordered
-            && weight == Weight::Heavy
-            && desk.shared.runtime.read_aside(desk.port, request.clone())
-        {
+        if route == Route::Aside && desk.shared.runtime.read_aside(desk.port, request.clone()) {
             // What is sent behind it must not take effect before it reads.
             self.aside = Some(request);
             return;

@@ -1,697 +1,973 @@
-//! One node over a virtual disk, in virtual time, with crashes at any disk operation.
+//! A world: hosts, clients and what connects them, in virtual time, on one thread, out of one seed.
 //!
-//! The world submits random programs, steps the engine's virtual workers, lets syncs and checkpoints take their time, fills
-//! the disk up, fails syncs, kills the process and cuts the power; then it recovers the node from its files and goes on.
-//! What must hold:
+//! The world knows nothing of what runs in it. It has a clock, a queue of events, a network, and hosts with disks; a
+//! [`System`] says what its processes and clients do when a frame or a timer reaches them. Whatever they do takes virtual
+//! time only where they say so. A run is a sequence of events, each handled to its end before the next; the digest of that
+//! sequence is the same whenever the seed is.
 //!
-//! 1. *Nothing acknowledged is lost.* After a kill everything that was written is there; after a power cut, everything
-//!    that was synced (under `always` that includes all that was acknowledged).
-//! 2. *What is there is a prefix of the order*: the same requests at the same positions with the same times. Only
-//!    batches whose write or sync was the last and failed may come back behind it.
-//! 3. *Replay leads to the same state*: the recovered records, versions included, equal the oracle's after that prefix.
-//! 4. *Replies are the oracle's*, each request gets at most one, and exactly one if nothing happens to the process.
-//!
-//! The order is read off the engine's own input: a recorder between node and engine keeps what was delivered, confirmed
-//! and retracted.
+//! Faults come from a list ([`fault`]). After the last one ends, the world *heals*: links work, disks obey, hosts are up.
+//! From then on every client must finish within [`Limits::settle_ms`]; that is the liveness oracle, and the only one that
+//! is the world's own.
 
+pub mod fault;
+mod host;
 mod mortal;
-mod recorder;
+mod network;
+mod queue;
+
+pub use fault::{Fault, TimedFault};
+pub use host::{EPOCH_MS, Host};
+pub use mortal::{MortalDisk, MortalFile};
+pub use network::Latency;
 
 use crate::disk::VirtualDisk;
-use crate::draw::{Draw, tracing};
-use crate::judge::{Fault, check_images, check_snapshot, images};
-use crate::oracle::Oracle;
-use crate::program::{Programs, Shape};
-use execute::sparkle::{Options as SparkleOptions, Sparkle};
-use execute::{Budget, Committed, Engine, WorkerId};
-use mortal::MortalDisk;
-use node::{CheckpointJob, Event, FsyncPolicy, Limits, Node, NodeOptions, Refused, session};
-use order::{Log, SyncTicket};
-use recorder::{Recorder, Told};
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use crate::draw::Draw;
+use crate::trace::{self, Trace};
+use host::Death;
+use network::{Cut, Fate, Network, Weather};
+use order::{Disk, DiskFile};
+use queue::Queue;
 use std::fmt;
-use std::sync::Arc;
-use txn::{
-    Call, FnProcedure, Intent, Key, Position, Procedure, Registry, Reply, Request, RequestId, Tx,
-};
+use txn::hash::mix;
 
-const WORKERS: usize = 3;
-
-/// How a process ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
-    /// `kill -9`: what was written is there.
-    Kill,
-    /// What was synced is there; the rest is chance.
-    PowerCut,
+/// A participant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Address {
+    /// A host's process.
+    Host(u16),
+    /// A client.
+    Client(u16),
 }
 
-/// What a run was like.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WorldReport {
-    /// Requests that were answered after their final commit.
-    pub committed: u64,
-    /// Requests that were refused, or told that their outcome is unknown.
-    pub refused: u64,
-    /// Processes that were killed or lost their power.
-    pub ends: u64,
-    /// Of those, ends in the middle of a disk operation's row.
-    pub ends_inside: u64,
-    /// Checkpoints that were written.
-    pub checkpoints: u64,
-    /// Recoveries that started from a checkpoint.
-    pub recovered_from_checkpoint: u64,
-    /// Transactions that came back although their write or sync had failed.
-    pub ghosts: u64,
-    /// Transactions that were written but not synced, and that a power cut took.
-    pub lost_unsynced: u64,
-}
-
-impl WorldReport {
-    /// Adds another run's.
-    pub fn add(&mut self, other: &WorldReport) {
-        self.committed += other.committed;
-        self.refused += other.refused;
-        self.ends += other.ends;
-        self.ends_inside += other.ends_inside;
-        self.checkpoints += other.checkpoints;
-        self.recovered_from_checkpoint += other.recovered_from_checkpoint;
-        self.ghosts += other.ghosts;
-        self.lost_unsynced += other.lost_unsynced;
+impl Address {
+    fn bits(self) -> u64 {
+        match self {
+            Address::Host(number) => u64::from(number),
+            Address::Client(number) => 1 << 16 | u64::from(number),
+        }
     }
 }
 
-/// A transaction of the order, with its epoch's time.
-#[derive(Clone)]
-struct Ordered {
-    request: Arc<Request>,
-    time_ms: u64,
-}
-
-impl Ordered {
-    /// A request that was read back from the log is another object.
-    fn same(&self, other: &Ordered) -> bool {
-        self.time_ms == other.time_ms
-            && self.request.id == other.request.id
-            && self.request.args == other.request.args
-            && self.request.procedure.name() == other.request.procedure.name()
-    }
-}
-
-impl fmt::Debug for Ordered {
+impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} at {}", self.request, self.time_ms)
+        match self {
+            Address::Host(number) => write!(f, "host {number}"),
+            Address::Client(number) => write!(f, "client {number}"),
+        }
     }
 }
 
-/// A running process.
-struct Process {
-    node: Node,
-    log: Log<MortalDisk>,
-    disk: Arc<MortalDisk>,
-    engine: Arc<Recorder>,
-    /// On its way to the disk.
-    sync: Option<SyncTicket<MortalDisk>>,
-    checkpoint: Option<CheckpointJob>,
-    effects: node::Effects,
-    committed: BTreeSet<Position>,
-    /// Requests that wait for an answer.
-    waiting: BTreeSet<RequestId>,
-    sequence: u64,
+/// How a frame travels: see [`network`](self).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Traffic {
+    /// Once, and in order.
+    Stream,
+    /// Perhaps, perhaps twice, in any order.
+    Datagram,
 }
 
-struct World {
-    draw: Draw,
-    disk: VirtualDisk,
-    options: NodeOptions,
-    segment_bytes: u64,
-    registry: Registry,
-    programs: Arc<Programs>,
-    now_ms: u64,
-    /// The order as the running process has it; position 1 first.
-    history: Vec<Ordered>,
-    /// Batches that were taken back because their write or their sync failed, and that no later write has covered: the
-    /// next start may find them.
-    ghosts: BTreeMap<Position, Vec<Ordered>>,
-    oracle: Oracle,
-    /// What a power cut must leave.
-    synced: Position,
-    report: WorldReport,
-    /// Accidents happen until the end game.
-    accidents: bool,
+/// Something that must not be, and which oracle says so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// The oracle's name.
+    pub oracle: &'static str,
+    /// What it found.
+    pub text: String,
 }
 
-/// Removes the keys that are its arguments if they read as absent.
-fn expire() -> Arc<dyn Procedure> {
-    Arc::new(FnProcedure::new(
-        "sim.expire",
-        |mut tx: Tx, call: Call| async move {
-            for arg in call.iter() {
-                let key = Key::from(arg);
-                if tx.read(&key, Intent::Update).await?.entry.is_none() {
-                    tx.delete(&key).await?;
-                }
-            }
-            Ok(Reply::OK)
-        },
-    ))
+impl Violation {
+    /// A finding.
+    pub fn new(oracle: &'static str, text: impl Into<String>) -> Violation {
+        Violation {
+            oracle,
+            text: text.into(),
+        }
+    }
 }
 
-/// Runs one seed of about `ticks` events.
-pub fn run(seed: u64, ticks: u64) -> Result<WorldReport, Box<crate::workers::Failure>> {
-    let mut draw = Draw::new(seed);
-    let shape = Shape::draw(&mut draw);
-    let options = NodeOptions {
-        fsync: draw.pick(&[
-            FsyncPolicy::Always,
-            FsyncPolicy::Always,
-            FsyncPolicy::Everysec,
-            FsyncPolicy::No,
-        ]),
-        limits: Limits {
-            in_flight_requests_max: draw.pick(&[5, 50]),
-            in_flight_bytes_max: draw.pick(&[1_000, 100_000]),
-        },
-        checkpoint_bytes: draw.pick(&[0, 2_000, 20_000]),
-        expire: draw.percent(70).then(expire),
-    };
-    let segment_bytes = draw.pick(&[4_096, 16_384, 65_536]);
-    let drawn = format!(
-        "fsync {}, {:?}, checkpoints of {} bytes, segments of {segment_bytes}, {shape:?}",
-        options.fsync, options.limits, options.checkpoint_bytes
-    );
-    if tracing() {
-        eprintln!("seed {seed}: {drawn}");
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.oracle, self.text)
     }
-    let programs = Programs::new(shape);
-    let mut registry = Registry::new();
-    for procedure in [programs.clone() as Arc<dyn Procedure>, expire()] {
-        registry.register(procedure).expect("two names, two ids");
-    }
-    let mut world = World {
-        disk: VirtualDisk::new(draw.bits()),
-        options,
-        segment_bytes,
-        registry,
-        programs,
-        now_ms: 1_000_000,
-        history: Vec::new(),
-        ghosts: BTreeMap::new(),
-        oracle: Oracle::new(),
-        synced: Position::NONE,
-        report: WorldReport::default(),
-        accidents: true,
-        draw,
-    };
-    let mut tick = 0;
-    world.live(ticks, &mut tick).map_err(|fault| {
-        Box::new(crate::workers::Failure {
-            seed,
-            drawn,
-            fault,
-            tick,
-        })
-    })?;
-    Ok(world.report)
 }
 
-macro_rules! trace {
-    ($($part:tt)*) => {
-        if tracing() {
-            eprintln!($($part)*);
-        }
-    };
+/// What reaches a participant.
+#[derive(Debug)]
+pub enum Input<F, T> {
+    /// A frame.
+    Frame {
+        /// The sender.
+        from: Address,
+        /// What it sent.
+        frame: F,
+    },
+    /// A timer that it set.
+    Timer(T),
 }
 
-impl World {
-    fn live(&mut self, ticks: u64, tick: &mut u64) -> Result<(), Fault> {
-        let mut process = self.start(Position::NONE)?;
-        while *tick < ticks {
-            *tick += 1;
-            let end = if process.disk.is_dead() {
-                self.report.ends_inside += 1;
-                true
-            } else {
-                self.draw.permille(4)
-            };
-            if end {
-                process = self.end(process)?;
-                continue;
-            }
-            self.tick(&mut process)?;
-        }
-        // No more accidents: everything that was taken is answered, and one more power cut loses nothing at all.
-        self.accidents = false;
-        process.disk.immortal();
-        self.disk.make_space();
-        let mut left = 100_000;
-        while !process.waiting.is_empty() {
-            left -= 1;
-            if left == 0 {
-                return Err(format!(
-                    "no end: {:?} wait for an answer; {:?}",
-                    process.waiting,
-                    process.node.status()
-                ));
-            }
-            self.tick(&mut process)?;
-        }
-        drop(self.end(process)?);
-        Ok(())
+/// How starting a process went.
+pub enum Start<N> {
+    /// It runs.
+    Running(N),
+    /// It died meanwhile, inside a disk operation.
+    Died,
+    /// It refused, with this text.
+    Refused(String),
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// What was written is there.
+    Killed,
+    /// What was synced is there.
+    PowerLost,
+    /// Nothing is there.
+    DiskLost,
+}
+
+/// What runs in a world.
+pub trait System: Sized {
+    /// What participants send each other.
+    type Frame: Clone + fmt::Display;
+    /// What they remind themselves of.
+    type Timer: Copy + fmt::Debug;
+    /// A running process.
+    type Node;
+
+    /// The size of a frame on the wire.
+    fn frame_bytes(frame: &Self::Frame) -> u64;
+    /// How frames travel between these two.
+    fn traffic(from: Address, to: Address) -> Traffic;
+    /// Starts a process from what its disk holds.
+    fn start(&mut self, host: u16, core: &mut Core<Self>) -> Result<Start<Self::Node>, Violation>;
+    /// Something reaches a process.
+    fn host(
+        &mut self,
+        host: u16,
+        node: &mut Self::Node,
+        input: Input<Self::Frame, Self::Timer>,
+        core: &mut Core<Self>,
+    ) -> Result<(), Violation>;
+    /// A process has ended (`None`: it had not yet started). What is left of it is on the host's disk.
+    fn ended(
+        &mut self,
+        host: u16,
+        node: Option<Self::Node>,
+        end: End,
+        core: &mut Core<Self>,
+    ) -> Result<(), Violation>;
+    /// Something reaches a client. Each gets a first input when the run begins.
+    fn client(
+        &mut self,
+        client: u16,
+        input: Input<Self::Frame, Self::Timer>,
+        core: &mut Core<Self>,
+    ) -> Result<(), Violation>;
+    /// A client's connection breaks.
+    fn disconnect(&mut self, client: u16, core: &mut Core<Self>) -> Result<(), Violation>;
+    /// The first timer of every client.
+    fn first_timer(&self, client: u16) -> Self::Timer;
+    /// Whether every client has finished, and every process has nothing left to do.
+    fn settled(&self, nodes: &mut [Option<Self::Node>]) -> bool;
+    /// Everything has settled: what must hold now?
+    fn check_end(
+        &mut self,
+        nodes: &mut [Option<Self::Node>],
+        core: &mut Core<Self>,
+    ) -> Result<(), Violation>;
+    /// Whether an operator would have to restart the process now that its disk works again.
+    fn needs_restart(&self, node: &Self::Node) -> bool;
+    /// What everybody waits for, for the report of a run that does not settle.
+    fn waiting(&self, nodes: &mut [Option<Self::Node>]) -> String;
+}
+
+enum Event<S: System> {
+    Frame {
+        from: Address,
+        to: Address,
+        /// The incarnation of the host that it was sent to, or that sent it.
+        incarnation: u32,
+        id: u64,
+        frame: S::Frame,
+    },
+    Timer {
+        owner: Address,
+        incarnation: u32,
+        timer: S::Timer,
+    },
+    Fault(usize),
+    /// A fault ends.
+    Relief(Relief),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Relief {
+    Restart(u16),
+    Thaw(u16),
+    Cpu(u16),
+    Disk(u16),
+    DiskSpace(u16),
+    Cut(u64),
+    Link(u16, u16),
+    Weather,
+    /// The last fault has ended.
+    Heal,
+}
+
+/// What a world is like.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// How many hosts.
+    pub hosts: u16,
+    /// How many clients.
+    pub clients: u16,
+    /// How many zones they are dealt to.
+    pub zones: u16,
+    /// How long frames fly.
+    pub latency: Latency,
+    /// What goes wrong.
+    pub faults: Vec<TimedFault>,
+    /// How long a run may take.
+    pub limits: Limits,
+}
+
+/// Bounds of a run: a run beyond them has failed.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Virtual time after the last fault in which everything must finish.
+    pub settle_ms: u64,
+    /// Events.
+    pub events: u64,
+}
+
+/// The world without its system: what a process or client may use.
+pub struct Core<S: System> {
+    now_ns: u64,
+    queue: Queue<Event<S>>,
+    network: Network,
+    /// Frames of streams that wait for their link.
+    held: Vec<(Address, Address, u32, u64, S::Frame)>,
+    hosts: Vec<Host>,
+    /// What has reached each host since it froze.
+    frozen: Vec<Vec<Event<S>>>,
+    clients: u16,
+    /// Chance, for the system.
+    pub draw: Draw,
+    trace: Option<Trace>,
+    frames: u64,
+    digest: u64,
+    /// Frames and bytes that were sent.
+    sent: (u64, u64),
+    faults_over: bool,
+}
+
+impl<S: System> Core<S> {
+    /// Virtual time since the start.
+    pub fn now_ns(&self) -> u64 {
+        self.now_ns
+    }
+    /// What the clock of a host shows.
+    pub fn clock_ms(&self, host: u16) -> u64 {
+        self.hosts[usize::from(host)].clock_ms(self.now_ns)
+    }
+    /// A host.
+    pub fn host(&self, host: u16) -> &Host {
+        &self.hosts[usize::from(host)]
+    }
+    /// How much slower than usual a host computes.
+    pub fn cpu_factor(&self, host: u16) -> u64 {
+        self.hosts[usize::from(host)].cpu_factor
+    }
+    /// How much slower than usual a host's disk is.
+    pub fn disk_factor(&self, host: u16) -> u64 {
+        self.hosts[usize::from(host)].disk_factor
+    }
+    /// Whether the world has healed.
+    pub fn faults_over(&self) -> bool {
+        self.faults_over
+    }
+    /// How many frames, and how many bytes, were sent.
+    pub fn sent(&self) -> (u64, u64) {
+        self.sent
+    }
+    /// Folds something into the run's digest.
+    pub fn witness(&mut self, bits: u64) {
+        self.digest = mix(self.digest ^ bits);
     }
 
-    /// One event of the world.
-    fn tick(&mut self, process: &mut Process) -> Result<(), Fault> {
-        self.now_ms += self.draw.below(40);
-        match self.draw.below(100) {
-            0..=9 if self.accidents => self.submit(process),
-            10..=17 => self.handle(process, Event::Tick),
-            18..=25 => self.finish_sync(process),
-            26..=28 => self.finish_checkpoint(process),
-            29 if self.accidents && self.draw.percent(20) => {
-                self.handle(process, Event::CheckpointWanted)
-            }
-            30 if self.accidents && self.draw.percent(10) => {
-                self.disk.fill_up_after(self.draw.below(2_000))
-            }
-            31..=32 => self.disk.make_space(),
-            33 if self.accidents && self.draw.percent(3) => {
-                self.disk.fail_sync_after(self.draw.below(3))
-            }
-            34 => {
-                // Ahead of need, on a thread of its own; a failure shows when the file is needed.
-                let _ = process.log.preparer().prepare_next();
-            }
-            35 => {
-                process.engine.view().collect(20);
-            }
-            36 => {
-                let snapshot = process.engine.view().open();
-                let checked = check_snapshot(process.engine.view(), &snapshot, &self.oracle);
-                process.engine.view().close(snapshot);
-                checked?;
-            }
-            _ => return self.step(process),
-        }
-        self.listen(process)
+    /// Sends a frame.
+    pub fn send(&mut self, from: Address, to: Address, frame: S::Frame) {
+        let incarnation = self.incarnation(from, to);
+        self.frames += 1;
+        let bytes = S::frame_bytes(&frame);
+        self.sent.0 += 1;
+        self.sent.1 += bytes;
+        self.transmit(from, to, incarnation, self.frames, bytes, frame);
     }
 
-    fn submit(&mut self, process: &mut Process) {
-        let mut requests = Vec::new();
-        for _ in 0..self.draw.between(1, 5) {
-            process.sequence += 1;
-            let mut request =
-                Request::clone(&self.programs.request(process.sequence, self.draw.bits()));
-            request.id.session =
-                session::compose(process.node.boot(), 0, 1 + process.sequence as u32 % 5);
-            requests.push(Arc::new(request));
-        }
-        let ids: Vec<RequestId> = requests.iter().map(|request| request.id).collect();
-        match process
-            .node
-            .submit(&mut requests, self.now_ms, &mut process.effects)
-        {
-            Ok(()) => process.waiting.extend(ids),
-            Err(Refused::Busy | Refused::ReadOnly(_) | Refused::ShuttingDown) => {}
-        }
-        self.perform(process);
-    }
-
-    fn handle(&mut self, process: &mut Process, event: Event) {
-        process
-            .node
-            .handle(event, self.now_ms, &mut process.effects);
-        self.perform(process);
-    }
-
-    /// Does what the node wants done.
-    fn perform(&mut self, process: &mut Process) {
-        loop {
-            let effects = &mut process.effects;
-            for (id, _) in effects.refused.drain(..) {
-                self.report.refused += 1;
-                process.waiting.remove(&id);
+    /// A connection to a process does not outlive it.
+    fn incarnation(&self, from: Address, to: Address) -> u32 {
+        match (from, to) {
+            (_, Address::Host(host)) if S::traffic(from, to) == Traffic::Stream => {
+                self.hosts[usize::from(host)].incarnation
             }
-            for warning in effects.warnings.drain(..) {
-                trace!("  warning: {warning}");
-            }
-            if !effects.records.is_empty() {
-                let event = match process.log.append(&mut effects.records) {
-                    Ok(_) => {
-                        // A write goes over what a failed one left.
-                        self.ghosts.clear();
-                        Event::LogWritten
-                    }
-                    Err(error) => Event::LogWriteFailed(error.to_string()),
-                };
-                effects.records.clear();
-                process.node.handle(event, self.now_ms, effects);
-            } else if std::mem::take(&mut effects.marker) {
-                if let Err(error) = process.log.write_marker() {
-                    process.node.handle(
-                        Event::LogWriteFailed(error.to_string()),
-                        self.now_ms,
-                        effects,
-                    );
-                }
-            } else if let Some(position) = effects.truncate.take() {
-                // What can't be removed now is removed after the next checkpoint.
-                let _ = process.log.truncate_before(position);
-            } else if std::mem::take(&mut effects.sync) {
-                match process.log.sync_ticket() {
-                    Some(ticket) => process.sync = Some(ticket),
-                    None => {
-                        let durable = process.log.status().durable;
-                        process
-                            .node
-                            .handle(Event::LogSynced(durable), self.now_ms, effects);
-                    }
-                }
-            } else if let Some(job) = effects.checkpoint.take() {
-                process.checkpoint = Some(job);
-            } else {
-                (
-                    effects.confirmed,
-                    effects.delivered,
-                    effects.recovered,
-                    effects.tick_again,
-                ) = Default::default();
-                return;
-            }
+            _ => 0,
         }
     }
 
-    fn finish_sync(&mut self, process: &mut Process) {
-        let Some(ticket) = process.sync.take() else {
-            return;
+    fn transmit(
+        &mut self,
+        from: Address,
+        to: Address,
+        incarnation: u32,
+        id: u64,
+        bytes: u64,
+        frame: S::Frame,
+    ) {
+        let fate = self
+            .network
+            .send(self.now_ns, from, to, bytes, S::traffic(from, to));
+        if let Some(trace) = &mut self.trace {
+            let (from, to) = (lane(trace, from), lane(trace, to));
+            let label = frame.to_string();
+            trace.push(
+                self.now_ns,
+                trace::Event::Sent {
+                    id,
+                    from,
+                    to,
+                    label,
+                },
+            );
+            if let Fate::Lost(why) = fate {
+                trace.push(self.now_ns, trace::Event::Lost { id, why });
+            }
+        }
+        let arrival = |frame| Event::Frame {
+            from,
+            to,
+            incarnation,
+            id,
+            frame,
         };
-        let event = match ticket.sync() {
-            Ok(synced) => {
-                process.log.synced(synced);
-                self.synced = self.synced.max(synced.position);
-                Event::LogSynced(synced.position)
+        match fate {
+            Fate::Arrives(at_ns, again) => {
+                if let Some(again_ns) = again {
+                    self.queue.add(again_ns, arrival(frame.clone()));
+                }
+                self.queue.add(at_ns, arrival(frame));
             }
-            Err(error) => Event::LogSyncFailed(error.to_string()),
-        };
-        trace!("  sync: {event:?}");
-        self.handle(process, event);
+            Fate::Lost(_) => {}
+            Fate::Held => self.held.push((from, to, incarnation, id, frame)),
+        }
     }
 
-    fn finish_checkpoint(&mut self, process: &mut Process) {
-        let Some(job) = process.checkpoint.take() else {
-            return;
+    /// Reminds a participant of something. A host's timers end with its process.
+    pub fn set_timer(&mut self, owner: Address, after_ns: u64, timer: S::Timer) {
+        let incarnation = match owner {
+            Address::Host(host) => self.hosts[usize::from(host)].incarnation,
+            Address::Client(_) => 0,
         };
-        let ticket = process.log.sync_ticket();
-        let mut synced = None;
-        let result = job.write(&*process.disk, || {
-            synced = ticket.map(SyncTicket::sync).transpose()?;
-            Ok(())
-        });
-        if let Some(synced) = synced {
-            process.log.synced(synced);
-            self.synced = self.synced.max(synced.position);
-        }
-        trace!("  checkpoint: {result:?}");
-        self.report.checkpoints += u64::from(result.is_ok());
-        self.handle(
-            process,
-            match result {
-                Ok(written) => Event::CheckpointWritten(written),
-                Err(failed) => Event::CheckpointFailed(failed),
+        self.queue.add(
+            self.now_ns + after_ns,
+            Event::Timer {
+                owner,
+                incarnation,
+                timer,
             },
         );
     }
 
-    /// Follows what the node told its engine.
-    fn listen(&mut self, process: &mut Process) -> Result<(), Fault> {
-        for told in process.engine.take() {
-            match told {
-                Told::Deliver(batch) => {
-                    trace!(
-                        "  deliver {:?} at {}: {:?}",
-                        batch.first, batch.time_ms, batch.requests
-                    );
-                    if batch.first.prev().0 != self.history.len() as u64 {
-                        return Err(format!(
-                            "{:?} is delivered behind {}",
-                            batch.first,
-                            self.history.len()
-                        ));
-                    }
-                    let time_ms = batch.time_ms;
-                    self.history.extend(
-                        batch
-                            .requests
-                            .into_iter()
-                            .map(|request| Ordered { request, time_ms }),
-                    );
-                }
-                Told::Confirm(upto) => {
-                    trace!("  confirm {upto:?}");
-                    while self.oracle.last() < upto {
-                        let next = &self.history[self.oracle.last().0 as usize];
-                        self.oracle.run(&next.request, next.time_ms);
-                    }
-                }
-                Told::Retract(from) => {
-                    trace!("  retract {from:?}");
-                    if from <= self.oracle.last() {
-                        return Err(format!("{from:?} is retracted although it was confirmed"));
-                    }
-                    let taken_back = self.history.split_off(from.prev().0 as usize);
-                    for (offset, ordered) in taken_back.into_iter().enumerate() {
-                        self.ghosts
-                            .entry(from.advanced(offset as u64))
-                            .or_default()
-                            .push(ordered);
-                    }
-                }
-            }
+    /// Goes on to a later time if nothing else is due before: spares short computations their way through the queue.
+    pub fn advance(&mut self, host: u16, by_ns: u64) -> bool {
+        let at_ns = self.now_ns + by_ns;
+        let free = self.queue.next_at_ns().is_none_or(|next| at_ns < next)
+            && !self.hosts[usize::from(host)].is_frozen();
+        if free {
+            self.now_ns = at_ns;
         }
-        Ok(())
+        free
     }
 
-    fn step(&mut self, process: &mut Process) -> Result<(), Fault> {
-        for _ in 0..self.draw.between(1, 20) {
-            let worker = WorkerId(self.draw.below(WORKERS as u64) as usize);
-            let mut committed = Vec::new();
-            process.engine.step(worker, Budget::ONE, &mut committed);
-            for committed in committed {
-                self.answer(process, committed)?;
-            }
+    /// Writes something down in the trace, if there is one.
+    pub fn note(&mut self, who: Address, text: impl FnOnce() -> String) {
+        if let Some(trace) = &mut self.trace {
+            let lane = lane(trace, who);
+            trace.push(self.now_ns, trace::Event::Note { lane, text: text() });
         }
-        Ok(())
     }
 
-    /// Judges a reply that leaves.
-    fn answer(&mut self, process: &mut Process, committed: Committed) -> Result<(), Fault> {
-        let Committed {
-            position,
-            request,
-            outcome,
-        } = committed;
-        let Some(expected) = self.oracle.expected(position) else {
-            return Err(format!(
-                "{position:?} final-committed before it was confirmed: {outcome:?}"
-            ));
+    fn note_fault(&mut self, who: Option<Address>, text: impl FnOnce() -> String) {
+        if let Some(trace) = &mut self.trace {
+            let lane = who.map(|who| lane(trace, who));
+            trace.push(self.now_ns, trace::Event::Fault { lane, text: text() });
+        }
+    }
+
+    /// Sends what waited for links that work again.
+    fn release(&mut self) {
+        let held = std::mem::take(&mut self.held);
+        for (from, to, incarnation, id, frame) in held {
+            if self.network.is_cut(from, to) {
+                self.held.push((from, to, incarnation, id, frame));
+            } else {
+                let bytes = S::frame_bytes(&frame);
+                self.transmit(from, to, incarnation, id, bytes, frame);
+            }
+        }
+    }
+}
+
+fn lane(trace: &mut Trace, who: Address) -> trace::Lane {
+    trace.lane(&who.to_string())
+}
+
+/// A world with its system.
+pub struct World<S: System> {
+    core: Core<S>,
+    system: S,
+    nodes: Vec<Option<S::Node>>,
+    faults: Vec<TimedFault>,
+    limits: Limits,
+}
+
+/// What a run was like, beside its system's own figures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    /// The digest of all events.
+    pub digest: u64,
+    /// Events.
+    pub events: u64,
+    /// Virtual time.
+    pub virtual_ns: u64,
+    /// Frames that were sent.
+    pub frames: u64,
+}
+
+impl<S: System> World<S> {
+    /// A world at its beginning. `trace` keeps what happens.
+    pub fn new(setting: Setting, system: S, mut draw: Draw, trace: Option<Trace>) -> World<S> {
+        let network = Network::new(setting.latency, setting.zones, Draw::new(draw.bits()));
+        let hosts: Vec<Host> = (0..setting.hosts)
+            .map(|_| Host::new(VirtualDisk::new(draw.bits())))
+            .collect();
+        let nodes = hosts.iter().map(|_| None).collect();
+        let mut queue = Queue::new();
+        for host in 0..setting.hosts {
+            queue.add(0, Event::Relief(Relief::Restart(host)));
+        }
+        let mut end_ms = 0;
+        for (index, timed) in setting.faults.iter().enumerate() {
+            queue.add(timed.at_ms * 1_000_000, Event::Fault(index));
+            end_ms = end_ms.max(timed.at_ms + timed.fault.lasts_ms() + 1);
+        }
+        queue.add(end_ms * 1_000_000, Event::Relief(Relief::Heal));
+        for client in 0..setting.clients {
+            queue.add(
+                0,
+                Event::Timer {
+                    owner: Address::Client(client),
+                    incarnation: 0,
+                    timer: system.first_timer(client),
+                },
+            );
+        }
+        World {
+            core: Core {
+                now_ns: 0,
+                queue,
+                network,
+                held: Vec::new(),
+                frozen: hosts.iter().map(|_| Vec::new()).collect(),
+                hosts,
+                clients: setting.clients,
+                draw,
+                trace,
+                frames: 0,
+                digest: 0,
+                sent: (0, 0),
+                faults_over: false,
+            },
+            system,
+            nodes,
+            faults: setting.faults,
+            limits: setting.limits,
+        }
+    }
+
+    /// Runs to the end.
+    pub fn run(&mut self) -> (Account, Result<(), Violation>) {
+        let mut events = 0;
+        let result = self.events(&mut events);
+        if let (Err(violation), Some(trace)) = (&result, &mut self.core.trace) {
+            let text = violation.to_string();
+            trace.push(self.core.now_ns, trace::Event::Verdict { text });
+        }
+        let account = Account {
+            digest: self.core.digest,
+            events,
+            virtual_ns: self.core.now_ns,
+            frames: self.core.sent.0,
         };
-        if !Arc::ptr_eq(&request, &self.history[position.prev().0 as usize].request) {
-            return Err(format!(
-                "{position:?} final-committed {request:?}, which is not ordered there"
-            ));
-        }
-        if !expected.admits(&outcome) {
-            return Err(format!(
-                "{position:?} ended {outcome:?} and must end {expected:?}"
-            ));
-        }
-        if !process.committed.insert(position) {
-            return Err(format!("{position:?} final-committed twice"));
-        }
-        if self.options.fsync == FsyncPolicy::Always && position > self.synced {
-            return Err(format!(
-                "{position:?} is acknowledged, and only {:?} is on the disk",
-                self.synced
-            ));
-        }
-        self.report.committed += 1;
-        let internal = request.id.session == txn::SessionId::INTERNAL;
-        if !process.waiting.remove(&request.id) && !internal {
-            return Err(format!("{request:?} is answered twice: {outcome:?}"));
-        }
-        Ok(())
+        (account, result)
     }
 
-    /// Ends a process one way or the other, and starts the next.
-    fn end(&mut self, process: Process) -> Result<Process, Fault> {
-        self.report.ends += 1;
-        let written = process.node.status().written;
-        drop(process);
-        let floor = self.end_once(written);
-        self.start(floor)
+    /// The system, and the trace if one was kept.
+    pub fn into_parts(self) -> (S, Option<Trace>) {
+        (self.system, self.core.trace)
     }
 
-    /// Starts processes until one survives its recovery.
-    fn start(&mut self, mut floor: Position) -> Result<Process, Fault> {
+    fn events(&mut self, events: &mut u64) -> Result<(), Violation> {
+        let mut settle_until_ns = u64::MAX;
         loop {
-            match self.start_once(floor) {
-                Ok(Some(process)) => return Ok(process),
-                Ok(None) => {
-                    // Nothing was acknowledged meanwhile.
-                    self.report.ends_inside += 1;
-                    floor = floor.min(self.end_once(floor));
+            if self.core.faults_over {
+                if settle_until_ns == u64::MAX {
+                    settle_until_ns = self.core.now_ns + self.limits.settle_ms * 1_000_000;
                 }
-                Err(fault) => return Err(fault),
+                if self.system.settled(&mut self.nodes) {
+                    return self.system.check_end(&mut self.nodes, &mut self.core);
+                }
             }
-        }
-    }
-
-    /// Returns what must be there afterwards.
-    fn end_once(&mut self, written: Position) -> Position {
-        let end = if self.draw.percent(50) {
-            End::Kill
-        } else {
-            End::PowerCut
-        };
-        // Whoever restarts a server after a disk's trouble has seen to the disk.
-        self.disk.make_space();
-        self.disk.fail_sync_after(u64::MAX);
-        trace!(
-            "  {end:?}: {written:?} is written and {:?} synced",
-            self.synced
-        );
-        match end {
-            End::Kill => written,
-            End::PowerCut => {
-                self.disk.crash();
-                self.synced
-            }
-        }
-    }
-
-    /// Recovers a process from the disk, and checks what it found; `floor` must be there. `None` if it died meanwhile.
-    fn start_once(&mut self, floor: Position) -> Result<Option<Process>, Fault> {
-        let left = if self.accidents && self.draw.percent(40) {
-            self.draw.below(400)
-        } else {
-            u64::MAX
-        };
-        let disk = Arc::new(MortalDisk::new(self.disk.clone(), left));
-        let made: RefCell<Option<Arc<Recorder>>> = RefCell::new(None);
-        let make = || -> Arc<dyn Engine> {
-            let options = SparkleOptions {
-                capacity: 64,
-                ..SparkleOptions::new(WORKERS)
+            let Some((at_ns, event)) = self.core.queue.next() else {
+                return Err(self.stuck("nothing is left to happen"));
             };
-            let recorder = Arc::new(Recorder::new(Sparkle::new(options)));
-            *made.borrow_mut() = Some(recorder.clone());
-            recorder
-        };
-        let boot_id = self.draw.bits();
-        let recovered = match node::recover(
-            &disk,
-            self.options.clone(),
-            self.segment_bytes,
-            boot_id,
-            &self.registry,
-            &make,
-        ) {
-            Ok(recovered) => recovered,
-            Err(_) if disk.is_dead() => return Ok(None),
-            Err(error) => return Err(format!("the node does not start: {error}")),
-        };
-        let Some(engine) = made.into_inner() else {
-            return Err("recovery made no engine".to_owned());
-        };
-        trace!(
-            "  recovered: {}; {:?}",
-            recovered.report, recovered.report.warnings
-        );
-        self.check_recovery(&engine, recovered.report.checkpoint, floor)?;
-        Ok(Some(Process {
-            node: recovered.node,
-            log: recovered.log,
-            disk,
-            engine,
-            sync: None,
-            checkpoint: None,
-            effects: node::Effects::default(),
-            committed: BTreeSet::new(),
-            waiting: BTreeSet::new(),
-            sequence: 0,
-        }))
+            *events += 1;
+            if at_ns > settle_until_ns {
+                return Err(self.stuck("it takes too long after the last fault"));
+            }
+            if *events > self.limits.events {
+                return Err(self.stuck("too much happens"));
+            }
+            self.core.now_ns = self.core.now_ns.max(at_ns);
+            self.event(event)?;
+        }
     }
 
-    fn check_recovery(
-        &mut self,
-        engine: &Recorder,
-        checkpoint: Position,
-        floor: Position,
-    ) -> Result<(), Fault> {
-        self.report.recovered_from_checkpoint += u64::from(checkpoint > Position::NONE);
-        let last = engine.view().final_position();
-        if last < floor {
-            return Err(format!(
-                "{floor:?} must have survived, and recovery ends at {last:?}"
-            ));
-        }
-        let mut replayed = BTreeMap::new();
-        for told in engine.take() {
-            if let Told::Deliver(batch) = told {
-                let time_ms = batch.time_ms;
-                for (offset, request) in batch.requests.into_iter().enumerate() {
-                    replayed.insert(
-                        batch.first.advanced(offset as u64),
-                        Ordered { request, time_ms },
-                    );
-                }
-            }
-        }
-        self.report.lost_unsynced += (self.history.len() as u64).saturating_sub(last.0);
-        self.history.truncate(last.0 as usize);
-        for (position, found) in replayed {
-            let place = position.prev().0 as usize;
-            match self.history.get(place) {
-                Some(ordered) if ordered.same(&found) => {}
-                Some(ordered) => {
-                    return Err(format!(
-                        "{position:?} was {ordered:?} and came back as {found:?}"
-                    ));
-                }
-                None => {
-                    let ghost = self
-                        .ghosts
-                        .get(&position)
-                        .is_some_and(|ghosts| ghosts.iter().any(|ghost| ghost.same(&found)));
-                    if !ghost || place != self.history.len() {
-                        return Err(format!(
-                            "{position:?} came back as {found:?}, which was never written there"
-                        ));
+    fn stuck(&mut self, why: &str) -> Violation {
+        let waiting = self.system.waiting(&mut self.nodes);
+        Violation::new("liveness", format!("{why}: {waiting}"))
+    }
+
+    fn event(&mut self, event: Event<S>) -> Result<(), Violation> {
+        match event {
+            Event::Frame {
+                from,
+                to,
+                incarnation,
+                id,
+                frame,
+            } => {
+                if let Address::Host(host) = to {
+                    let there = &self.core.hosts[usize::from(host)];
+                    if there.is_frozen() {
+                        self.core.frozen[usize::from(host)].push(Event::Frame {
+                            from,
+                            to,
+                            incarnation,
+                            id,
+                            frame,
+                        });
+                        return Ok(());
                     }
-                    self.report.ghosts += 1;
-                    self.history.push(found);
+                    let gone = self.nodes[usize::from(host)].is_none()
+                        || (incarnation != 0 && incarnation != there.incarnation);
+                    if gone {
+                        if let Some(trace) = &mut self.core.trace {
+                            let why = "its process is gone";
+                            trace.push(self.core.now_ns, trace::Event::Lost { id, why });
+                        }
+                        return Ok(());
+                    }
+                }
+                if let Some(trace) = &mut self.core.trace {
+                    trace.push(self.core.now_ns, trace::Event::Arrived { id });
+                }
+                self.core
+                    .witness(self.core.now_ns ^ from.bits() << 40 ^ to.bits() << 20);
+                self.give(to, Input::Frame { from, frame })
+            }
+            Event::Timer {
+                owner,
+                incarnation,
+                timer,
+            } => {
+                if let Address::Host(host) = owner {
+                    let there = &self.core.hosts[usize::from(host)];
+                    if incarnation != there.incarnation {
+                        return Ok(());
+                    }
+                    if there.is_frozen() {
+                        self.core.frozen[usize::from(host)].push(Event::Timer {
+                            owner,
+                            incarnation,
+                            timer,
+                        });
+                        return Ok(());
+                    }
+                }
+                self.core.witness(self.core.now_ns ^ owner.bits() << 40);
+                self.give(owner, Input::Timer(timer))
+            }
+            Event::Fault(index) => self.fault(index),
+            Event::Relief(relief) => self.relieve(relief),
+        }
+    }
+
+    fn give(&mut self, to: Address, input: Input<S::Frame, S::Timer>) -> Result<(), Violation> {
+        match to {
+            Address::Client(client) => self.system.client(client, input, &mut self.core),
+            Address::Host(host) => {
+                let place = usize::from(host);
+                let Some(node) = &mut self.nodes[place] else {
+                    return Ok(());
+                };
+                self.system.host(host, node, input, &mut self.core)?;
+                if self.core.hosts[place].mortal.is_dead() {
+                    self.end(host)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// A process ends, as its host's death says.
+    fn end(&mut self, host: u16) -> Result<(), Violation> {
+        let place = usize::from(host);
+        let death = self.core.hosts[place].death.take().unwrap_or(Death {
+            power: false,
+            flip_bit: false,
+            lose_disk: false,
+            down_ms: 1,
+        });
+        let node = self.nodes[place].take();
+        let end = match death {
+            Death {
+                lose_disk: true, ..
+            } => End::DiskLost,
+            Death { power: true, .. } => End::PowerLost,
+            _ => End::Killed,
+        };
+        self.core
+            .note_fault(Some(Address::Host(host)), || format!("ends: {end:?}"));
+        self.system.ended(host, node, end, &mut self.core)?;
+        let seed = self.core.draw.bits();
+        let there = &mut self.core.hosts[place];
+        there.incarnation += 1;
+        there.frozen_until_ns = 0;
+        self.core.frozen[place].clear();
+        match end {
+            End::Killed => {}
+            End::PowerLost => there.disk.crash(),
+            End::DiskLost => there.disk = VirtualDisk::new(seed),
+        }
+        // Whoever restarts a server after a disk's trouble has seen to the disk.
+        there.disk.obey();
+        if death.flip_bit && end != End::DiskLost {
+            self.flip_bit(host);
+        }
+        let at_ns = self.core.now_ns + death.down_ms * 1_000_000;
+        self.core
+            .queue
+            .add(at_ns, Event::Relief(Relief::Restart(host)));
+        Ok(())
+    }
+
+    /// Flips a bit of what the host has written.
+    fn flip_bit(&mut self, host: u16) {
+        let draw = &mut self.core.draw;
+        let there = &mut self.core.hosts[usize::from(host)];
+        let mut names = there.disk.list().unwrap_or_default();
+        names.retain(|name| name.starts_with("log-") || name.starts_with("checkpoint-"));
+        if names.is_empty() {
+            return;
+        }
+        let name = names.swap_remove(draw.below(names.len() as u64) as usize);
+        let len_bytes = there
+            .disk
+            .open(&name)
+            .and_then(|file| file.len_bytes())
+            .unwrap_or(0);
+        if len_bytes == 0 {
+            return;
+        }
+        // Mostly where something is: a file's beginning.
+        let bound = len_bytes.min(draw.pick(&[5_000, 8_000, u64::MAX]));
+        let (offset, bit) = (draw.below(bound), draw.below(8) as u8);
+        there.disk.flip_bit(&name, offset, bit);
+        there.flipped = Some((name.clone(), offset, bit));
+        self.core.note_fault(Some(Address::Host(host)), || {
+            format!("bit {bit} of byte {offset} of {name} flips")
+        });
+    }
+
+    fn start(&mut self, host: u16) -> Result<(), Violation> {
+        let place = usize::from(host);
+        if self.nodes[place].is_some() {
+            return Ok(());
+        }
+        let again = self.core.draw.below(5) == 0 && !self.core.faults_over;
+        let left = self.core.draw.below(300);
+        {
+            let there = &mut self.core.hosts[place];
+            there.incarnation += 1;
+            // One process in five dies once more during its recovery, if anything may go wrong at all.
+            let dies = again && there.incarnation > 1 && there.flipped.is_none();
+            let left = if dies { left } else { u64::MAX };
+            there.mortal = std::sync::Arc::new(MortalDisk::new(there.disk.clone(), left));
+            there.death = dies.then_some(Death {
+                power: left % 2 == 0,
+                flip_bit: false,
+                lose_disk: false,
+                down_ms: 1,
+            });
+        }
+        let troubled = self.core.hosts[place].disk.is_troubled();
+        let started = self.system.start(host, &mut self.core)?;
+        let flipped = self.core.hosts[place].flipped.take();
+        match started {
+            Start::Refused(text) if troubled => {
+                // Whoever starts a server after that has seen to the disk.
+                self.core.note_fault(Some(Address::Host(host)), || {
+                    format!("refuses to start: {text}; its disk is repaired")
+                });
+                self.core.hosts[place].flipped = flipped;
+                self.core.hosts[place].disk.obey();
+                let at_ns = self.core.now_ns + 1_000_000;
+                self.core
+                    .queue
+                    .add(at_ns, Event::Relief(Relief::Restart(host)));
+                Ok(())
+            }
+            Start::Running(node) => {
+                self.nodes[place] = Some(node);
+                self.core
+                    .note_fault(Some(Address::Host(host)), || "starts".to_owned());
+                if self.core.hosts[place].mortal.is_dead() {
+                    return self.end(host);
+                }
+                // It lives now, and dies only of what the list says.
+                self.core.hosts[place].mortal.immortal();
+                self.core.hosts[place].death = None;
+                Ok(())
+            }
+            Start::Died => self.end(host),
+            Start::Refused(text) => match flipped {
+                Some((name, offset, bit)) => {
+                    self.core.note_fault(Some(Address::Host(host)), || {
+                        format!("refuses to start: {text}; the bit is put back")
+                    });
+                    self.core.hosts[place].disk.flip_bit(&name, offset, bit);
+                    let at_ns = self.core.now_ns + 1_000_000;
+                    self.core
+                        .queue
+                        .add(at_ns, Event::Relief(Relief::Restart(host)));
+                    Ok(())
+                }
+                None => Err(Violation::new(
+                    "recovery",
+                    format!(
+                        "host {host} does not start, and nothing is wrong with its disk: {text}"
+                    ),
+                )),
+            },
+        }
+    }
+
+    fn everyone(&self) -> (Vec<Address>, Vec<Address>) {
+        let hosts = (0..self.core.hosts.len() as u16)
+            .map(Address::Host)
+            .collect();
+        let clients = (0..self.core.clients).map(Address::Client).collect();
+        (hosts, clients)
+    }
+
+    fn fault(&mut self, index: usize) -> Result<(), Violation> {
+        let fault = self.faults[index].fault.clone();
+        self.core.witness(index as u64);
+        self.core.note_fault(None, || fault.to_string());
+        let now_ns = self.core.now_ns;
+        let number = index as u64;
+        let later = |core: &mut Core<S>, for_ms: u64, relief: Relief| {
+            core.queue
+                .add(now_ns + for_ms * 1_000_000, Event::Relief(relief));
+        };
+        match fault {
+            Fault::Crash {
+                host,
+                power,
+                at_disk_operation,
+                flip_bit,
+                lose_disk,
+                down_ms,
+            } => {
+                let there = &mut self.core.hosts[usize::from(host)];
+                if self.nodes[usize::from(host)].is_none() {
+                    return Ok(());
+                }
+                there.death = Some(Death {
+                    power,
+                    flip_bit,
+                    lose_disk,
+                    down_ms,
+                });
+                if at_disk_operation > 0 {
+                    there.mortal.dies_after(at_disk_operation - 1);
+                    return Ok(());
+                }
+                return self.end(host);
+            }
+            Fault::Pause { host, for_ms } => {
+                let there = &mut self.core.hosts[usize::from(host)];
+                there.frozen_until_ns = there.frozen_until_ns.max(now_ns + for_ms * 1_000_000);
+                later(&mut self.core, for_ms, Relief::Thaw(host));
+            }
+            Fault::ClockJump { host, by_ms } => {
+                self.core.hosts[usize::from(host)].clock_jumps(now_ns, by_ms);
+            }
+            Fault::ClockDrift { host, ppm } => {
+                self.core.hosts[usize::from(host)].clock_drifts(now_ns, ppm);
+            }
+            Fault::SlowCpu {
+                host,
+                factor,
+                for_ms,
+            } => {
+                self.core.hosts[usize::from(host)].cpu_factor = factor;
+                later(&mut self.core, for_ms, Relief::Cpu(host));
+            }
+            Fault::SlowDisk {
+                host,
+                factor,
+                for_ms,
+            } => {
+                self.core.hosts[usize::from(host)].disk_factor = factor;
+                later(&mut self.core, for_ms, Relief::Disk(host));
+            }
+            Fault::DiskFull {
+                host,
+                after_bytes,
+                for_ms,
+            } => {
+                self.core.hosts[usize::from(host)]
+                    .disk
+                    .fill_up_after(after_bytes);
+                later(&mut self.core, for_ms, Relief::DiskSpace(host));
+            }
+            Fault::SyncFails { host, after_syncs } => {
+                self.core.hosts[usize::from(host)]
+                    .disk
+                    .fail_sync_after(after_syncs);
+            }
+            Fault::Isolate {
+                host,
+                outgoing_only,
+                for_ms,
+            } => {
+                let (hosts, clients) = self.everyone();
+                let me = Address::Host(host);
+                let others = hosts.into_iter().chain(clients);
+                let cut = Cut {
+                    from: vec![me],
+                    to: others.filter(|&other| other != me).collect(),
+                    one_way: outgoing_only,
+                };
+                self.core.network.cut(number, cut);
+                later(&mut self.core, for_ms, Relief::Cut(number));
+            }
+            Fault::Partition {
+                hosts,
+                one_way,
+                for_ms,
+            } => {
+                let (all, _) = self.everyone();
+                let (from, to) = all.into_iter().partition(
+                    |address| matches!(address, Address::Host(host) if hosts.contains(host)),
+                );
+                self.core.network.cut(number, Cut { from, to, one_way });
+                later(&mut self.core, for_ms, Relief::Cut(number));
+            }
+            Fault::SlowLink {
+                from,
+                to,
+                factor,
+                for_ms,
+            } => {
+                self.core
+                    .network
+                    .slow_down(Address::Host(from), Address::Host(to), factor);
+                later(&mut self.core, for_ms, Relief::Link(from, to));
+            }
+            Fault::Weather {
+                loss_permille,
+                duplicate_permille,
+                for_ms,
+            } => {
+                self.core.network.weather = Weather {
+                    loss_permille,
+                    duplicate_permille,
+                };
+                later(&mut self.core, for_ms, Relief::Weather);
+            }
+            Fault::Disconnect { client } => return self.system.disconnect(client, &mut self.core),
+        }
+        Ok(())
+    }
+
+    fn relieve(&mut self, relief: Relief) -> Result<(), Violation> {
+        let core = &mut self.core;
+        match relief {
+            Relief::Restart(host) => return self.start(host),
+            Relief::Thaw(host) => {
+                let there = &mut core.hosts[usize::from(host)];
+                if there.frozen_until_ns <= core.now_ns {
+                    there.frozen_until_ns = 0;
+                    // What reached it meanwhile, in the order in which it came.
+                    for event in std::mem::take(&mut core.frozen[usize::from(host)]) {
+                        self.event(event)?;
+                    }
+                }
+            }
+            Relief::Cpu(host) => core.hosts[usize::from(host)].cpu_factor = 1,
+            Relief::Disk(host) => core.hosts[usize::from(host)].disk_factor = 1,
+            Relief::DiskSpace(host) => core.hosts[usize::from(host)].disk.make_space(),
+            Relief::Cut(number) => {
+                core.network.heal(number);
+                core.release();
+            }
+            Relief::Link(from, to) => {
+                core.network
+                    .slow_down(Address::Host(from), Address::Host(to), 1);
+            }
+            Relief::Weather => core.network.weather = Weather::default(),
+            Relief::Heal => {
+                core.note_fault(None, || "the world heals".to_owned());
+                core.faults_over = true;
+                core.network.heal_all();
+                core.release();
+                for host in 0..core.hosts.len() as u16 {
+                    let core = &mut self.core;
+                    let there = &mut core.hosts[usize::from(host)];
+                    there.disk.obey();
+                    (there.cpu_factor, there.disk_factor) = (1, 1);
+                    there.mortal.immortal();
+                    there.death = None;
+                    core.hosts[usize::from(host)].clock_drifts(core.now_ns, 0);
+                    if self.nodes[usize::from(host)]
+                        .as_ref()
+                        .is_some_and(|node| self.system.needs_restart(node))
+                    {
+                        self.core.hosts[usize::from(host)].death = Some(Death {
+                            power: false,
+                            flip_bit: false,
+                            lose_disk: false,
+                            down_ms: 1,
+                        });
+                        self.end(host)?;
+                    }
                 }
             }
         }
-        if self.history.len() as u64 != last.0 {
-            return Err(format!(
-                "recovery ends at {last:?}, and the order only has {}",
-                self.history.len()
-            ));
-        }
-        self.ghosts.clear();
-        self.oracle = Oracle::new();
-        for ordered in &self.history {
-            self.oracle.run(&ordered.request, ordered.time_ms);
-        }
-        // What a client can read after the restart must not vanish at the next one.
-        self.synced = last;
-        let view = engine.view();
-        let snapshot = view.open();
-        let checked = check_snapshot(view, &snapshot, &self.oracle)
-            .and_then(|()| check_images(&images(view, &snapshot, 100), last, &self.oracle));
-        view.close(snapshot);
-        checked.map_err(|fault| format!("after recovery: {fault}"))
+        Ok(())
     }
 }

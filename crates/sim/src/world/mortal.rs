@@ -8,13 +8,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A disk whose process dies at some operation: that one and all later ones fail, and change nothing.
 #[derive(Clone)]
-pub(super) struct MortalDisk {
+pub struct MortalDisk {
     disk: VirtualDisk,
     /// Operations until death. Fresh for every process.
     left: Arc<AtomicU64>,
 }
 
-pub(super) struct MortalFile {
+/// An open file of a [`MortalDisk`].
+pub struct MortalFile {
     file: VirtualFile,
     left: Arc<AtomicU64>,
 }
@@ -37,11 +38,16 @@ impl MortalDisk {
             left: Arc::new(AtomicU64::new(operations)),
         }
     }
+    /// The process dies after so many more operations.
+    pub(super) fn dies_after(&self, operations: u64) {
+        self.left.store(operations, Ordering::Relaxed);
+    }
     /// The process dies of nothing any more.
     pub(super) fn immortal(&self) {
         self.left.store(u64::MAX, Ordering::Relaxed);
     }
-    pub(super) fn is_dead(&self) -> bool {
+    /// Whether the process has died.
+    pub fn is_dead(&self) -> bool {
         self.left.load(Ordering::Relaxed) == 0
     }
     fn mortal(&self, file: VirtualFile) -> MortalFile {

@@ -1,26 +1,29 @@
 //! What a node tells its engine, written down.
 
-use execute::sparkle::Sparkle;
 use execute::{Batch, Budget, Effects, Engine, Progress, Status, Waiting, WorkerId};
 use std::sync::{Mutex, PoisonError};
 use store::View;
 use txn::Position;
 
 /// What a node told its engine.
-pub(super) enum Told {
+pub enum Told {
+    /// A batch.
     Deliver(Batch),
+    /// Everything up to here is final.
     Confirm(Position),
+    /// Everything from here on is void.
     Retract(Position),
 }
 
 /// An engine that writes down what it is told.
-pub(super) struct Recorder {
-    engine: Sparkle,
+pub struct Recorder {
+    engine: Box<dyn Engine>,
     tape: Mutex<Vec<Told>>,
 }
 
 impl Recorder {
-    pub(super) fn new(engine: Sparkle) -> Recorder {
+    /// Stands before an engine.
+    pub fn new(engine: Box<dyn Engine>) -> Recorder {
         Recorder {
             engine,
             tape: Mutex::default(),
@@ -32,7 +35,8 @@ impl Recorder {
             .unwrap_or_else(PoisonError::into_inner)
             .push(told);
     }
-    pub(super) fn take(&self) -> Vec<Told> {
+    /// What it was told since the last time.
+    pub fn take(&self) -> Vec<Told> {
         std::mem::take(&mut self.tape.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -61,6 +65,9 @@ impl Engine for Recorder {
     }
     fn status(&self) -> Status {
         self.engine.status()
+    }
+    fn workers(&self) -> usize {
+        self.engine.workers()
     }
     fn view(&self) -> &dyn View {
         self.engine.view()

@@ -1,0 +1,421 @@
+//! Everything that a run of a world depends on.
+//!
+//! Options are drawn from the seed; whoever asks for some of them overrides the draw, and the rest stays as it is. Written
+//! down as TOML, options and faults together are a *scenario*: a file that a person can write and read, and what a
+//! minimized failure is saved as.
+
+use crate::cost::CostTable;
+use crate::draw::Draw;
+use crate::ordo::EngineKind;
+use crate::traffic::WorkloadKind;
+use crate::world::fault::{Stage, draw_faults};
+use crate::world::{Latency, TimedFault};
+use node::FsyncPolicy;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use txn::hash::mix;
+
+/// What runs in the world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SystemKind {
+    /// Ordo's nodes.
+    Ordo,
+    /// A replicated register on the consensus library.
+    Register,
+}
+
+impl SystemKind {
+    /// The name, as `--system` takes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            SystemKind::Ordo => "ordo",
+            SystemKind::Register => "register",
+        }
+    }
+}
+
+impl fmt::Display for SystemKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A run's options. What is missing in a scenario file is drawn from its seed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Options {
+    /// The seed of everything that these options leave open.
+    pub seed: u64,
+    /// What runs.
+    pub system: SystemKind,
+    /// Hosts.
+    pub nodes: u16,
+    /// What clients do.
+    pub workload: WorkloadKind,
+    /// The engine.
+    pub engine: EngineKind,
+    /// Virtual workers of a node.
+    pub workers: u16,
+    /// The engine's slots for transactions on their way.
+    pub capacity: usize,
+    /// `always`, `everysec` or `no`.
+    pub fsync: String,
+    /// Transactions of a node on their way, at most.
+    pub in_flight: u64,
+    /// A checkpoint after so many bytes of log; 0 for none.
+    pub checkpoint_bytes: u64,
+    /// The size of a segment of the log.
+    pub segment_bytes: u64,
+    /// Clients.
+    pub clients: u16,
+    /// Commands of a client.
+    pub operations: u64,
+    /// Commands of a client that are on their way at once.
+    pub pipeline: u64,
+    /// How long a client thinks between two commands, at most.
+    pub think_us: u64,
+    /// How long a client waits for a reply.
+    pub timeout_ms: u64,
+    /// Warehouses of TPC-C.
+    pub warehouses: u32,
+    /// Zones to which hosts and clients are dealt.
+    pub zones: u16,
+    /// Whether costs vary widely.
+    pub jitter: bool,
+    /// How long frames fly.
+    pub latency: Latency,
+    /// What computing costs.
+    pub costs: CostTable,
+    /// What goes wrong.
+    #[serde(default)]
+    pub faults: Vec<TimedFault>,
+}
+
+/// Options that somebody asks for.
+#[derive(Clone, Debug, Default)]
+pub struct Wishes {
+    /// What runs.
+    pub system: Option<SystemKind>,
+    /// Hosts.
+    pub nodes: Option<u16>,
+    /// What clients do.
+    pub workload: Option<WorkloadKind>,
+    /// The engine.
+    pub engine: Option<EngineKind>,
+    /// Virtual workers of a node.
+    pub workers: Option<u16>,
+    /// When a batch counts as durable.
+    pub fsync: Option<FsyncPolicy>,
+    /// Clients.
+    pub clients: Option<u16>,
+    /// Commands of a client.
+    pub operations: Option<u64>,
+    /// Commands of a client that are on their way at once.
+    pub pipeline: Option<u64>,
+    /// Whether anything goes wrong.
+    pub faults: Option<bool>,
+}
+
+impl Wishes {
+    /// As words of the command line, each with a space before it.
+    pub fn to_flags(&self) -> String {
+        let mut flags = String::new();
+        let mut add = |name: &str, value: Option<String>| {
+            if let Some(value) = value {
+                flags.push_str(&format!(" --{name} {value}"));
+            }
+        };
+        add("system", self.system.map(|value| value.to_string()));
+        add("nodes", self.nodes.map(|value| value.to_string()));
+        add("workload", self.workload.map(|value| value.to_string()));
+        add("engine", self.engine.map(|value| value.to_string()));
+        add("workers", self.workers.map(|value| value.to_string()));
+        add("fsync", self.fsync.map(|value| value.to_string()));
+        add("clients", self.clients.map(|value| value.to_string()));
+        add("operations", self.operations.map(|value| value.to_string()));
+        add("pipeline", self.pipeline.map(|value| value.to_string()));
+        let faults = |value| if value { "on" } else { "off" };
+        add("faults", self.faults.map(|value| faults(value).to_owned()));
+        flags
+    }
+}
+
+impl Options {
+    /// The options of a seed.
+    pub fn draw(seed: u64, wishes: &Wishes) -> Options {
+        // A stream of their own: what a run draws does not depend on how many options there are.
+        let mut draw = Draw::new(mix(seed ^ 0x6F70_7469_6F6E));
+        let drawn = draw.pick(&[
+            SystemKind::Ordo,
+            SystemKind::Ordo,
+            SystemKind::Ordo,
+            SystemKind::Ordo,
+            SystemKind::Register,
+        ]);
+        let system = wishes.system.unwrap_or(drawn);
+        let drawn = draw.pick(&[
+            WorkloadKind::Programs,
+            WorkloadKind::Programs,
+            WorkloadKind::Redis,
+            WorkloadKind::Redis,
+            WorkloadKind::Append,
+            WorkloadKind::Bank,
+            WorkloadKind::Tpcc,
+        ]);
+        let workload = wishes.workload.unwrap_or(drawn);
+        let drawn = draw.pick(&[
+            EngineKind::Sparkle,
+            EngineKind::Sparkle,
+            EngineKind::Sparkle,
+            EngineKind::Sparkle,
+            EngineKind::Calvin,
+            EngineKind::Serial,
+        ]);
+        let engine = wishes.engine.unwrap_or(drawn);
+        let drawn = match system {
+            SystemKind::Ordo => draw.pick(&[1, 1, 1, 2]),
+            SystemKind::Register => draw.pick(&[3, 3, 5]),
+        };
+        let nodes = wishes.nodes.unwrap_or(drawn).max(1);
+        let drawn = draw.pick(&[
+            FsyncPolicy::Always,
+            FsyncPolicy::Always,
+            FsyncPolicy::Everysec,
+            FsyncPolicy::No,
+        ]);
+        // A workload whose initial records may vanish is another workload.
+        let keeps = matches!(workload, WorkloadKind::Bank | WorkloadKind::Tpcc);
+        let fsync = match wishes.fsync {
+            Some(fsync) => fsync,
+            None if keeps => FsyncPolicy::Always,
+            None => drawn,
+        };
+        let drawn = draw.pick(&[1, 2, 4, 8]);
+        let clients = wishes.clients.unwrap_or(drawn).max(nodes);
+        let drawn = draw.pick(&[20, 60, 150]);
+        let operations = wishes.operations.unwrap_or(drawn);
+        let drawn = draw.pick(&[1, 1, 4, 20]);
+        let pipeline = wishes.pipeline.unwrap_or(drawn).max(1);
+        let drawn = draw.pick(&[1, 2, 3, 4, 8]);
+        let workers = wishes.workers.unwrap_or(drawn).max(1);
+        let stage = Stage {
+            hosts: nodes,
+            clients,
+            until_ms: draw.pick(&[20, 200, 2_000]),
+            disks_may_go: false,
+        };
+        let think_us = draw.pick(&[
+            0,
+            100,
+            2_000,
+            stage.until_ms * 1_000 / operations.max(1) * 2,
+        ]);
+        let mut options = Options {
+            seed,
+            system,
+            nodes,
+            workload,
+            engine,
+            workers,
+            capacity: draw.pick(&[32, 64, 4096]),
+            fsync: fsync.to_string(),
+            in_flight: draw.pick(&[5, 50, 10_000]),
+            checkpoint_bytes: draw.pick(&[0, 2_000, 20_000]),
+            segment_bytes: draw.pick(&[4_300, 16_384, 65_536]),
+            clients,
+            operations,
+            pipeline,
+            think_us,
+            timeout_ms: draw.pick(&[300, 2_000]),
+            warehouses: draw.pick(&[1, 2]),
+            zones: draw.pick(&[1, 3]),
+            jitter: draw.percent(90),
+            latency: Latency::draw(&mut draw),
+            costs: CostTable::DEFAULT,
+            faults: Vec::new(),
+        };
+        if wishes.faults != Some(false) {
+            options.faults = draw_faults(&mut draw, stage);
+        }
+        options
+    }
+
+    /// Reads a scenario.
+    pub fn from_toml(text: &str) -> Result<Options, String> {
+        #[derive(Deserialize)]
+        struct Seed {
+            seed: Option<u64>,
+        }
+        let seed: Seed = toml::from_str(text).map_err(|error| error.to_string())?;
+        let drawn = Options::draw(seed.seed.unwrap_or(1), &Wishes::default());
+        // What the file leaves out is drawn; but no fault that it does not name.
+        let mut table = toml::Table::try_from(Options {
+            faults: Vec::new(),
+            ..drawn
+        })
+        .map_err(|error| error.to_string())?;
+        let given: toml::Table = toml::from_str(text).map_err(|error| error.to_string())?;
+        for (name, value) in given {
+            if !table.contains_key(&name) && name != "faults" {
+                let known: Vec<&str> = table.keys().map(String::as_str).collect();
+                return Err(format!(
+                    "'{name}' is no option of a scenario: there are {}, and faults",
+                    known.join(", ")
+                ));
+            }
+            match (table.get_mut(&name), value) {
+                (Some(toml::Value::Table(inner)), toml::Value::Table(given)) => inner.extend(given),
+                (_, value) => {
+                    table.insert(name, value);
+                }
+            }
+        }
+        let options: Options = table
+            .try_into()
+            .map_err(|error: toml::de::Error| error.to_string())?;
+        options.check()?;
+        Ok(options)
+    }
+
+    /// Why a world cannot be like this, if it cannot.
+    pub fn check(&self) -> Result<(), String> {
+        self.policy()?;
+        if self.nodes == 0 || self.workers == 0 || self.pipeline == 0 || self.capacity < 8 {
+            return Err(
+                "nodes, workers and pipeline must be at least 1, and capacity at least 8"
+                    .to_owned(),
+            );
+        }
+        if self.clients < self.nodes {
+            return Err(format!(
+                "{} clients are too few for {} nodes: every node needs one",
+                self.clients, self.nodes
+            ));
+        }
+        if self.segment_bytes < 4_200 {
+            return Err("segment_bytes must be at least 4200: a header and a record".to_owned());
+        }
+        for timed in &self.faults {
+            timed
+                .fault
+                .check(self.nodes, self.clients)
+                .map_err(|text| format!("the fault at {} ms: {text}", timed.at_ms))?;
+        }
+        Ok(())
+    }
+
+    /// The fsync policy.
+    pub fn policy(&self) -> Result<FsyncPolicy, String> {
+        self.fsync
+            .parse()
+            .map_err(|error: node::UnknownFsyncPolicy| error.to_string())
+    }
+
+    /// The scenario of these options.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).unwrap_or_else(|error| format!("# {error}\n"))
+    }
+}
+
+impl fmt::Display for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Options {
+            seed,
+            system,
+            nodes,
+            clients,
+            operations,
+            pipeline,
+            ..
+        } = self;
+        write!(
+            f,
+            "seed {seed}: {system}, {nodes} nodes, {clients} clients with {operations} commands each, {pipeline} at once"
+        )?;
+        match system {
+            SystemKind::Ordo => write!(
+                f,
+                "; {} with {} workers and {} slots, workload {}, fsync {}, {} in flight, segments of {} bytes, checkpoints \
+                 after {} bytes",
+                self.engine,
+                self.workers,
+                self.capacity,
+                self.workload,
+                self.fsync,
+                self.in_flight,
+                self.segment_bytes,
+                self.checkpoint_bytes
+            )?,
+            SystemKind::Register => {}
+        }
+        let jitter = if self.jitter { "varying" } else { "steady" };
+        write!(
+            f,
+            "; think {} us, timeout {} ms, {} zones, {jitter} costs, {:?}",
+            self.think_us, self.timeout_ms, self.zones, self.latency
+        )?;
+        for timed in &self.faults {
+            write!(f, "\n  at {} ms {}", timed.at_ms, timed.fault)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scenario_reads_back_and_may_leave_things_out() {
+        for seed in 0..100 {
+            let options = Options::draw(seed, &Wishes::default());
+            options.check().unwrap();
+            let text = options.to_toml();
+            assert_eq!(Options::from_toml(&text).unwrap(), options, "{text}");
+        }
+        let text = "seed = 7\nworkers = 3\nlatency = { zone_us = 9 }\n\
+                    [[faults]]\nat_ms = 5\nfault = \"crash\"\nhost = 0\npower = true\ndown_ms = 30\n";
+        let options = Options::from_toml(text).unwrap();
+        let drawn = Options::draw(7, &Wishes::default());
+        assert_eq!((options.workers, options.latency.zone_us), (3, 9));
+        assert_eq!(options.latency.bytes_per_us, drawn.latency.bytes_per_us);
+        assert_eq!((options.clients, options.faults.len()), (drawn.clients, 1));
+
+        for (text, expected) in [
+            ("seed = 1\nworker = 3\n", "'worker' is no option"),
+            ("fsync = \"often\"\n", "not an fsync policy"),
+            (
+                "[[faults]]\nat_ms = 5\nfault = \"pause\"\nhost = 70\nfor_ms = 1\n",
+                "there is no host 70",
+            ),
+            (
+                "[[faults]]\nat_ms = 5\nfault = \"explode\"\n",
+                "unknown variant",
+            ),
+        ] {
+            let error = Options::from_toml(text).unwrap_err();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_wish_changes_nothing_else() {
+        for seed in 0..50 {
+            let drawn = Options::draw(seed, &Wishes::default());
+            let wished = Options::draw(
+                seed,
+                &Wishes {
+                    workers: Some(5),
+                    ..Wishes::default()
+                },
+            );
+            assert_eq!(
+                wished,
+                Options {
+                    workers: 5,
+                    ..drawn
+                }
+            );
+        }
+    }
+}

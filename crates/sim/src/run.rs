@@ -1,0 +1,121 @@
+//! Runs of a world: one, many, and the smallest one that still fails.
+
+use crate::draw::Draw;
+use crate::options::{Options, SystemKind};
+use crate::ordo::{self, Ordo};
+use crate::trace::Trace;
+use crate::traffic::Population;
+use crate::world::{Account, Limits, Setting, Violation, World};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use txn::hash::mix;
+
+/// What a run was like.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Report {
+    /// The world's account.
+    pub account: Account,
+    /// What happened to transactions.
+    pub tally: ordo::Tally,
+}
+
+/// How a run ended.
+pub struct Outcome {
+    /// What it was like, as far as it came.
+    pub report: Report,
+    /// What was found, if anything.
+    pub violation: Option<Violation>,
+    /// What happened, if that was asked for.
+    pub trace: Option<Trace>,
+}
+
+/// Virtual time after the last fault in which everything must finish.
+const SETTLE_MS: u64 = 120_000;
+/// Events of a run, at most.
+const EVENTS_MAX: u64 = 50_000_000;
+
+/// Runs a world. A panic of anything in it is a finding like any other.
+pub fn run(options: &Options, trace: Option<Trace>) -> Outcome {
+    let ran = catch_unwind(AssertUnwindSafe(|| match options.system {
+        SystemKind::Ordo => run_ordo(options, trace, true),
+        SystemKind::Register => crate::register::run(options, trace),
+    }));
+    ran.unwrap_or_else(|panic| Outcome {
+        report: Report::default(),
+        violation: Some(Violation::new("panic", panic_text(&*panic))),
+        trace: None,
+    })
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    execute::snapshot::panic_text(panic).to_owned()
+}
+
+/// The world's share of the options.
+pub(crate) fn setting(options: &Options) -> Setting {
+    Setting {
+        hosts: options.nodes,
+        clients: options.clients,
+        zones: options.zones,
+        latency: options.latency,
+        faults: options.faults.clone(),
+        limits: Limits {
+            settle_ms: SETTLE_MS,
+            events: EVENTS_MAX,
+        },
+    }
+}
+
+/// Runs Ordo's nodes. `judged`: against all oracles; if not, the run is a model of speed.
+pub fn run_ordo(options: &Options, trace: Option<Trace>, judged: bool) -> Outcome {
+    let mut draw = Draw::new(mix(options.seed));
+    let population = Population::new(
+        options.workload,
+        options.clients,
+        options.warehouses,
+        draw.bits(),
+    );
+    let fsync = match options.policy() {
+        Ok(fsync) => fsync,
+        Err(text) => {
+            return Outcome {
+                report: Report::default(),
+                violation: Some(Violation::new("options", text)),
+                trace,
+            };
+        }
+    };
+    let plan = ordo::Plan {
+        engine: options.engine,
+        workers: options.workers,
+        capacity: options.capacity,
+        fsync,
+        limits: node::Limits {
+            in_flight_requests_max: options.in_flight,
+            in_flight_bytes_max: options.in_flight * 200,
+        },
+        checkpoint_bytes: options.checkpoint_bytes,
+        segment_bytes: options.segment_bytes,
+        hosts: options.nodes,
+        clients: options.clients,
+        operations: options.operations,
+        pipeline: options.pipeline,
+        think_us: options.think_us,
+        timeout_ms: options.timeout_ms,
+        costs: options.costs,
+        jitter: options.jitter,
+        judged,
+    };
+    let system = Ordo::new(plan, population);
+    let mut world = World::new(setting(options), system, draw, trace);
+    let (account, result) = world.run();
+    let (system, trace) = world.into_parts();
+    Outcome {
+        report: Report {
+            account,
+            tally: system.tally,
+        },
+        violation: result.err(),
+        trace,
+    }
+}

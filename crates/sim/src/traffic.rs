@@ -1,0 +1,434 @@
+//! What the clients of a world ask for.
+
+use crate::draw::Draw;
+use crate::oracle::Expected;
+use crate::program::{Programs, Shape};
+use crate::redis::RedisSource;
+use crate::scenario::{ProgramSource, Source};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use txn::hash::hash_bytes;
+use txn::{
+    Args, Blob, Call, Entry, FnProcedure, Footprint, Intent, Key, Outcome, Procedure, Registry,
+    Reply, Request, RequestId, Stop, Tx, Weight,
+};
+use workloads::tpcc::{Mix, Scale};
+use workloads::{Bank, Client, Generator, Tpcc, Workload};
+
+/// What clients do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WorkloadKind {
+    /// Random programs whose values carry their history ([`crate::program`]).
+    Programs,
+    /// Redis commands, blocks and scripts ([`crate::redis`]).
+    Redis,
+    /// Appends to lists and reads of them: what the checker of histories takes.
+    Append,
+    /// Transfers and audits.
+    Bank,
+    /// All five profiles of TPC-C, over small tables.
+    Tpcc,
+}
+
+impl WorkloadKind {
+    /// All of them.
+    pub const ALL: [WorkloadKind; 5] = [
+        WorkloadKind::Programs,
+        WorkloadKind::Redis,
+        WorkloadKind::Append,
+        WorkloadKind::Bank,
+        WorkloadKind::Tpcc,
+    ];
+
+    /// The name, as `--workload` takes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            WorkloadKind::Programs => "programs",
+            WorkloadKind::Redis => "redis",
+            WorkloadKind::Append => "append",
+            WorkloadKind::Bank => "bank",
+            WorkloadKind::Tpcc => "tpcc",
+        }
+    }
+}
+
+impl fmt::Display for WorkloadKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for WorkloadKind {
+    type Err = String;
+    fn from_str(text: &str) -> Result<WorkloadKind, String> {
+        WorkloadKind::ALL
+            .into_iter()
+            .find(|kind| kind.name() == text)
+            .ok_or_else(|| {
+                let names = WorkloadKind::ALL.map(WorkloadKind::name).join(", ");
+                format!("'{text}' is no workload of the simulator: use one of {names}")
+            })
+    }
+}
+
+/// A transaction that a client asks for.
+#[derive(Clone)]
+pub struct Draft {
+    /// What to do.
+    pub procedure: Arc<dyn Procedure>,
+    /// With what.
+    pub args: Args,
+    /// What it touches.
+    pub footprint: Footprint,
+}
+
+impl fmt::Display for Draft {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.procedure.name())?;
+        for word in self.args.iter() {
+            write!(f, " {word:?}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Draft {
+    fn of(request: &Request) -> Draft {
+        Draft {
+            procedure: request.procedure.clone(),
+            args: request.args.clone(),
+            footprint: request.footprint.clone(),
+        }
+    }
+    /// The bytes of its arguments.
+    pub fn bytes(&self) -> u64 {
+        self.args.iter().map(|word| 8 + word.len() as u64).sum()
+    }
+}
+
+/// What all clients of a run do, and the procedures for it.
+pub struct Population {
+    kind: WorkloadKind,
+    seed: u64,
+    clients: u16,
+    /// Shared by all clients, so that they meet.
+    shape: Shape,
+    programs: Arc<Programs>,
+    workload: Option<Arc<dyn Workload>>,
+    loader: Option<Loader>,
+    lists: u64,
+}
+
+/// Records that are there before a workload's first call.
+struct Loader {
+    procedure: Arc<dyn Procedure>,
+    records: usize,
+}
+
+/// Records that one loading transaction writes.
+const LOADED_AT_ONCE: usize = 64;
+
+impl Population {
+    /// The population of a kind; the rest is drawn from `seed`.
+    pub fn new(kind: WorkloadKind, clients: u16, warehouses: u32, seed: u64) -> Population {
+        let mut draw = Draw::new(seed);
+        let shape = Shape::draw(&mut draw);
+        let workload: Option<Arc<dyn Workload>> = match kind {
+            WorkloadKind::Bank => Some(Arc::new(Bank {
+                accounts: draw.pick(&[10, 60, 300]),
+                branch_accounts: draw.pick(&[5, 20]),
+                audit_percent: draw.pick(&[10, 50]),
+            })),
+            WorkloadKind::Tpcc => Some(Arc::new(Tpcc {
+                warehouses,
+                mix: Mix::Full {
+                    update_percent: draw.pick(&[10, 50, 90]),
+                },
+                remote: draw.percent(70),
+                scale: Scale {
+                    items: 100,
+                    customers: 10,
+                },
+            })),
+            _ => None,
+        };
+        let loader = workload
+            .as_ref()
+            .map(|workload| Loader::new(&**workload, seed));
+        Population {
+            kind,
+            seed,
+            clients,
+            programs: Programs::new(shape.clone()),
+            shape,
+            workload,
+            loader,
+            lists: draw.pick(&[1, 3, 10]),
+        }
+    }
+
+    /// The procedures, for logs to be read back.
+    pub fn registry(&self) -> Registry {
+        let mut registry = Registry::new();
+        let mut procedures: Vec<Arc<dyn Procedure>> = vec![self.programs.clone(), append()];
+        if let Some(loader) = &self.loader {
+            procedures.push(loader.procedure.clone());
+        }
+        if let Some(workload) = &self.workload {
+            procedures.extend(workload.procedures());
+        }
+        for procedure in procedures {
+            registry
+                .register(procedure)
+                .expect("the names of a run's procedures differ");
+        }
+        redis_surface::register(&mut registry).expect("commands have names of their own");
+        registry
+    }
+
+    /// The workload whose state can be checked, if it is one.
+    pub fn workload(&self) -> Option<&Arc<dyn Workload>> {
+        self.workload.as_ref()
+    }
+
+    /// The transactions that load the initial records.
+    pub fn loads(&self) -> Vec<Draft> {
+        let Some(loader) = &self.loader else {
+            return Vec::new();
+        };
+        (0..loader.records)
+            .step_by(LOADED_AT_ONCE)
+            .map(|from| Draft {
+                procedure: loader.procedure.clone(),
+                args: Args::one(&(from as u64).to_le_bytes()),
+                footprint: Footprint::unknown(),
+            })
+            .collect()
+    }
+
+    /// One client's traffic.
+    pub fn traffic(&self, client: u16) -> Traffic {
+        let stream = match self.kind {
+            WorkloadKind::Programs => {
+                Stream::Source(Box::new(ProgramSource::new(self.shape.clone())))
+            }
+            // The same draw for everyone: the same keys.
+            WorkloadKind::Redis => {
+                Stream::Source(Box::new(RedisSource::draw(&mut Draw::new(self.seed))))
+            }
+            WorkloadKind::Append => Stream::Append {
+                client: u64::from(client),
+                lists: self.lists,
+                procedure: append(),
+            },
+            WorkloadKind::Bank | WorkloadKind::Tpcc => {
+                let workload = self.workload.as_ref().expect("made with the population");
+                let client = Client {
+                    index: usize::from(client),
+                    count: usize::from(self.clients),
+                };
+                Stream::Generator(workload.generator(self.seed, client))
+            }
+        };
+        Traffic {
+            stream,
+            sequence: 0,
+        }
+    }
+}
+
+impl Loader {
+    fn new(workload: &dyn Workload, seed: u64) -> Loader {
+        let mut records: Vec<(Key, Entry)> = Vec::new();
+        for part in 0..workload.parts() {
+            workload.load(seed, part, &mut |key, entry| records.push((key, entry)));
+        }
+        let count = records.len();
+        let records = Arc::new(records);
+        let procedure = FnProcedure::new("sim.load", move |mut tx: Tx, call: Call| {
+            let records = records.clone();
+            async move {
+                let from = call
+                    .first()
+                    .and_then(|word| word.as_bytes().try_into().ok())
+                    .map(u64::from_le_bytes)
+                    .ok_or_else(|| Stop::abort("ERR malformed arguments"))?;
+                let from = usize::try_from(from).unwrap_or(usize::MAX);
+                for (key, entry) in records.iter().skip(from).take(LOADED_AT_ONCE) {
+                    tx.put_entry(key, entry.clone()).await?;
+                }
+                Ok(Reply::OK)
+            }
+        });
+        Loader {
+            procedure: Arc::new(procedure),
+            records: count,
+        }
+    }
+}
+
+enum Stream {
+    Source(Box<dyn Source>),
+    Generator(Box<dyn Generator>),
+    Append {
+        client: u64,
+        lists: u64,
+        procedure: Arc<dyn Procedure>,
+    },
+}
+
+/// What one client does.
+pub struct Traffic {
+    stream: Stream,
+    sequence: u64,
+}
+
+impl Traffic {
+    /// The next transaction.
+    pub fn next(&mut self, draw: &mut Draw) -> Draft {
+        self.sequence += 1;
+        let sequence = self.sequence;
+        match &mut self.stream {
+            Stream::Source(source) => {
+                let mut draft = Draft::of(&source.request(sequence, draw));
+                // What is known of a script's cost depends on what else the process ran before: the world must not.
+                if draft.footprint.weight == Weight::Heavy || is_script(&*draft.procedure) {
+                    draft.footprint.weight = Weight::Heavy;
+                }
+                draft
+            }
+            Stream::Generator(generator) => {
+                let request = generator.next().into_request(RequestId::default(), false);
+                Draft::of(&request)
+            }
+            Stream::Append {
+                client,
+                lists,
+                procedure,
+            } => {
+                let reads_only = draw.percent(40);
+                let steps = draw.between(1, 4);
+                let args: Args = (0..steps)
+                    .map(|step| {
+                        let list = draw.below(*lists);
+                        let value = if reads_only || draw.percent(40) {
+                            0
+                        } else {
+                            *client << 40 | sequence << 8 | (step + 1)
+                        };
+                        AppendStep { list, value }.encode()
+                    })
+                    .collect();
+                let footprint = if reads_only {
+                    Footprint::read_only()
+                } else {
+                    Footprint::unknown()
+                };
+                Draft {
+                    procedure: procedure.clone(),
+                    args,
+                    footprint,
+                }
+            }
+        }
+    }
+
+    /// A transaction is answered: later ones may build on it.
+    pub fn answered(&mut self, draft: &Draft, outcome: &Outcome) {
+        if let Stream::Source(source) = &mut self.stream {
+            let mut request = Request::new(
+                RequestId::default(),
+                draft.procedure.clone(),
+                draft.args.clone(),
+            );
+            request.footprint = draft.footprint.clone();
+            source.answered(&request, &Expected::Outcome(outcome.clone()));
+        }
+    }
+}
+
+fn is_script(procedure: &dyn Procedure) -> bool {
+    procedure.name().starts_with("redis.eval")
+}
+
+/// A step of a transaction of [`WorkloadKind::Append`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AppendStep {
+    /// Which list.
+    pub list: u64,
+    /// What to append; 0 reads the list.
+    pub value: u64,
+}
+
+impl AppendStep {
+    fn encode(self) -> Blob {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.list.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.value.to_le_bytes());
+        Blob::new(&bytes)
+    }
+
+    /// The step of an argument.
+    pub fn decode(word: &Blob) -> Option<AppendStep> {
+        let bytes: &[u8; 16] = word.as_bytes().try_into().ok()?;
+        let half = |at: usize| bytes[at..at + 8].try_into().ok().map(u64::from_le_bytes);
+        Some(AppendStep {
+            list: half(0)?,
+            value: half(8)?,
+        })
+    }
+
+    fn key(self) -> Key {
+        Key::from(format!("list:{}", self.list).as_str())
+    }
+}
+
+/// The numbers of a list as a read replies them.
+pub fn numbers(list: &[u8]) -> Vec<u64> {
+    list.chunks_exact(8)
+        .map(|chunk| {
+            chunk
+                .iter()
+                .rev()
+                .fold(0, |sum, &b| sum << 8 | u64::from(b))
+        })
+        .collect()
+}
+
+/// Appends to lists and reads them, step by step. Replies with what each read saw.
+fn append() -> Arc<dyn Procedure> {
+    Arc::new(FnProcedure::new(
+        "sim.append",
+        |mut tx: Tx, call: Call| async move {
+            let mut replies = Vec::new();
+            for word in call.iter() {
+                let step = AppendStep::decode(word)
+                    .ok_or_else(|| Stop::abort("ERR malformed arguments"))?;
+                let key = step.key();
+                let intent = if step.value == 0 {
+                    Intent::Read
+                } else {
+                    Intent::Update
+                };
+                let entry = tx.read(&key, intent).await?.entry;
+                let list = entry.as_ref().and_then(|entry| entry.value.as_string());
+                let list: &[u8] = list.map_or(&[], |list| list.as_bytes());
+                if step.value == 0 {
+                    replies.push(Reply::bulk(list));
+                } else {
+                    let longer = [list, &step.value.to_le_bytes()].concat();
+                    tx.put(&key, Blob::from(longer)).await?;
+                }
+            }
+            Ok(Reply::Array(replies))
+        },
+    ))
+}
+
+/// A hash of a reply, for digests.
+pub fn hash_of(outcome: &Outcome) -> u64 {
+    hash_bytes(format!("{outcome:?}").as_bytes())
+}

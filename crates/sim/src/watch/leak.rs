@@ -1,0 +1,37 @@
+//! Nothing is left behind: no version that nobody can see, no lock, no read dependency, no parked transaction.
+
+use crate::judge::images;
+use crate::oracle::Oracle;
+use execute::Engine;
+use txn::{Position, Space};
+
+/// Checks an engine that has final-committed everything up to `end`, and that nobody uses.
+pub fn check(engine: &dyn Engine, oracle: &Oracle, end: Position) -> Result<(), String> {
+    let view = engine.view();
+    // A collection may leave to the next what it unlinked; it ends when nothing changes any more.
+    let mut before = None;
+    while before != Some(view.census()) {
+        before = Some(view.census());
+        view.collect(usize::MAX);
+    }
+    let (census, status, waiting) = (view.census(), engine.status(), engine.waiting());
+    if status.parked != 0 || census.held != 0 || waiting != Default::default() {
+        return Err(format!(
+            "something is left behind after the last commit: {census:?}, {status:?}, {waiting:?}"
+        ));
+    }
+    let live = oracle.list_at(Space::User, end).len() as u64;
+    let kept = oracle
+        .keys()
+        .filter(|key| oracle.is_remembered(key, end))
+        .count() as u64;
+    if (census.live, census.versions, census.records) != (live, kept, kept) {
+        let snapshot = view.open();
+        let images = images(view, &snapshot, usize::MAX);
+        view.close(snapshot);
+        return Err(format!(
+            "{live} entries are live and {kept} records are needed, but the store has {census:?}: {images:?}"
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,19 @@
+//! Oracles: each watches one promise, and knows nothing of the others.
+//!
+//! | oracle | promise |
+//! |---|---|
+//! | `serial` | replies, aborts and states are those of the serial execution of the final order ([`order`]) |
+//! | `durability` | what was acknowledged, or only written, is there after what it promised to survive ([`order`]) |
+//! | `recovery` | a recovered process has a prefix of its order, and the state that belongs to it ([`order`]) |
+//! | `real time` | who was answered before another asked comes first in the order ([`real_time`]) |
+//! | `connection order` | a connection's commands take effect in the order sent ([`real_time`]) |
+//! | `history` | what clients saw has a strictly serializable explanation at all ([`crate::history`]) |
+//! | `invariant` | what a workload knows of its state holds at snapshots ([`invariant`]) |
+//! | `leak` | nothing is left behind when everything has ended ([`leak`]) |
+//! | `liveness` | once faults stop, everything finishes ([`crate::world`]) |
+
+pub mod invariant;
+pub mod leak;
+pub mod order;
+pub mod real_time;
+pub mod recorder;
