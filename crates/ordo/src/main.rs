@@ -1,9 +1,15 @@
-//! The `ordo` binary: `ordo serve` and `ordo bench`.
+//! The `ordo` binary: `ordo serve`, `ordo bench` and `ordo sim`.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "this crate measures: `ordo sim calibrate` and progress"
+)]
 
 mod bench;
 mod serve;
+mod simulate;
 
-use clap::{Arg, ArgAction, Command, FromArgMatches, Subcommand};
+use clap::{Arg, ArgAction, Args, Command, FromArgMatches, Subcommand};
 use std::process::ExitCode;
 
 #[global_allocator]
@@ -35,6 +41,11 @@ fn main() -> ExitCode {
                 .about("Measures engines, and servers that speak the Redis protocol")
                 .subcommand_required(true)
                 .arg_required_else_help(true),
+        ))
+        .subcommand(simulate::Sim::augment_args(
+            Command::new("sim")
+                .about("Runs whole nodes, clients, a network and faults in virtual time, and judges them")
+                .arg_required_else_help(true),
         ));
     let result = match command.get_matches().subcommand() {
         Some(("serve", matches)) => serve::run(
@@ -47,6 +58,9 @@ fn main() -> ExitCode {
         Some(("bench", matches)) => bench::Bench::from_arg_matches(matches)
             .map_err(|error| error.exit())
             .and_then(bench::run),
+        Some(("sim", matches)) => simulate::Sim::from_arg_matches(matches)
+            .map_err(|error| error.exit())
+            .and_then(|sim| simulate::run_command(&sim)),
         _ => Ok(()),
     };
     match result {

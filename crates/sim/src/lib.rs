@@ -21,13 +21,15 @@
 //! - [`world`]: hosts, clients, network and faults in virtual time, whatever runs in them;
 //! - [`ordo`]: nodes and clients that live there; [`traffic`]: what the clients ask for; [`cost`]: what computing costs;
 //! - [`watch`]: the oracles, one promise each; [`history`]: the checker of what clients saw;
-//! - [`options`], [`run`]: a run, from its seed or from a scenario file; [`trace`]: an account of it.
+//! - [`options`], [`run`]: a run, from its seed or from a scenario file; [`minimize`]: the smallest run that still fails;
+//! - [`trace`]: an account of a run, as a text and as a sequence diagram.
 
 pub mod cost;
 pub mod disk;
 pub mod draw;
 pub mod history;
 pub mod judge;
+pub mod minimize;
 pub mod options;
 pub mod oracle;
 pub mod ordo;

@@ -41,6 +41,16 @@ impl fmt::Display for SystemKind {
     }
 }
 
+impl std::str::FromStr for SystemKind {
+    type Err = String;
+    fn from_str(text: &str) -> Result<SystemKind, String> {
+        [SystemKind::Ordo, SystemKind::Register]
+            .into_iter()
+            .find(|kind| kind.name() == text)
+            .ok_or_else(|| format!("'{text}' is no system of the simulator: use ordo or register"))
+    }
+}
+
 /// A run's options. What is missing in a scenario file is drawn from its seed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Options {

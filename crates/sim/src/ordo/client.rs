@@ -304,6 +304,11 @@ fn answered(
         }
     }
     system.tally.last_ns = core.now_ns();
+    if place != Place::Nowhere {
+        let latency_ns = core.now_ns() - asked.at_ns;
+        system.tally.latency_ns += latency_ns;
+        system.tally.latency_max_ns = system.tally.latency_max_ns.max(latency_ns);
+    }
     core.witness(crate::traffic::hash_of(&outcome));
     let client = &mut system.clients[usize::from(number)];
     client.traffic.answered(&asked.draft, &outcome);

@@ -221,6 +221,10 @@ pub struct Tally {
     pub suspensions: u64,
     /// Single-key operations of all workers.
     pub operations: u64,
+    /// The sum of the times from sending a command to its reply, refusals left out.
+    pub latency_ns: u64,
+    /// The longest of them.
+    pub latency_max_ns: u64,
     /// When the first command was sent.
     pub first_ns: u64,
     /// When the last reply arrived.
@@ -241,6 +245,8 @@ impl Tally {
         self.restarts += other.restarts;
         self.suspensions += other.suspensions;
         self.operations += other.operations;
+        self.latency_ns += other.latency_ns;
+        self.latency_max_ns = self.latency_max_ns.max(other.latency_max_ns);
     }
 }
 

@@ -1,0 +1,636 @@
+//! `ordo sim`.
+
+mod calibrate;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Subcommand};
+use comfy_table::{CellAlignment, Table, presets};
+use indicatif::{ProgressBar, ProgressStyle};
+use sim::cost::CostTable;
+use sim::minimize::minimize;
+use sim::options::{Options, SystemKind, Wishes};
+use sim::ordo::{EngineKind, Tally};
+use sim::run::{Report, run, run_ordo};
+use sim::trace::Trace;
+use sim::traffic::WorkloadKind;
+use sim::world::{Latency, Violation};
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// `ordo sim`.
+#[derive(Args)]
+#[command(subcommand_negates_reqs = true, args_conflicts_with_subcommands = true)]
+pub struct Sim {
+    #[command(subcommand)]
+    command: Option<SimCommand>,
+    #[command(flatten)]
+    what: What,
+    #[command(flatten)]
+    wishes: WishArgs,
+    /// With --seeds: worlds that run at once.
+    #[arg(long, default_value_t = 1)]
+    jobs: usize,
+    /// One JSON object per run instead of text.
+    #[arg(long)]
+    json: bool,
+    /// Writes down what happened: as text to standard output, or as a page with a sequence diagram to FILE.html (or FILE.svg).
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    trace: Option<PathBuf>,
+    /// Events that a trace keeps: the last ones.
+    #[arg(long, default_value_t = 2_000)]
+    trace_events: usize,
+    /// Shrinks a failing run and saves it as a scenario.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "minimized.toml")]
+    minimize: Option<PathBuf>,
+    /// Runs that --minimize may take.
+    #[arg(long, default_value_t = 2_000)]
+    minimize_runs: u64,
+    /// A table of costs, as `ordo sim calibrate` prints it, instead of the built-in one.
+    #[arg(long, value_name = "FILE")]
+    costs: Option<PathBuf>,
+}
+
+/// What else there is.
+#[derive(Subcommand)]
+enum SimCommand {
+    /// Measures what computing costs on this machine, and prints the table for --costs.
+    Calibrate(calibrate::CalibrateArgs),
+    /// Models how many nodes of many processors perform: virtual time, no faults, nothing is judged.
+    Model(ModelArgs),
+}
+
+/// Which runs.
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+struct What {
+    /// The seed of one run.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// The seeds of many runs: A..B, both included; or a number of them, from a random one on.
+    #[arg(long, value_name = "A..B")]
+    seeds: Option<String>,
+    /// A file with options and faults.
+    #[arg(long, value_name = "FILE")]
+    scenario: Option<PathBuf>,
+}
+
+/// Options that are drawn from the seed unless they are given.
+#[derive(Args)]
+#[command(next_help_heading = "Options that are otherwise drawn from the seed")]
+struct WishArgs {
+    /// ordo, or register (a replicated register on the consensus library).
+    #[arg(long)]
+    system: Option<SystemKind>,
+    /// Hosts. Each Ordo node holds a partition of its own until nodes replicate each other.
+    #[arg(long, visible_alias = "partitions")]
+    nodes: Option<u16>,
+    /// programs, redis, append, bank or tpcc.
+    #[arg(long)]
+    workload: Option<WorkloadKind>,
+    /// sparkle, calvin or serial.
+    #[arg(long)]
+    engine: Option<EngineKind>,
+    /// Virtual workers of a node.
+    #[arg(long)]
+    workers: Option<u16>,
+    /// always, everysec or no.
+    #[arg(long)]
+    fsync: Option<node::FsyncPolicy>,
+    /// Clients.
+    #[arg(long)]
+    clients: Option<u16>,
+    /// Commands of a client.
+    #[arg(long)]
+    operations: Option<u64>,
+    /// Commands of a client that are on their way at once.
+    #[arg(long)]
+    pipeline: Option<u64>,
+    /// Whether anything may go wrong.
+    #[arg(long, value_parser = ["on", "off"])]
+    faults: Option<String>,
+}
+
+impl WishArgs {
+    fn wishes(&self) -> Wishes {
+        Wishes {
+            system: self.system,
+            nodes: self.nodes,
+            workload: self.workload,
+            engine: self.engine,
+            workers: self.workers,
+            fsync: self.fsync,
+            clients: self.clients,
+            operations: self.operations,
+            pipeline: self.pipeline,
+            faults: self.faults.as_deref().map(|word| word == "on"),
+        }
+    }
+}
+
+/// Runs the command.
+pub fn run_command(sim: &Sim) -> Result<()> {
+    match &sim.command {
+        Some(SimCommand::Calibrate(arguments)) => return calibrate::run(arguments),
+        Some(SimCommand::Model(arguments)) => return model(arguments),
+        None => {}
+    }
+    let costs = sim.costs.as_deref().map(read_costs).transpose()?;
+    let wishes = sim.wishes.wishes();
+    if let Some(seeds) = &sim.what.seeds {
+        return many(sim, &wishes, costs, parse_seeds(seeds)?);
+    }
+    let mut options = match (&sim.what.scenario, sim.what.seed) {
+        (Some(path), _) => {
+            if !wishes.to_flags().is_empty() {
+                bail!(
+                    "a scenario file says what a run is like: leave out{}",
+                    wishes.to_flags()
+                );
+            }
+            let text = std::fs::read_to_string(path)
+                .with_context(|| format!("reading {}", path.display()))?;
+            Options::from_toml(&text)
+                .map_err(anyhow::Error::msg)
+                .with_context(|| format!("{} is no scenario", path.display()))?
+        }
+        (None, seed) => Options::draw(seed.unwrap_or(1), &wishes),
+    };
+    options.costs = costs.unwrap_or(options.costs);
+    options.check().map_err(anyhow::Error::msg)?;
+    one(sim, &wishes, &options)
+}
+
+fn read_costs(path: &Path) -> Result<CostTable> {
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    toml::from_str(&text).with_context(|| {
+        format!(
+            "{} is no table of costs: `ordo sim calibrate` prints one",
+            path.display()
+        )
+    })
+}
+
+fn parse_seeds(text: &str) -> Result<RangeInclusive<u64>> {
+    let number = |text: &str| {
+        text.parse::<u64>()
+            .with_context(|| format!("--seeds takes A..B or a number, and '{text}' is no number"))
+    };
+    match text.split_once("..") {
+        Some((first, last)) => {
+            let range = number(first)?..=number(last.trim_start_matches('='))?;
+            if range.is_empty() {
+                bail!("--seeds {text} names no seed: the first must not be larger than the last");
+            }
+            Ok(range)
+        }
+        None => {
+            let count = number(text)?.max(1);
+            let first = u64::from(std::process::id()) << 32
+                | std::time::SystemTime::now()
+                    .duration_since(std::time::UNIX_EPOCH)
+                    .map_or(0, |since| u64::from(since.subsec_nanos()));
+            Ok(first..=first + count - 1)
+        }
+    }
+}
+
+/// The command that replays a run.
+fn replay(sim: &Sim, wishes: &Wishes, options: &Options) -> String {
+    let costs = sim
+        .costs
+        .as_ref()
+        .map_or(String::new(), |path| format!(" --costs {}", path.display()));
+    match &sim.what.scenario {
+        Some(path) => format!("ordo sim --scenario {}{costs}", path.display()),
+        None => format!(
+            "ordo sim --seed {}{}{costs}",
+            options.seed,
+            wishes.to_flags()
+        ),
+    }
+}
+
+/// One run, with all that one may want to know of it.
+fn one(sim: &Sim, wishes: &Wishes, options: &Options) -> Result<()> {
+    if !sim.json {
+        println!("{options}");
+    }
+    let outcome = run(
+        options,
+        sim.trace.is_some().then(|| Trace::new(sim.trace_events)),
+    );
+    let command = replay(sim, wishes, options);
+    if let (Some(path), Some(trace)) = (&sim.trace, &outcome.trace) {
+        write_trace(path, trace, options, &command)?;
+    }
+    if sim.json {
+        println!(
+            "{}",
+            to_json(options, &outcome.report, outcome.violation.as_ref())
+        );
+    } else {
+        print_report(&outcome.report);
+    }
+    let Some(violation) = outcome.violation else {
+        if !sim.json {
+            println!("no oracle has found anything");
+        }
+        return Ok(());
+    };
+    if let Some(path) = &sim.minimize {
+        let bar = ProgressBar::new_spinner();
+        let minimized = minimize(options, &violation, sim.minimize_runs, &mut |runs, best| {
+            bar.set_message(format!(
+                "{runs} runs; {} faults, {} clients with {} commands",
+                best.faults.len(),
+                best.clients,
+                best.operations
+            ));
+            bar.tick();
+        });
+        bar.finish_and_clear();
+        let text = format!(
+            "# A failing run, shrunk from: {command}\n# {}\n{}",
+            minimized.violation.to_string().replace('\n', "\n# "),
+            minimized.options.to_toml()
+        );
+        std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
+        eprintln!(
+            "shrunk in {} runs to:\n{}\n{}\nsaved; replay it: ordo sim --scenario {}",
+            minimized.runs,
+            minimized.options,
+            minimized.violation,
+            path.display()
+        );
+    }
+    bail!("{violation}\nreplay it: {command}")
+}
+
+fn write_trace(path: &Path, trace: &Trace, options: &Options, command: &str) -> Result<()> {
+    if path == Path::new("-") {
+        println!("{}", trace.text());
+        return Ok(());
+    }
+    let text = match path.extension().and_then(|extension| extension.to_str()) {
+        Some("html") => trace.html(
+            &format!("ordo sim, seed {}", options.seed),
+            &format!("{options}\n{command}"),
+        ),
+        Some("svg") => trace.svg(),
+        _ => trace.text(),
+    };
+    std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))
+}
+
+fn print_report(report: &Report) {
+    let Report { account, tally } = report;
+    println!(
+        "digest {:016x}; {} events and {} operations in {:.3} s of virtual time; {} frames",
+        account.digest,
+        account.events,
+        tally.operations,
+        account.virtual_ns as f64 / 1e9,
+        account.frames
+    );
+    let Tally {
+        committed,
+        rolled_back,
+        snapshot_reads,
+        refused,
+        unknown,
+        ends,
+        checkpoints,
+        restarts,
+        ..
+    } = tally;
+    println!(
+        "{committed} ordered transactions ({rolled_back} rolled back), {snapshot_reads} reads at snapshots, {refused} refused, \
+         {unknown} of unknown outcome; {ends} processes ended, {checkpoints} checkpoints, {restarts} incarnations thrown away"
+    );
+}
+
+fn to_json(options: &Options, report: &Report, violation: Option<&Violation>) -> serde_json::Value {
+    let Report { account, tally } = report;
+    serde_json::json!({
+        "seed": options.seed,
+        "options": options,
+        "digest": format!("{:016x}", account.digest),
+        "events": account.events,
+        "operations": tally.operations,
+        "virtual_ms": account.virtual_ns / 1_000_000,
+        "frames": account.frames,
+        "committed": tally.committed,
+        "rolled_back": tally.rolled_back,
+        "snapshot_reads": tally.snapshot_reads,
+        "refused": tally.refused,
+        "unknown": tally.unknown,
+        "processes_ended": tally.ends,
+        "checkpoints": tally.checkpoints,
+        "restarts": tally.restarts,
+        "oracle": violation.map(|violation| violation.oracle),
+        "violation": violation.map(|violation| violation.text.clone()),
+    })
+}
+
+/// What many runs have found.
+#[derive(Default)]
+struct Findings {
+    runs: u64,
+    twice: u64,
+    tally: Tally,
+    virtual_ns: u64,
+    failed: BTreeMap<u64, Violation>,
+}
+
+/// Of so many seeds one is run twice: it must give the same run.
+const TWICE_EVERY: u64 = 10;
+/// Failures that are told in full.
+const TOLD_MAX: usize = 10;
+
+fn many(
+    sim: &Sim,
+    wishes: &Wishes,
+    costs: Option<CostTable>,
+    seeds: RangeInclusive<u64>,
+) -> Result<()> {
+    let (first, last) = (*seeds.start(), *seeds.end());
+    if !sim.json {
+        println!("seeds {first}..{last}{}", wishes.to_flags());
+    }
+    let started = Instant::now();
+    let next = AtomicU64::new(first);
+    let findings = Mutex::new(Findings::default());
+    let bar = ProgressBar::new(last - first + 1).with_style(
+        ProgressStyle::with_template("{bar:40} {pos}/{len} seeds, {per_sec}, {msg}")
+            .unwrap_or_else(|_| ProgressStyle::default_bar()),
+    );
+    let work = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed > last || seed < first {
+                return;
+            }
+            let mut options = Options::draw(seed, wishes);
+            options.costs = costs.unwrap_or(options.costs);
+            let outcome = run(&options, None);
+            let mut violation = outcome.violation;
+            let mut twice = 0;
+            if violation.is_none() && seed.is_multiple_of(TWICE_EVERY) {
+                twice = 1;
+                let again = run(&options, None);
+                if again.report.account != outcome.report.account {
+                    violation = Some(Violation::new(
+                        "determinism",
+                        format!(
+                            "the seed gave {:?} and then {:?}",
+                            outcome.report.account, again.report.account
+                        ),
+                    ));
+                }
+            }
+            if sim.json {
+                println!("{}", to_json(&options, &outcome.report, violation.as_ref()));
+            }
+            let mut findings = findings
+                .lock()
+                .unwrap_or_else(|poisoned| poisoned.into_inner());
+            findings.runs += 1;
+            findings.twice += twice;
+            findings.tally.add(&outcome.report.tally);
+            findings.virtual_ns += outcome.report.account.virtual_ns;
+            if let Some(violation) = violation {
+                let place = findings.failed.len();
+                if place < TOLD_MAX && !sim.json {
+                    bar.suspend(|| {
+                        println!(
+                            "{options}\n{violation}\nreplay it: {}\n",
+                            replay(sim, wishes, &options)
+                        );
+                    });
+                }
+                findings.failed.insert(seed, violation);
+            }
+            bar.set_message(format!("{} failed", findings.failed.len()));
+            bar.inc(1);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..sim.jobs.max(1) {
+            scope.spawn(work);
+        }
+    });
+    bar.finish_and_clear();
+    let findings = findings
+        .into_inner()
+        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let elapsed_s = started.elapsed().as_secs_f64();
+    if !sim.json {
+        print_findings(&findings, elapsed_s, sim.jobs);
+    }
+    if findings.failed.is_empty() {
+        return Ok(());
+    }
+    let seeds: Vec<String> = findings.failed.keys().map(u64::to_string).collect();
+    bail!(
+        "{} of {} seeds failed: {}",
+        findings.failed.len(),
+        findings.runs,
+        seeds.join(", ")
+    )
+}
+
+fn print_findings(findings: &Findings, elapsed_s: f64, jobs: usize) {
+    let Findings {
+        runs,
+        twice,
+        tally,
+        virtual_ns,
+        failed,
+    } = findings;
+    let transactions = tally.committed + tally.snapshot_reads;
+    println!(
+        "{runs} seeds in {elapsed_s:.1} s ({:.0} a second; {twice} of them run twice): {transactions} transactions ({:.0} a wall second \
+         and job), {} rolled back, {} refused, {} of unknown outcome; {} processes ended, {} checkpoints; {:.0} s of virtual time",
+        *runs as f64 / elapsed_s,
+        transactions as f64 / elapsed_s / jobs.max(1) as f64,
+        tally.rolled_back,
+        tally.refused,
+        tally.unknown,
+        tally.ends,
+        tally.checkpoints,
+        *virtual_ns as f64 / 1e9
+    );
+    let mut oracles: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+    for (seed, violation) in failed {
+        oracles.entry(violation.oracle).or_default().push(*seed);
+    }
+    for (oracle, seeds) in oracles {
+        println!("{oracle}: {} seeds, the first is {}", seeds.len(), seeds[0]);
+    }
+    if failed.is_empty() {
+        println!("no oracle has found anything");
+    }
+}
+
+/// `ordo sim model`.
+#[derive(Args)]
+struct ModelArgs {
+    /// How many nodes. With several numbers, one model each.
+    #[arg(long, default_value = "1,4,16,40", value_delimiter = ',')]
+    nodes: Vec<u16>,
+    /// Virtual processors of a node. With several numbers, one model each.
+    #[arg(long, default_value = "8", value_delimiter = ',')]
+    workers: Vec<u16>,
+    /// sparkle, calvin, serial. With several, one model each.
+    #[arg(long, default_value = "sparkle", value_delimiter = ',')]
+    engine: Vec<EngineKind>,
+    /// bank, tpcc, redis, programs or append.
+    #[arg(long, default_value = "bank")]
+    workload: WorkloadKind,
+    /// Warehouses of TPC-C, at each node.
+    #[arg(long, default_value_t = 8)]
+    warehouses: u32,
+    /// Clients of each node.
+    #[arg(long, default_value_t = 16)]
+    clients: u16,
+    /// Commands of each client.
+    #[arg(long, default_value_t = 500)]
+    operations: u64,
+    /// Commands of a client that are on their way at once.
+    #[arg(long, default_value_t = 16)]
+    pipeline: u64,
+    /// always, everysec or no.
+    #[arg(long, default_value = "always")]
+    fsync: node::FsyncPolicy,
+    /// Base latency inside a zone, in microseconds.
+    #[arg(long, default_value_t = Latency::STEADY.zone_us)]
+    latency_us: u64,
+    /// Seed of the calls.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// A table of costs, as `ordo sim calibrate` prints it, instead of the built-in one.
+    #[arg(long, value_name = "FILE")]
+    costs: Option<PathBuf>,
+    /// One JSON object per model instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+fn model(arguments: &ModelArgs) -> Result<()> {
+    let (costs, calibration) = match &arguments.costs {
+        Some(path) => (read_costs(path)?, format!("calibrated: {}", path.display())),
+        None => (CostTable::DEFAULT, "the built-in table of costs".to_owned()),
+    };
+    let mut table = Table::new();
+    table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+    table.set_header([
+        "engine",
+        "nodes",
+        "workers",
+        "modelled tx/s",
+        "a node",
+        "of the first",
+        "mean us",
+        "max us",
+        "restarts",
+    ]);
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    let mut first_per_node: Option<f64> = None;
+    for &engine in &arguments.engine {
+        for &workers in &arguments.workers {
+            for &nodes in &arguments.nodes {
+                let wishes = Wishes {
+                    system: Some(SystemKind::Ordo),
+                    nodes: Some(nodes),
+                    workload: Some(arguments.workload),
+                    engine: Some(engine),
+                    workers: Some(workers),
+                    fsync: Some(arguments.fsync),
+                    clients: Some(nodes * arguments.clients),
+                    operations: Some(arguments.operations),
+                    pipeline: Some(arguments.pipeline),
+                    faults: Some(false),
+                };
+                let options = Options {
+                    capacity: 4_096,
+                    in_flight: 65_536,
+                    checkpoint_bytes: 0,
+                    segment_bytes: 1 << 20,
+                    think_us: 0,
+                    timeout_ms: 60_000,
+                    zones: 1,
+                    jitter: false,
+                    warehouses: arguments.warehouses,
+                    latency: Latency {
+                        zone_us: arguments.latency_us,
+                        ..Latency::STEADY
+                    },
+                    costs,
+                    ..Options::draw(arguments.seed, &wishes)
+                };
+                let started = Instant::now();
+                let outcome = run_ordo(&options, None, false);
+                if let Some(violation) = outcome.violation {
+                    bail!("{options}\n{violation}");
+                }
+                let tally = outcome.report.tally;
+                let transactions = tally.committed + tally.snapshot_reads;
+                let seconds = (tally.last_ns - tally.first_ns) as f64 / 1e9;
+                let per_s = transactions as f64 / seconds;
+                let per_node = per_s / f64::from(nodes);
+                let base = *first_per_node.get_or_insert(per_node);
+                let mean_us = tally.latency_ns as f64 / transactions as f64 / 1e3;
+                if arguments.json {
+                    println!(
+                        "{}",
+                        serde_json::json!({
+                            "modelled": true, "calibration": calibration, "costs": costs,
+                            "engine": engine.name(), "nodes": nodes, "workers": workers,
+                            "workload": arguments.workload.name(), "seed": arguments.seed,
+                            "transactions": transactions, "throughput_per_s": per_s,
+                            "throughput_per_s_and_node": per_node, "ratio_to_first_per_node": per_node / base,
+                            "latency_us": {"mean": mean_us, "max": tally.latency_max_ns / 1_000},
+                            "restarts": tally.restarts, "virtual_s": seconds,
+                            "wall_s": started.elapsed().as_secs_f64(),
+                        })
+                    );
+                    continue;
+                }
+                table.add_row([
+                    engine.name().to_owned(),
+                    nodes.to_string(),
+                    workers.to_string(),
+                    format!("{per_s:.0}"),
+                    format!("{per_node:.0}"),
+                    format!("{:.2}", per_node / base),
+                    format!("{mean_us:.0}"),
+                    (tally.latency_max_ns / 1_000).to_string(),
+                    tally.restarts.to_string(),
+                ]);
+            }
+        }
+    }
+    if !arguments.json {
+        println!("{table}");
+        println!(
+            "modelled, not measured: virtual time; {calibration}; {} us inside a zone, {} Gbit/s a link; a command costs {} ns to \
+             take in, a batch {} ns, a request {} ns, an operation of sparkle {} ns, a sync {} us; a batch is what arrives \
+             while the one before is taken in; every node is a database of its own",
+            arguments.latency_us,
+            Latency::STEADY.bytes_per_us as f64 / 125.0,
+            costs.command_ns,
+            costs.batch_ns,
+            costs.request_ns,
+            costs.sparkle_operation_ns,
+            costs.sync_ns / 1_000
+        );
+    }
+    Ok(())
+}
