@@ -12,6 +12,7 @@ mod process;
 
 use crate::cost::CostTable;
 use crate::history::Operation;
+use crate::judge;
 use crate::traffic::{Draft, Population};
 use crate::watch::invariant;
 use crate::watch::leak;
@@ -26,6 +27,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
+use store::{Snapshot, View};
 use txn::{Outcome, Position, Registry};
 
 /// The engine of a node.
@@ -177,6 +179,8 @@ pub enum Timer {
     Checkpointed,
     /// The next segment is made.
     Prepared,
+    /// A snapshot is opened, or looked at and closed.
+    Look,
     /// A long read of this client is done.
     Read(u16),
     /// A client goes on.
@@ -299,6 +303,27 @@ impl Ordo {
         }
     }
 
+    /// Compares a snapshot of a host's store with the specification, or with what the workload knows of its state.
+    fn check_snapshot(
+        &self,
+        host: usize,
+        view: &dyn View,
+        snapshot: &Snapshot,
+    ) -> Result<(), Violation> {
+        let oracle = self.watched[host].order.oracle();
+        match self.population.workload() {
+            None => judge::check_snapshot(view, snapshot, oracle)
+                .map_err(|text| Violation::new("serial", text)),
+            // Nothing is known before the initial records are complete.
+            Some(_) if self.loaded[host] == Position::NONE => Ok(()),
+            Some(workload) => {
+                let first = self.loaded[host].next();
+                invariant::check(&**workload, view, snapshot, oracle, first)
+                    .map_err(|text| Violation::new("invariant", text))
+            }
+        }
+    }
+
     fn watch(&mut self, host: u16) -> &mut Watched {
         &mut self.watched[usize::from(host)]
     }
@@ -350,6 +375,7 @@ impl System for Ordo {
     ) -> Result<(), Violation> {
         self.tally.ends += 1;
         if let Some(node) = &node {
+            node.close_snapshot();
             let status = node.engine().status();
             self.tally.restarts += status.restarts;
             self.tally.suspensions += status.suspensions;
@@ -389,10 +415,9 @@ impl System for Ordo {
         nodes: &mut [Option<Process>],
         _: &mut Core<Self>,
     ) -> Result<(), Violation> {
-        for (node, (watched, &loaded)) in
-            nodes.iter_mut().zip(self.watched.iter().zip(&self.loaded))
-        {
+        for (host, node) in nodes.iter_mut().enumerate() {
             let Some(node) = node else { continue };
+            node.close_snapshot();
             node.settle()?;
             let engine = node.engine();
             let status = engine.status();
@@ -401,13 +426,13 @@ impl System for Ordo {
             if !self.plan.judged {
                 continue;
             }
-            let last = watched.order.last();
-            if let Some(workload) = self.population.workload() {
-                let first = loaded.next();
-                invariant::check(&**workload, engine.view(), watched.order.oracle(), first)
-                    .map_err(|text| Violation::new("invariant", text))?;
-            }
-            leak::check(&**engine, watched.order.oracle(), last)
+            let view = engine.view();
+            let snapshot = view.open();
+            let checked = self.check_snapshot(host, view, &snapshot);
+            view.close(snapshot);
+            checked?;
+            let order = &self.watched[host].order;
+            leak::check(&**engine, order.oracle(), order.last())
                 .map_err(|text| Violation::new("leak", text))?;
         }
         if self.checkable && !self.history.is_empty() {

@@ -18,6 +18,7 @@ use order::{Log, SyncTicket};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use store::Snapshot;
 use txn::{Outcome, Position, Request, RequestId, SessionId};
 
 /// A command of a connection that has no reply yet.
@@ -85,6 +86,8 @@ pub struct Process {
     backlog: Vec<Arc<Request>>,
     workers: Vec<Worker>,
     poisoned: bool,
+    /// Open for a while, and then compared with the specification.
+    snapshot: RefCell<Option<Snapshot>>,
     /// The last position that is known to be final-committed: replies of all up to it were sent.
     answered: u64,
 }
@@ -180,10 +183,14 @@ impl Process {
                 usize::from(plan.workers)
             ],
             poisoned: false,
+            snapshot: RefCell::new(None),
             answered: last.0,
         };
         core.set_timer(Address::Host(host), TICK_NS, Timer::Tick);
         core.set_timer(Address::Host(host), PREPARE_NS, Timer::Prepared);
+        if judged {
+            core.set_timer(Address::Host(host), PREPARE_NS, Timer::Look);
+        }
         // A replay may leave work that nobody waits for.
         for worker in 0..plan.workers {
             core.set_timer(Address::Host(host), 0, Timer::Worker(worker));
@@ -194,6 +201,12 @@ impl Process {
     /// The engine.
     pub(super) fn engine(&self) -> &Arc<Recorder> {
         &self.engine
+    }
+    /// Lets go of the snapshot that is open.
+    pub(super) fn close_snapshot(&self) {
+        if let Some(snapshot) = self.snapshot.take() {
+            self.engine.view().close(snapshot);
+        }
     }
     /// The last position in the log.
     pub(super) fn written(&self) -> Position {
@@ -247,6 +260,8 @@ impl Process {
 const TICK_NS: u64 = 100_000_000;
 /// A segment is made ahead of need, and again when it was used.
 const PREPARE_NS: u64 = 3_000_000;
+/// A snapshot stays open for half of this time, on average.
+const LOOK_NS: u64 = 40_000_000;
 /// Operations that a worker does before the queue is asked again, at most.
 const STEPS_AT_ONCE: u32 = 256;
 /// Records that the collector looks at with every tick.
@@ -315,12 +330,40 @@ impl Turn<'_> {
                 let _ = self.process.log.preparer().prepare_next();
                 self.core.set_timer(self.me(), PREPARE_NS, Timer::Prepared);
             }
+            Input::Timer(Timer::Look) => self.look()?,
             Input::Timer(Timer::Synced) => self.synced()?,
             Input::Timer(Timer::Checkpointed) => self.checkpointed()?,
             Input::Timer(Timer::Read(client)) => self.read_aside(client)?,
             Input::Timer(Timer::Go | Timer::Timeout { .. }) => {}
         }
         Ok(())
+    }
+
+    /// Opens a snapshot, or looks at the one that was opened a while ago.
+    fn look(&mut self) -> Result<(), Violation> {
+        let view = self.process.engine.view();
+        let opened = self.process.snapshot.take();
+        let checked = match opened {
+            Some(snapshot) => {
+                let checked = self
+                    .system
+                    .check_snapshot(usize::from(self.host), view, &snapshot);
+                view.close(snapshot);
+                checked
+            }
+            None => {
+                self.process.snapshot.replace(Some(view.open()));
+                Ok(())
+            }
+        };
+        // Large states are looked at less often.
+        let every_ns = match self.system.population.workload() {
+            Some(_) => LOOK_NS * 10,
+            None => LOOK_NS,
+        };
+        let after_ns = self.core.draw.below(every_ns);
+        self.core.set_timer(self.me(), after_ns, Timer::Look);
+        checked
     }
 
     /// Commands are taken in as soon as a worker has time for them.

@@ -1,4 +1,4 @@
-//! What a workload knows of its own state, checked at any final snapshot.
+//! What a workload knows of its own state, checked at any snapshot.
 
 use crate::oracle::{Expected, Oracle};
 use store::{Snapshot, View};
@@ -20,33 +20,28 @@ impl State for AtSnapshot<'_> {
     }
 }
 
-/// Checks the newest final snapshot of a store. `first` is the position of the first call of the workload: what is before
-/// has loaded its records.
+/// Checks a snapshot of a store. `first` is the position of the first call of the workload: what is before has loaded its
+/// records, and a snapshot that lies there is not checked.
 pub fn check(
     workload: &dyn Workload,
     view: &dyn View,
+    snapshot: &Snapshot,
     oracle: &Oracle,
     first: Position,
 ) -> Result<(), String> {
-    let snapshot = view.open();
-    let mut result = Ok(());
-    if snapshot.position >= first {
-        let mut tally = Tally::default();
-        let mut position = first;
-        while position <= snapshot.position {
-            if let Some(Expected::Outcome(outcome)) = oracle.expected(position) {
-                tally.add(outcome);
-            }
-            position = position.next();
-        }
-        let mut state = AtSnapshot {
-            view,
-            snapshot: &snapshot,
-        };
-        result = workload
-            .check(&mut state, &tally)
-            .map_err(|text| format!("at the snapshot of {}: {text}", snapshot.position));
+    if snapshot.position < first {
+        return Ok(());
     }
-    view.close(snapshot);
-    result
+    let mut tally = Tally::default();
+    let mut position = first;
+    while position <= snapshot.position {
+        if let Some(Expected::Outcome(outcome)) = oracle.expected(position) {
+            tally.add(outcome);
+        }
+        position = position.next();
+    }
+    let mut state = AtSnapshot { view, snapshot };
+    workload
+        .check(&mut state, &tally)
+        .map_err(|text| format!("at the snapshot of {}: {text}", snapshot.position))
 }

@@ -120,6 +120,18 @@ pub enum Fault {
         /// How long.
         for_ms: u64,
     },
+    /// Two hosts can't reach each other; everybody else reaches both.
+    CutLink {
+        /// From.
+        from: u16,
+        /// To.
+        to: u16,
+        /// Only this direction is cut.
+        #[serde(default)]
+        one_way: bool,
+        /// How long.
+        for_ms: u64,
+    },
     /// A link between two hosts is slower for a while.
     SlowLink {
         /// From.
@@ -158,6 +170,7 @@ impl Fault {
             | Fault::DiskFull { for_ms, .. }
             | Fault::Isolate { for_ms, .. }
             | Fault::Partition { for_ms, .. }
+            | Fault::CutLink { for_ms, .. }
             | Fault::SlowLink { for_ms, .. }
             | Fault::Weather { for_ms, .. } => for_ms,
             Fault::ClockJump { .. }
@@ -181,7 +194,9 @@ impl Fault {
             | Fault::SyncFails { host, .. }
             | Fault::Isolate { host, .. } => named.push(*host),
             Fault::Partition { hosts, .. } => named.extend(hosts),
-            Fault::SlowLink { from, to, .. } => named.extend([*from, *to]),
+            Fault::SlowLink { from, to, .. } | Fault::CutLink { from, to, .. } => {
+                named.extend([*from, *to])
+            }
             Fault::Weather { .. } => {}
             Fault::Disconnect { client } => {
                 return if *client < clients {
@@ -283,6 +298,18 @@ impl fmt::Display for Fault {
                     "are cut off from"
                 };
                 write!(f, "hosts {hosts:?} {how} the others for {for_ms} ms")
+            }
+            Fault::CutLink {
+                from,
+                to,
+                one_way,
+                for_ms,
+            } => {
+                let arrow = if *one_way { "to" } else { "and" };
+                write!(
+                    f,
+                    "the link of host {from} {arrow} host {to} is cut for {for_ms} ms"
+                )
             }
             Fault::SlowLink {
                 from,
@@ -416,7 +443,7 @@ fn draw_fault(draw: &mut Draw, stage: Stage, weights: &[u32]) -> Fault {
             duplicate_permille: draw.pick(&[0, 100]),
             for_ms,
         },
-        _ => match draw.below(3) {
+        _ => match draw.below(4) {
             0 if stage.hosts > 1 => Fault::Partition {
                 hosts: (0..stage.hosts).filter(|_| draw.percent(40)).collect(),
                 one_way: draw.percent(30),
@@ -426,6 +453,12 @@ fn draw_fault(draw: &mut Draw, stage: Stage, weights: &[u32]) -> Fault {
                 from: host,
                 to: other,
                 factor: draw.pick(&[10, 1_000]),
+                for_ms,
+            },
+            2 if host != other => Fault::CutLink {
+                from: host,
+                to: other,
+                one_way: draw.percent(50),
                 for_ms,
             },
             _ => Fault::Isolate {
@@ -480,6 +513,6 @@ mod tests {
             (40..120).contains(&quiet),
             "{quiet} of 400 seeds have no faults"
         );
-        assert_eq!(kinds.len(), 13);
+        assert_eq!(kinds.len(), 14);
     }
 }

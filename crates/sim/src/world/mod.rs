@@ -887,6 +887,20 @@ impl<S: System> World<S> {
                 self.core.network.cut(number, Cut { from, to, one_way });
                 later(&mut self.core, for_ms, Relief::Cut(number));
             }
+            Fault::CutLink {
+                from,
+                to,
+                one_way,
+                for_ms,
+            } => {
+                let cut = Cut {
+                    from: vec![Address::Host(from)],
+                    to: vec![Address::Host(to)],
+                    one_way,
+                };
+                self.core.network.cut(number, cut);
+                later(&mut self.core, for_ms, Relief::Cut(number));
+            }
             Fault::SlowLink {
                 from,
                 to,
