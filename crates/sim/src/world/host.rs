@@ -53,7 +53,7 @@ impl Clock {
 }
 
 impl Host {
-    pub(super) fn new(disk: VirtualDisk) -> Host {
+    pub(crate) fn new(disk: VirtualDisk) -> Host {
         Host {
             mortal: Arc::new(MortalDisk::new(disk.clone(), u64::MAX)),
             disk,

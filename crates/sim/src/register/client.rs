@@ -1,0 +1,288 @@
+//! A client: some sessions side by side, each with one operation that it repeats until it is answered.
+
+use super::{Answer, Frame, Operation, Register, Timer};
+use crate::history::{self, Outcome, Step};
+use crate::world::{Address, Core, Input, Violation};
+use std::fmt;
+
+/// An operation that is not answered.
+struct Asked {
+    operation: Operation,
+    /// When it was first sent.
+    invoked_ns: u64,
+    /// Where it was last sent.
+    host: u16,
+}
+
+/// One operation after the other.
+struct Session {
+    /// Its number among all sessions of the run.
+    number: u32,
+    /// Operations that it has still to begin.
+    left: u64,
+    /// Operations that it has begun.
+    sequence: u64,
+    /// Counts what it sends: an answer to an earlier attempt is as good, but a refusal of one says nothing.
+    attempt: u64,
+    asked: Option<Asked>,
+    /// Who may be the leader.
+    leader: u16,
+}
+
+/// A client.
+pub(super) struct Client {
+    sessions: Vec<Session>,
+}
+
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut first = true;
+        for session in &self.sessions {
+            if let Some(asked) = &session.asked {
+                let comma = if first { "" } else { ", " };
+                first = false;
+                write!(
+                    f,
+                    "{comma}session {} waits for {} of host {}, attempt {}, and has {} operations to send",
+                    session.number, asked.operation, asked.host, session.attempt, session.left
+                )?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Client {
+    /// A client with so many sessions, which share its operations.
+    pub(super) fn new(number: u16, hosts: u16, sessions: u64, operations: u64) -> Client {
+        let sessions = sessions.min(operations).max(1);
+        let session = |slot: u64| Session {
+            number: u32::from(number) << 16 | slot as u32,
+            left: operations / sessions + u64::from(slot < operations % sessions),
+            sequence: 0,
+            attempt: 0,
+            asked: None,
+            leader: (u64::from(number) + slot) as u16 % hosts,
+        };
+        Client {
+            sessions: (0..sessions).map(session).collect(),
+        }
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.sessions
+            .iter()
+            .all(|session| session.left == 0 && session.asked.is_none())
+    }
+}
+
+/// The client of a session.
+pub(super) fn address(session: u32) -> Address {
+    Address::Client((session >> 16) as u16)
+}
+
+/// Something reaches a client.
+pub(super) fn take(
+    system: &mut Register,
+    client: u16,
+    input: Input<Frame, Timer>,
+    core: &mut Core<Register>,
+) -> Result<(), Violation> {
+    let sessions = system.clients[usize::from(client)].sessions.len();
+    match input {
+        Input::Timer(Timer::Begin) => {
+            for slot in 0..sessions {
+                begin(system, client, slot, core);
+            }
+        }
+        Input::Timer(Timer::Next(session)) => begin(system, client, slot_of(session), core),
+        Input::Timer(Timer::Timeout { session, attempt }) => {
+            let hosts = system.plan.hosts;
+            let session = system.session(client, slot_of(session));
+            if session.attempt == attempt
+                && let Some(asked) = &mut session.asked
+            {
+                asked.host = (asked.host + 1) % hosts;
+                session.leader = asked.host;
+                let number = session.number;
+                system.tally.restarts += 1;
+                core.note(Address::Client(client), || {
+                    format!("session {number} tries another host")
+                });
+                send(system, client, slot_of(number), core);
+            }
+        }
+        Input::Timer(Timer::Again { session, attempt }) => {
+            let slot = slot_of(session);
+            if system.session(client, slot).attempt == attempt {
+                send(system, client, slot, core);
+            }
+        }
+        Input::Frame {
+            frame:
+                Frame::Answer {
+                    session,
+                    sequence,
+                    attempt,
+                    answer,
+                },
+            ..
+        } => {
+            let slot = slot_of(session);
+            let waits = system.session(client, slot);
+            if waits.sequence == sequence && waits.asked.is_some() {
+                answered(system, client, slot, attempt, answer, core);
+            }
+        }
+        Input::Timer(_) | Input::Frame { .. } => {}
+    }
+    Ok(())
+}
+
+fn slot_of(session: u32) -> usize {
+    (session & 0xFFFF) as usize
+}
+
+impl Register {
+    fn session(&mut self, client: u16, slot: usize) -> &mut Session {
+        &mut self.clients[usize::from(client)].sessions[slot]
+    }
+}
+
+/// The connection breaks: nobody knows what became of what was asked, so it is asked again.
+pub(super) fn disconnect(system: &mut Register, client: u16, core: &mut Core<Register>) {
+    for slot in 0..system.clients[usize::from(client)].sessions.len() {
+        let hosts = system.plan.hosts;
+        let session = system.session(client, slot);
+        if let Some(asked) = &mut session.asked {
+            asked.host = (asked.host + 1) % hosts;
+            again(system, client, slot, core);
+        }
+    }
+}
+
+/// Begins the next operation.
+fn begin(system: &mut Register, client: u16, slot: usize, core: &mut Core<Register>) {
+    let (keys, hosts) = (system.plan.keys, system.plan.hosts);
+    let session = system.session(client, slot);
+    if session.left == 0 || session.asked.is_some() {
+        return;
+    }
+    session.left -= 1;
+    session.sequence += 1;
+    let key = core.draw.below(keys);
+    let reads = core.draw.percent(50);
+    let operation = if reads {
+        Operation::Read { key }
+    } else {
+        // No two appends are of the same value.
+        let value = u64::from(session.number) << 32 | session.sequence;
+        Operation::Append { key, value }
+    };
+    // Followers read as well, but only the leader writes.
+    let host = if reads && core.draw.percent(30) {
+        core.draw.below(u64::from(hosts)) as u16
+    } else {
+        session.leader
+    };
+    session.asked = Some(Asked {
+        operation,
+        invoked_ns: core.now_ns(),
+        host,
+    });
+    if system.tally.first_ns == 0 {
+        system.tally.first_ns = core.now_ns();
+    }
+    send(system, client, slot, core);
+}
+
+fn send(system: &mut Register, client: u16, slot: usize, core: &mut Core<Register>) {
+    let timeout_ns = system.plan.timeout_ns;
+    let session = system.session(client, slot);
+    session.attempt += 1;
+    let Some(asked) = &session.asked else { return };
+    let (number, attempt) = (session.number, session.attempt);
+    let frame = Frame::Ask {
+        session: number,
+        sequence: session.sequence,
+        attempt,
+        operation: asked.operation,
+    };
+    let me = Address::Client(client);
+    core.send(me, Address::Host(asked.host), frame);
+    let timer = Timer::Timeout {
+        session: number,
+        attempt,
+    };
+    core.set_timer(me, timeout_ns, timer);
+}
+
+/// Asks again, after a while: two hosts that each take the other for the leader must not keep a client running.
+fn again(system: &mut Register, client: u16, slot: usize, core: &mut Core<Register>) {
+    let tick_ns = system.plan.tick_ns;
+    let session = system.session(client, slot);
+    let timer = Timer::Again {
+        session: session.number,
+        attempt: session.attempt,
+    };
+    let after_ns = 1 + core.draw.below(tick_ns * 2);
+    core.set_timer(Address::Client(client), after_ns, timer);
+}
+
+fn answered(
+    system: &mut Register,
+    client: u16,
+    slot: usize,
+    attempt: u64,
+    answer: Answer,
+    core: &mut Core<Register>,
+) {
+    let hosts = system.plan.hosts;
+    let session = system.session(client, slot);
+    let Some(asked) = &mut session.asked else {
+        return;
+    };
+    let values = match answer {
+        Answer::Elsewhere(hint) => {
+            if session.attempt == attempt {
+                asked.host = hint.unwrap_or((asked.host + 1) % hosts);
+                session.leader = asked.host;
+                system.tally.refused += 1;
+                again(system, client, slot, core);
+            }
+            return;
+        }
+        Answer::Done => Vec::new(),
+        Answer::List(values) => values,
+    };
+    if let (Operation::Append { .. }, true) = (asked.operation, session.attempt == attempt) {
+        session.leader = asked.host;
+    }
+    let (operation, invoked_ns) = (asked.operation, asked.invoked_ns);
+    let (number, left) = (session.number, session.left);
+    session.asked = None;
+    let step = match operation {
+        Operation::Append { key, value } => {
+            system.tally.committed += 1;
+            system.acknowledged.push((key, value));
+            Step::Append { key, value }
+        }
+        Operation::Read { key } => {
+            system.tally.snapshot_reads += 1;
+            core.witness(values.len() as u64);
+            Step::Read { key, values }
+        }
+    };
+    system.tally.last_ns = core.now_ns();
+    system.history.push(history::Operation {
+        client: number,
+        invoked_ns,
+        completed_ns: Some(core.now_ns()),
+        outcome: Outcome::Committed,
+        steps: vec![step],
+    });
+    if left > 0 {
+        let after_ns = core.draw.below(1 + system.plan.think_us * 1_000);
+        core.set_timer(Address::Client(client), after_ns, Timer::Next(number));
+    }
+}
