@@ -2,8 +2,11 @@
 
 use ordo_sim::draw::{one_seed, seeds, tracing};
 use ordo_sim::options::{Options, SystemKind, Wishes};
+use ordo_sim::register::{Mutant, run_mutant};
 use ordo_sim::run::{Outcome, run};
 use ordo_sim::trace::Trace;
+use ordo_sim::world::Violation;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 fn options(seed: u64) -> Options {
     let wishes = Wishes {
@@ -45,5 +48,55 @@ fn replicas_keep_their_promises() {
     assert!(
         one_seed() || (ends > 10 && compactions > 10 && recoveries > 3),
         "too little happened: {ends} ends, {compactions} compactions, {recoveries} recoveries"
+    );
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    for seed in seeds(20) {
+        let options = options(seed);
+        let (once, twice) = (run(&options, None), run(&options, None));
+        assert_eq!(once.report.account, twice.report.account, "seed {seed}");
+        assert_eq!(once.report.tally, twice.report.tally, "seed {seed}");
+    }
+    let digest = |seed| run(&options(seed), None).report.account.digest;
+    assert_ne!(digest(1), digest(2));
+}
+
+/// The oracles have this many runs to find a defect.
+const SEEDS_MAX: u64 = 3_000;
+
+/// The first seed that finds the defect, and what it found.
+fn find(mutant: Mutant) -> Option<(u64, Violation)> {
+    (1..=SEEDS_MAX).find_map(|seed| {
+        let options = options(seed);
+        match catch_unwind(AssertUnwindSafe(|| {
+            run_mutant(&options, Some(mutant), None)
+        })) {
+            Ok(outcome) => outcome.violation.map(|violation| (seed, violation)),
+            // The library's own assertion is as good a find.
+            Err(panic) => {
+                let text = execute::snapshot::panic_text(&*panic).to_owned();
+                Some((seed, Violation::new("panic", text)))
+            }
+        }
+    })
+}
+
+#[test]
+fn every_mutant_of_the_register_is_caught() {
+    let mut survivors = Vec::new();
+    for mutant in Mutant::ALL {
+        match find(mutant) {
+            Some((seed, violation)) => {
+                let text = violation.to_string().replace('\n', " ");
+                println!("{mutant:?}: seed {seed}: {text:.200}");
+            }
+            None => survivors.push(mutant),
+        }
+    }
+    assert!(
+        survivors.is_empty(),
+        "these defects were not found in {SEEDS_MAX} seeds: {survivors:?}"
     );
 }

@@ -190,9 +190,6 @@ fn begin(system: &mut Register, client: u16, slot: usize, core: &mut Core<Regist
         invoked_ns: core.now_ns(),
         host,
     });
-    if system.tally.first_ns == 0 {
-        system.tally.first_ns = core.now_ns();
-    }
     send(system, client, slot, core);
 }
 

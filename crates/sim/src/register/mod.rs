@@ -85,7 +85,7 @@ impl Plan {
             think_us: options.think_us,
             timeout_ns: options.timeout_ms * 1_000_000,
             // An election takes a vote's way there and back, so a timeout must be longer than that.
-            tick_ns: (flight_us / 3).max(1_000) * 1_000 * draw.pick(&[1, 2, 5]),
+            tick_ns: (flight_us / 3).max(1_000) * 1_000 * draw.pick(&[1, 1, 2]),
             check_quorum: draw.percent(50),
             pre_vote: draw.percent(50),
             message_bytes_max: draw.pick(&[0, 500, u64::MAX]),

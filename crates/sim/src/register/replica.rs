@@ -206,7 +206,9 @@ impl Turn<'_> {
             }
             Input::Timer(Timer::Round) => self.round()?,
             Input::Timer(Timer::Tick) => {
-                self.replica.raft.tick();
+                if !self.is_installing() {
+                    self.replica.raft.tick();
+                }
                 self.core
                     .set_timer(self.me(), self.plan().tick_ns, Timer::Tick);
             }
@@ -221,6 +223,13 @@ impl Turn<'_> {
         }
         self.notice()?;
         self.pump()
+    }
+
+    /// Whether a snapshot has replaced the log, and is not yet durable. Its entries are gone, and the library does not yet
+    /// count them as applied: a candidate that looks through what it has not applied would end in a panic.
+    fn is_installing(&self) -> bool {
+        let applied = self.replica.raft.raft.raft_log.applied;
+        self.replica.raft.store().base_index() > applied
     }
 
     /// A cost, or anything up to four times as much.
@@ -598,7 +607,7 @@ impl Turn<'_> {
         if checkpoint_bytes > 0
             && storage.appended_bytes() > checkpoint_bytes
             && storage.state.index == applied
-            && !storage.is_compact()
+            && storage.base_index() < applied
             && self.replica.unsynced.is_empty()
         {
             if let Err(error) = self.storage().compact() {

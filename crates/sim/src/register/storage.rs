@@ -203,9 +203,9 @@ impl Storage {
         self.end_bytes - self.compacted_bytes
     }
 
-    /// Whether compaction would leave anything out.
-    pub fn is_compact(&self) -> bool {
-        self.state.index == self.base.0
+    /// The last entry that the log no longer has.
+    pub fn base_index(&self) -> u64 {
+        self.base.0
     }
 
     /// Replaces the file by one that holds the state machine as it is and the entries after it. It is durable when this
