@@ -63,6 +63,14 @@ fn the_same_seed_gives_the_same_run() {
     assert_ne!(digest(1), digest(2));
 }
 
+#[test]
+fn a_replica_that_would_forget_its_votes_is_refused() {
+    let text = "seed = 1\nsystem = \"register\"\n\
+                [[faults]]\nat_ms = 5\nfault = \"crash\"\nhost = 0\nlose_disk = true\ndown_ms = 30\n";
+    let violation = run(&Options::from_toml(text).unwrap(), None).violation;
+    assert_eq!(violation.map(|found| found.oracle), Some("options"));
+}
+
 /// The oracles have this many runs to find a defect.
 const SEEDS_MAX: u64 = 3_000;
 

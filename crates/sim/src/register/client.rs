@@ -55,7 +55,7 @@ impl fmt::Display for Client {
 impl Client {
     /// A client with so many sessions, which share its operations.
     pub(super) fn new(number: u16, hosts: u16, sessions: u64, operations: u64) -> Client {
-        let sessions = sessions.min(operations).max(1);
+        let sessions = sessions.min(operations).clamp(1, 1 << 16);
         let session = |slot: u64| Session {
             number: u32::from(number) << 16 | slot as u32,
             left: operations / sessions + u64::from(slot < operations % sessions),

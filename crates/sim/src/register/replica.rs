@@ -66,9 +66,11 @@ impl Replica {
         self.stopped.is_some()
     }
 
-    /// Whether nothing waits in it, apart from the next tick.
+    /// Whether nothing waits in it, apart from the next tick. An entry that is not applied does: after a start, a replica
+    /// does not yet know which of its entries are committed.
     pub(super) fn is_idle(&self) -> bool {
         self.stopped.is_none()
+            && self.state().index == self.raft.raft.raft_log.last_index()
             && self.inbox.is_empty()
             && self.unsynced.is_empty()
             && self.syncing.is_none()
