@@ -5,7 +5,7 @@ use ordo_sim::options::{Options, SystemKind, Wishes};
 use ordo_sim::register::{Mutant, run_mutant};
 use ordo_sim::run::{Outcome, run};
 use ordo_sim::trace::Trace;
-use ordo_sim::world::Violation;
+use ordo_sim::world::{Fault, Latency, TimedFault, Violation};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 fn options(seed: u64) -> Options {
@@ -69,6 +69,63 @@ fn a_replica_that_would_forget_its_votes_is_refused() {
                 [[faults]]\nat_ms = 5\nfault = \"crash\"\nhost = 0\nlose_disk = true\ndown_ms = 30\n";
     let violation = run(&Options::from_toml(text).unwrap(), None).violation;
     assert_eq!(violation.map(|found| found.oracle), Some("options"));
+}
+
+/// All hosts lose power at once, while their disks are slow: nobody is left who could tell a replica what it has lost.
+fn power_cut(seed: u64) -> Options {
+    let mut options = Options {
+        latency: Latency::STEADY,
+        zones: 1,
+        clients: 4,
+        operations: 50,
+        pipeline: 1,
+        think_us: 40_000,
+        ..options(seed)
+    };
+    let timed = |at_ms, fault| TimedFault { at_ms, fault };
+    let slow = |host| {
+        let (factor, for_ms) = (200, 400);
+        timed(
+            400,
+            Fault::SlowDisk {
+                host,
+                factor,
+                for_ms,
+            },
+        )
+    };
+    let cut = |host| {
+        timed(
+            600,
+            Fault::Crash {
+                host,
+                power: true,
+                at_disk_operation: 0,
+                flip_bit: false,
+                lose_disk: false,
+                down_ms: 50,
+            },
+        )
+    };
+    let hosts = 0..options.nodes;
+    options.faults = hosts.clone().map(slow).chain(hosts.map(cut)).collect();
+    options
+}
+
+#[test]
+fn what_was_acknowledged_survives_a_power_cut_everywhere() {
+    let mut found = Vec::new();
+    for seed in 1..=60 {
+        let options = power_cut(seed);
+        let outcome = run(&options, None);
+        report(&options, &outcome);
+        assert!(outcome.violation.is_none(), "seed {seed}");
+        let mutant = Some(Mutant::EarlyAcknowledgement);
+        if let Some(violation) = run_mutant(&options, mutant, None).violation {
+            found.push(violation.oracle);
+        }
+    }
+    assert!(!found.is_empty(), "no oracle finds what was promised too early");
 }
 
 /// The oracles have this many runs to find a defect.
