@@ -125,7 +125,10 @@ fn what_was_acknowledged_survives_a_power_cut_everywhere() {
             found.push(violation.oracle);
         }
     }
-    assert!(!found.is_empty(), "no oracle finds what was promised too early");
+    assert!(
+        !found.is_empty(),
+        "no oracle finds what was promised too early"
+    );
 }
 
 /// The oracles have this many runs to find a defect.

@@ -65,20 +65,23 @@ impl Record {
         let mut record = Record::default();
         let flags = take(&mut body, 1)?[0];
         if flags & 1 != 0 {
-            let mut hard_state = HardState::default();
-            hard_state.term = take_u64(&mut body)?;
-            hard_state.vote = take_u64(&mut body)?;
-            hard_state.commit = take_u64(&mut body)?;
-            record.hard_state = Some(hard_state);
+            record.hard_state = Some(HardState {
+                term: take_u64(&mut body)?,
+                vote: take_u64(&mut body)?,
+                commit: take_u64(&mut body)?,
+                ..HardState::default()
+            });
         }
         if flags & 2 != 0 {
             let len_bytes = take_u32(&mut body)? as usize;
             record.state = Some(State::decode(take(&mut body, len_bytes)?)?);
         }
         while !body.is_empty() {
-            let mut entry = Entry::default();
-            entry.index = take_u64(&mut body)?;
-            entry.term = take_u64(&mut body)?;
+            let mut entry = Entry {
+                index: take_u64(&mut body)?,
+                term: take_u64(&mut body)?,
+                ..Entry::default()
+            };
             let len_bytes = take_u32(&mut body)? as usize;
             entry.data = take(&mut body, len_bytes)?.to_vec().into();
             record.entries.push(entry);
@@ -233,9 +236,10 @@ impl Storage {
 
     /// The configuration: it never changes.
     fn conf_state(&self) -> ConfState {
-        let mut conf_state = ConfState::default();
-        conf_state.voters = (1..=u64::from(self.voters)).collect();
-        conf_state
+        ConfState {
+            voters: (1..=u64::from(self.voters)).collect(),
+            ..ConfState::default()
+        }
     }
 
     fn snapshot_of_state(&self) -> Snapshot {
@@ -425,5 +429,28 @@ mod tests {
             torn > 10 || crate::draw::one_seed(),
             "{torn} crashes lost something"
         );
+    }
+
+    #[test]
+    fn what_a_start_finds_is_durable_even_if_a_sync_had_failed() {
+        for seed in seeds(20) {
+            let mut draw = Draw::new(seed);
+            let host = Host::new(VirtualDisk::new(draw.bits()));
+            let mut storage = Storage::open(host.process_disk(), 3).unwrap();
+            host.disk.fail_sync_after(0);
+            let entries = (1..=9).map(|index| entry(index, 1, &mut draw)).collect();
+            let record = Record {
+                entries,
+                ..Record::default()
+            };
+            storage.save(record, true).unwrap();
+            storage.sync().unwrap_err();
+            // The kernel takes the file for clean, and shows what the disk does not have.
+            let storage = Storage::open(host.process_disk(), 3).unwrap();
+            assert_eq!(storage.entries.len(), 9);
+            host.disk.crash();
+            let storage = Storage::open(host.process_disk(), 3).unwrap();
+            assert_eq!(storage.entries.len(), 9);
+        }
     }
 }
