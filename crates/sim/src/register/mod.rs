@@ -14,7 +14,7 @@
 //! taken in together); the leader names its commit index once a majority has confirmed, after the question, that it still
 //! leads; the replica answers when it has applied that far. Leases would spare the question, and are unsafe in this library.
 //!
-//! **What is promised is durable.** A turn of the library's work is one record of the log ([`storage`]). Messages that
+//! **What is promised is durable.** A turn of the library's work is one record of the log (`storage`). Messages that
 //! promise something (a vote, a term, entries that are held) leave after a sync that began after the record was written;
 //! only a leader's proposals leave at once. A sync takes virtual time, the replica goes on meanwhile, and a crash loses
 //! what was not synced. A replica whose disk fails can't know what it holds: it falls silent, in the middle of its turn,
