@@ -250,6 +250,11 @@ impl<D: Disk> Log<D> {
         }
     }
 
+    /// Whether a sync has failed: nothing can be written before the log is opened again.
+    pub fn is_closed(&self) -> bool {
+        self.shared.poison.get().is_some()
+    }
+
     /// Sizes and places.
     pub fn status(&self) -> LogStatus {
         LogStatus {

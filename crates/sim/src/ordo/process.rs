@@ -85,7 +85,6 @@ pub struct Process {
     /// Requests that the node had no room for.
     backlog: Vec<Arc<Request>>,
     workers: Vec<Worker>,
-    poisoned: bool,
     /// Open for a while, and then compared with the specification.
     snapshot: RefCell<Option<Snapshot>>,
     /// The last position that is known to be final-committed: replies of all up to it were sent.
@@ -157,6 +156,11 @@ impl Process {
         let lost = watched.time.recovered(last, core.host(host).incarnation());
         // What vanished cannot be explained by a serial order of everything that was seen.
         system.checkable &= !lost;
+        let loaded = &mut system.loaded[usize::from(host)];
+        if last < *loaded {
+            // A flipped bit has taken initial records: the workload knows nothing of such a state.
+            *loaded = Position::NONE;
+        }
         let plan = &system.plan;
         let shared: Arc<dyn Engine> = engine.clone();
         let process = Process {
@@ -182,7 +186,6 @@ impl Process {
                 };
                 usize::from(plan.workers)
             ],
-            poisoned: false,
             snapshot: RefCell::new(None),
             answered: last.0,
         };
@@ -214,7 +217,7 @@ impl Process {
     }
     /// A sync of its log failed: it takes no writes until a restart.
     pub(super) fn is_poisoned(&self) -> bool {
-        self.poisoned
+        self.log.is_closed()
     }
     /// Whether nothing is on its way. The clock goes on.
     pub(super) fn is_idle(&mut self) -> bool {
@@ -624,14 +627,17 @@ impl Turn<'_> {
             }
             if !effects.records.is_empty() {
                 let event = match process.log.append(&mut effects.records) {
-                    Ok(_) => {
-                        self.system.watched[usize::from(self.host)].order.written();
-                        Event::LogWritten
-                    }
+                    Ok(_) => Event::LogWritten,
                     Err(error) => Event::LogWriteFailed(error.to_string()),
                 };
+                let written = matches!(event, Event::LogWritten);
                 effects.records.clear();
                 process.node.handle(event, now_ms, effects);
+                if written {
+                    let last = process.node.status().written;
+                    let order = &mut self.system.watched[usize::from(self.host)].order;
+                    order.written(last);
+                }
             } else if std::mem::take(&mut effects.marker) {
                 if let Err(error) = process.log.write_marker() {
                     let event = Event::LogWriteFailed(error.to_string());
@@ -706,11 +712,7 @@ impl Turn<'_> {
                 });
                 Event::LogSynced(position)
             }
-            Err(error) => {
-                // The death of the process inside a sync is no failure of its disk.
-                self.process.poisoned = !self.process.disk.is_dead();
-                Event::LogSyncFailed(error.to_string())
-            }
+            Err(error) => Event::LogSyncFailed(error.to_string()),
         };
         self.handle(event)
     }
@@ -734,7 +736,6 @@ impl Turn<'_> {
             self.system.watch(self.host).order.synced(synced.position);
         }
         if failed && !self.process.disk.is_dead() {
-            self.process.poisoned = true;
             self.handle(Event::LogSyncFailed("the log's sync failed".to_owned()))?;
         }
         self.core.note(Address::Host(self.host), || {

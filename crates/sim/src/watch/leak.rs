@@ -3,7 +3,8 @@
 use crate::judge::images;
 use crate::oracle::Oracle;
 use execute::Engine;
-use txn::{Position, Space};
+use std::collections::BTreeSet;
+use txn::{Key, Position, Space};
 
 /// Checks an engine that has final-committed everything up to `end`, and that nobody uses.
 pub fn check(engine: &dyn Engine, oracle: &Oracle, end: Position) -> Result<(), String> {
@@ -21,16 +22,22 @@ pub fn check(engine: &dyn Engine, oracle: &Oracle, end: Position) -> Result<(), 
         ));
     }
     let live = oracle.list_at(Space::User, end).len() as u64;
-    let kept = oracle
+    let needed: BTreeSet<&Key> = oracle
         .keys()
         .filter(|key| oracle.is_remembered(key, end))
-        .count() as u64;
+        .collect();
+    let kept = needed.len() as u64;
     if (census.live, census.versions, census.records) != (live, kept, kept) {
         let snapshot = view.open();
         let images = images(view, &snapshot, usize::MAX);
         view.close(snapshot);
+        let there: BTreeSet<&Key> = images.iter().map(|image| &image.key).collect();
+        let told = |key: &&Key| format!("{key:?} {:?}", oracle.read_at(key, end));
+        let missing: Vec<String> = needed.difference(&there).map(told).collect();
+        let needless: Vec<String> = there.difference(&needed).map(told).collect();
         return Err(format!(
-            "{live} entries are live and {kept} records are needed, but the store has {census:?}: {images:?}"
+            "{live} entries are live and {kept} records are needed, but the store has {census:?}; a checkpoint would lack \
+             {missing:?} and have {needless:?} in vain"
         ));
     }
     Ok(())

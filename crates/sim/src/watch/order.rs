@@ -60,8 +60,9 @@ pub struct OrderWatch {
     oracle: Oracle,
     /// What a power cut must leave.
     synced: Position,
-    /// What the last record in the log says of it: what follows a damage only this much proves.
-    claimed: Position,
+    /// What the records of the log say of it, by the last position of each: of a damage, only these prove that it is none
+    /// of a crash's.
+    claims: BTreeMap<Position, Position>,
     /// What the next start must find.
     floor: Position,
     /// Acknowledged means synced.
@@ -80,7 +81,7 @@ impl OrderWatch {
             ghosts: BTreeMap::new(),
             oracle: Oracle::new(),
             synced: Position::NONE,
-            claimed: Position::NONE,
+            claims: BTreeMap::new(),
             floor: Position::NONE,
             always,
             states,
@@ -95,10 +96,14 @@ impl OrderWatch {
     pub fn last(&self) -> Position {
         Position(self.history.len() as u64)
     }
-    /// A log write succeeded: it covers what a failed one left.
-    pub fn written(&mut self) {
+    /// A log write succeeded, up to this position: it covers what a failed one left.
+    pub fn written(&mut self, last: Position) {
         self.ghosts.clear();
-        self.claimed = self.synced;
+        self.claims.insert(last, self.synced);
+        // The one before may be all that a power cut leaves.
+        while self.claims.len() > 64 {
+            self.claims.pop_first();
+        }
     }
     /// Everything up to here is on the disk.
     pub fn synced(&mut self, position: Position) {
@@ -247,7 +252,8 @@ impl OrderWatch {
         let last = recorder.view().final_position();
         let mut floor = self.floor;
         if flipped {
-            floor = floor.min(self.claimed);
+            let there = self.claims.range(..=self.floor).next_back();
+            floor = floor.min(there.map_or(Position::NONE, |(_, &claim)| claim));
         }
         if last < floor {
             return Err(Violation::new(
@@ -316,7 +322,8 @@ impl OrderWatch {
             self.oracle.run(&ordered.request, ordered.time_ms);
         }
         // What a client can read after the restart must not vanish at the next one.
-        (self.synced, self.claimed, self.floor) = (last, last, last);
+        (self.synced, self.floor) = (last, last);
+        self.claims = BTreeMap::from([(last, last)]);
         if !self.states {
             return Ok(());
         }
