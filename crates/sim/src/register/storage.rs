@@ -404,7 +404,7 @@ mod tests {
                     8 => {
                         // Applied entries are compacted away.
                         let some = draw.below(1 + storage.entries.len() as u64);
-                        for entry in storage.entries[..some as usize].to_vec() {
+                        for entry in storage.entries[..some as usize].iter().cloned() {
                             storage
                                 .state
                                 .apply(entry.index, entry.term, &entry.data, true);
