@@ -182,7 +182,7 @@ impl Oracle {
         self.history.versions.keys()
     }
     /// Whether a store must still have a record of a key at a snapshot of `position`: it holds an entry, or it was deleted
-    /// within the horizon and not cleared since.
+    /// within the horizon and neither cleared with it nor since.
     pub fn is_remembered(&self, key: &Key, position: Position) -> bool {
         let read = self.history.read(key, position.next());
         let newest = self
@@ -190,7 +190,12 @@ impl Oracle {
             .versions
             .get(key)
             .and_then(|versions| versions.range(..=position).next_back());
-        read.entry.is_some() || newest.is_some_and(|(&version, _)| version == read.version)
+        let cleared = match key.space() {
+            Space::User => self.history.last_clear(position.next()),
+            _ => Position::NONE,
+        };
+        read.entry.is_some()
+            || newest.is_some_and(|(&version, _)| version == read.version && version != cleared)
     }
     /// How many transactions that were run ended in a reply, and how many rolled back.
     pub fn tally(&self) -> (usize, usize) {

@@ -185,10 +185,12 @@ impl Versions {
             Some(version) if version.position > watermark => false,
             Some(version) => {
                 let floor = clears.newest_upto(watermark);
-                // An entry below a clear: the clear itself is remembered apart, so the record may go at once.
+                // What a clear covers, it tells: it is remembered apart, so the record may go at once. So may the delete of
+                // a transaction that cleared as well; a checkpoint leaves that out, too.
                 version.position < floor
                     || version.entry.is_none()
-                        && clears.tombstone(version.position, watermark) == Position::NONE
+                        && (version.position == floor
+                            || clears.tombstone(version.position, watermark) == Position::NONE)
             }
         }
     }
