@@ -93,6 +93,13 @@ pub enum Fault {
         /// How long until there is space again.
         for_ms: u64,
     },
+    /// A write of a host's disk fails, and the ones after it succeed. What was written of it may stay.
+    WriteFails {
+        /// Which.
+        host: u16,
+        /// How much is written all the same: all of it, perhaps.
+        after_bytes: u64,
+    },
     /// A sync of a host's disk fails, and the disk forgets what it should have written.
     SyncFails {
         /// Which.
@@ -175,6 +182,7 @@ impl Fault {
             | Fault::Weather { for_ms, .. } => for_ms,
             Fault::ClockJump { .. }
             | Fault::ClockDrift { .. }
+            | Fault::WriteFails { .. }
             | Fault::SyncFails { .. }
             | Fault::Disconnect { .. } => 0,
         }
@@ -191,6 +199,7 @@ impl Fault {
             | Fault::SlowCpu { host, .. }
             | Fault::SlowDisk { host, .. }
             | Fault::DiskFull { host, .. }
+            | Fault::WriteFails { host, .. }
             | Fault::SyncFails { host, .. }
             | Fault::Isolate { host, .. } => named.push(*host),
             Fault::Partition { hosts, .. } => named.extend(hosts),
@@ -272,6 +281,9 @@ impl fmt::Display for Fault {
                 f,
                 "the disk of host {host} is full after {after_bytes} bytes, for {for_ms} ms"
             ),
+            Fault::WriteFails { host, after_bytes } => {
+                write!(f, "a write of host {host} fails after {after_bytes} bytes")
+            }
             Fault::SyncFails { host, after_syncs } => {
                 write!(f, "a sync of host {host} fails after {after_syncs} more")
             }
@@ -365,8 +377,34 @@ pub fn draw_faults(draw: &mut Draw, stage: Stage) -> Vec<TimedFault> {
             fault: draw_fault(draw, stage, &weights),
         })
         .collect();
+    let blows: Vec<TimedFault> = faults
+        .iter()
+        .filter_map(|timed| second_blow(draw, timed))
+        .collect();
+    faults.extend(blows);
     faults.sort_by_key(|timed| timed.at_ms);
     faults
+}
+
+/// A loss of power soon after a fault, sometimes: only that shows what the disk never had.
+fn second_blow(draw: &mut Draw, timed: &TimedFault) -> Option<TimedFault> {
+    let (host, after_ms) = match timed.fault {
+        Fault::SyncFails { host, .. } => (host, draw.pick(&[5, 50, 300])),
+        Fault::WriteFails { host, .. } => (host, draw.pick(&[1, 5, 50])),
+        Fault::Crash { host, down_ms, .. } => (host, down_ms + draw.below(5)),
+        _ => return None,
+    };
+    draw.percent(40).then(|| TimedFault {
+        at_ms: timed.at_ms + after_ms,
+        fault: Fault::Crash {
+            host,
+            power: draw.percent(80),
+            at_disk_operation: draw.pick(&[0, 0, 5, 50]),
+            flip_bit: false,
+            lose_disk: false,
+            down_ms: 5,
+        },
+    })
 }
 
 fn draw_fault(draw: &mut Draw, stage: Stage, weights: &[u32]) -> Fault {
@@ -426,10 +464,14 @@ fn draw_fault(draw: &mut Draw, stage: Stage, weights: &[u32]) -> Fault {
             factor: draw.pick(&[10, 100]),
             for_ms,
         },
-        9 => Fault::DiskFull {
+        9 if draw.percent(60) => Fault::DiskFull {
             host,
             after_bytes: draw.below(8_000),
             for_ms,
+        },
+        9 => Fault::WriteFails {
+            host,
+            after_bytes: draw.pick(&[0, 100, 600, 1 << 20]),
         },
         10 => Fault::SyncFails {
             host,
@@ -488,7 +530,7 @@ mod tests {
             let faults = draw_faults(&mut Draw::new(seed), stage);
             quiet += u64::from(faults.is_empty());
             for timed in faults {
-                assert!(timed.at_ms < 1_000);
+                assert!(timed.at_ms < 1_000 + 1_600);
                 timed.fault.check(3, 4).unwrap();
                 let text = toml::to_string(&timed).unwrap();
                 let read: TimedFault = toml::from_str(&text).unwrap();
@@ -513,6 +555,6 @@ mod tests {
             (40..120).contains(&quiet),
             "{quiet} of 400 seeds have no faults"
         );
-        assert_eq!(kinds.len(), 14);
+        assert_eq!(kinds.len(), 15);
     }
 }

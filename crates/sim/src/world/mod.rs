@@ -854,6 +854,11 @@ impl<S: System> World<S> {
                     .fill_up_after(after_bytes);
                 later(&mut self.core, for_ms, Relief::DiskSpace(host));
             }
+            Fault::WriteFails { host, after_bytes } => {
+                self.core.hosts[usize::from(host)]
+                    .disk
+                    .fail_write_after(after_bytes);
+            }
             Fault::SyncFails { host, after_syncs } => {
                 self.core.hosts[usize::from(host)]
                     .disk
