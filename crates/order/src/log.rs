@@ -128,6 +128,9 @@ pub struct LogStatus {
     pub durable: Position,
     /// The write offset in the current segment.
     pub current_bytes: u64,
+    /// Whether a failed write may have left something behind the end, which the disk did not let us clear: until the next
+    /// append, a crash may bring it back.
+    pub remains: bool,
 }
 
 impl<D: Disk> Shared<D> {
@@ -263,6 +266,7 @@ impl<D: Disk> Log<D> {
             last: self.tail.last(),
             durable: self.durable_last,
             current_bytes: self.current.offset,
+            remains: self.current.dirty_until > self.current.offset,
         }
     }
 

@@ -628,7 +628,12 @@ impl Turn<'_> {
             if !effects.records.is_empty() {
                 let event = match process.log.append(&mut effects.records) {
                     Ok(_) => Event::LogWritten,
-                    Err(error) => Event::LogWriteFailed(error.to_string()),
+                    Err(error) => {
+                        let cleared = !process.log.status().remains;
+                        let watched = &mut self.system.watched[usize::from(self.host)];
+                        watched.order.write_failed(cleared);
+                        Event::LogWriteFailed(error.to_string())
+                    }
                 };
                 let written = matches!(event, Event::LogWritten);
                 effects.records.clear();

@@ -1,4 +1,4 @@
-//! One host's order, and three oracles over it: the serial specification, durability, and recovery.
+//! One host's order, and the oracles over it: the serial specification, durability, sessions, and recovery.
 //!
 //! The order is read off the engine's own input: a recorder between node and engine keeps what was delivered, confirmed
 //! and retracted. The specification runs what is confirmed. Then:
@@ -7,10 +7,12 @@
 //!    snapshot answers what the specification says there.
 //! 2. *durability*: under `always` nothing is acknowledged that a power cut could take. After a kill everything that was
 //!    written is there; after a power cut, everything that was synced.
-//! 3. *recovery*: what is there is a prefix of the order, the same requests at the same positions with the same times;
+//! 3. *sessions*: what a process orders has session ids that no process before it used.
+//! 4. *recovery*: what is there is a prefix of the order, the same requests at the same positions with the same times;
 //!    only batches whose write or sync was the last and failed may come back behind it. Replay leads to the
 //!    specification's state, versions included.
 
+use super::optimistic;
 use super::recorder::{Recorder, Told};
 use crate::judge::{Fault, check_images, check_snapshot, images};
 use crate::oracle::{Expected, Oracle};
@@ -19,10 +21,12 @@ use execute::{Committed, Engine};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use txn::{Outcome, Position, Request};
+use txn::{Outcome, Position, Request, SessionId};
 
 const SERIAL: &str = "serial";
 const DURABILITY: &str = "durability";
+const SESSIONS: &str = "sessions";
+const OPTIMISTIC: &str = "optimistic";
 const RECOVERY: &str = "recovery";
 
 /// A transaction of the order, with its epoch's time.
@@ -69,6 +73,10 @@ pub struct OrderWatch {
     always: bool,
     /// The specification's state is compared with the store's after each recovery.
     states: bool,
+    /// The largest session id that was in the log when the process started.
+    sessions_before: SessionId,
+    /// The last failed write was cleared off the disk: it must not come back.
+    cleared: bool,
 }
 
 impl OrderWatch {
@@ -85,6 +93,8 @@ impl OrderWatch {
             floor: Position::NONE,
             always,
             states,
+            sessions_before: SessionId::INTERNAL,
+            cleared: false,
         }
     }
 
@@ -105,6 +115,10 @@ impl OrderWatch {
             self.claims.pop_first();
         }
     }
+    /// A log write failed. `cleared`: nothing of it is left on the disk.
+    pub fn write_failed(&mut self, cleared: bool) {
+        self.cleared = cleared;
+    }
     /// Everything up to here is on the disk.
     pub fn synced(&mut self, position: Position) {
         self.synced = self.synced.max(position);
@@ -116,6 +130,7 @@ impl OrderWatch {
         recorder: &Recorder,
         mut note: impl FnMut(&dyn Fn() -> String),
     ) -> Result<(), Violation> {
+        let cleared = std::mem::take(&mut self.cleared);
         for told in recorder.take() {
             match told {
                 Told::Deliver(batch) => {
@@ -134,6 +149,17 @@ impl OrderWatch {
                             SERIAL,
                             format!("{:?} is delivered behind {}", batch.first, self.last()),
                         ));
+                    }
+                    for request in &batch.requests {
+                        let session = request.id.session;
+                        if session != SessionId::INTERNAL && session <= self.sessions_before {
+                            return Err(Violation::new(
+                                SESSIONS,
+                                format!(
+                                    "{request:?} has a session id of a process before this one"
+                                ),
+                            ));
+                        }
                     }
                     let time_ms = batch.time_ms;
                     self.committed
@@ -159,6 +185,9 @@ impl OrderWatch {
                     }
                     let taken_back = self.history.split_off(from.prev().0 as usize);
                     self.committed.truncate(self.history.len());
+                    if cleared {
+                        continue;
+                    }
                     for (offset, ordered) in taken_back.into_iter().enumerate() {
                         let position = from.advanced(offset as u64);
                         self.ghosts.entry(position).or_default().push(ordered);
@@ -193,6 +222,9 @@ impl OrderWatch {
                 "{position:?} ({request:?}) ended {outcome:?} and must end {expected:?}"
             ));
         }
+        let time_ms = self.history[place].time_ms;
+        optimistic::check(&self.oracle, request, position.prev(), time_ms, outcome)
+            .map_err(|text| Violation::new(OPTIMISTIC, text))?;
         if std::mem::replace(&mut self.committed[place], true) {
             return serial(format!("{position:?} final-committed twice"));
         }
@@ -218,7 +250,8 @@ impl OrderWatch {
     ) -> Result<(), Violation> {
         let expected = self.oracle.read_only(request, position, now_ms);
         if expected.admits(outcome) {
-            return Ok(());
+            return optimistic::check(&self.oracle, request, position, now_ms, outcome)
+                .map_err(|text| Violation::new(OPTIMISTIC, text));
         }
         Err(Violation::new(
             SERIAL,
@@ -313,6 +346,8 @@ impl OrderWatch {
                 self.last()
             ));
         }
+        let sessions = self.history.iter().map(|there| there.request.id.session);
+        self.sessions_before = sessions.max().unwrap_or(SessionId::INTERNAL);
         self.ghosts.clear();
         self.committed = vec![true; self.history.len()];
         if self.oracle.last() > last || self.states {
