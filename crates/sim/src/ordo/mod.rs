@@ -369,16 +369,23 @@ impl System for Ordo {
     fn ended(
         &mut self,
         host: u16,
-        node: Option<Process>,
+        mut node: Option<Process>,
         end: End,
         _: &mut Core<Self>,
     ) -> Result<(), Violation> {
         self.tally.ends += 1;
-        if let Some(node) = &node {
+        if let Some(node) = &mut node {
             node.close_snapshot();
             let status = node.engine().status();
             self.tally.restarts += status.restarts;
             self.tally.suspensions += status.suspensions;
+            // What was retracted after a failed sync has left nothing, before the restart forgets it.
+            if node.is_poisoned() && node.is_idle() && self.plan.judged {
+                node.settle()?;
+                let order = &self.watch(host).order;
+                leak::check_versions(&**node.engine(), order.oracle(), order.last())
+                    .map_err(|text| Violation::new("leak", text))?;
+            }
         }
         let written = node.map(|node| node.written());
         self.watch(host).order.ended(end, written);
