@@ -138,7 +138,7 @@ impl Oracle {
             time_ms >= self.last_time_ms,
             "an order's time never goes back"
         );
-        let (outcome, writes) = self.execute(request, position, time_ms, false);
+        let (outcome, Turn { writes, .. }) = self.execute(request, position, time_ms, false);
         if matches!(outcome, Expected::Outcome(Ok(_))) {
             let history = Arc::make_mut(&mut self.history);
             if writes.cleared {
@@ -168,6 +168,15 @@ impl Oracle {
     pub fn read_only(&self, request: &Arc<Request>, position: Position, now_ms: u64) -> Expected {
         // A snapshot's reader sees what the next transaction would see.
         self.execute(request, position, now_ms, true).0
+    }
+    /// When the entries expire, as far as they do, that a read-only request meets at a snapshot of `position`.
+    pub fn expiries_met(
+        &self,
+        request: &Arc<Request>,
+        position: Position,
+        now_ms: u64,
+    ) -> Vec<u64> {
+        self.execute(request, position, now_ms, true).1.expiries
     }
     /// What a reader at a snapshot of `position` sees of a key, expired entries included.
     pub fn read_at(&self, key: &Key, position: Position) -> Read {
@@ -213,7 +222,7 @@ impl Oracle {
         position: Position,
         now_ms: u64,
         at_snapshot: bool,
-    ) -> (Expected, Writes) {
+    ) -> (Expected, Turn) {
         let reader = if at_snapshot {
             position.next()
         } else {
@@ -223,6 +232,7 @@ impl Oracle {
             history: self.history.clone(),
             reader,
             writes: Writes::default(),
+            expiries: Vec::new(),
         };
         let (turn, polled) = tx::lend(Box::new(turn), || {
             catch_unwind(AssertUnwindSafe(|| {
@@ -244,7 +254,7 @@ impl Oracle {
             }
             Err(panic) => Expected::Panic(execute::snapshot::panic_text(&*panic).to_owned()),
         };
-        (outcome, turn.writes)
+        (outcome, *turn)
     }
 }
 
@@ -260,6 +270,8 @@ struct Turn {
     history: Arc<History>,
     reader: Position,
     writes: Writes,
+    /// When what it has read expires.
+    expiries: Vec<u64>,
 }
 
 impl Turn {
@@ -288,6 +300,11 @@ impl Turn {
             .map(|((_, key), entry)| (key, entry))
             .collect()
     }
+    fn meet(&mut self, entry: &Entry) {
+        if entry.expires_at_ms != 0 {
+            self.expiries.push(entry.expires_at_ms);
+        }
+    }
     fn list_before(&self, space: Space) -> Vec<(Key, Entry)> {
         if self.cleared(space) {
             Vec::new()
@@ -300,14 +317,16 @@ impl Turn {
 impl Access for Turn {
     fn read(&mut self, key: &Key, _: Intent) -> Poll<Result<Read, Stop>> {
         let own = self.writes.entries.get(key);
-        Poll::Ready(Ok(match own {
+        let read = match own {
             Some(entry) => Read {
                 entry: entry.clone(),
                 version: Position::NONE,
             },
             None if self.writes.cleared && key.space() == Space::User => Read::default(),
             None => self.history.read(key, self.reader),
-        }))
+        };
+        read.entry.iter().for_each(|entry| self.meet(entry));
+        Poll::Ready(Ok(read))
     }
     fn admit_write(&mut self, _: &Key) -> Poll<Result<(), Stop>> {
         Poll::Ready(Ok(()))
@@ -336,6 +355,7 @@ impl Access for Turn {
         entries.retain(|(key, _)| {
             key.hash64() >= range.from_hash && next_hash.is_none_or(|next| key.hash64() < next)
         });
+        entries.iter().for_each(|(_, entry)| self.meet(entry));
         Poll::Ready(Ok(ScanPage { entries, next_hash }))
     }
     fn count(&mut self) -> Poll<Result<u64, Stop>> {

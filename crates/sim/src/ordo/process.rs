@@ -516,14 +516,15 @@ impl Turn<'_> {
     fn read(&mut self, request: &Arc<Request>) -> Result<Option<(Outcome, Position)>, Violation> {
         let view = self.process.engine.view();
         let position = view.final_position();
-        let now_ms = self.core.clock_ms(self.host).max(view.final_time_ms());
+        let snapshot_ms = view.final_time_ms();
+        let now_ms = self.core.clock_ms(self.host).max(snapshot_ms);
         match self.process.reader.run(request, now_ms) {
             ReadOutcome::Done(outcome) => {
                 if self.system.plan.judged {
                     self.system
                         .watch(self.host)
                         .order
-                        .judge_read(request, position, now_ms, &outcome)?;
+                        .judge_read(request, position, snapshot_ms, now_ms, &outcome)?;
                 }
                 Ok(Some((outcome, position)))
             }

@@ -12,8 +12,8 @@
 //!    only batches whose write or sync was the last and failed may come back behind it. Replay leads to the
 //!    specification's state, versions included.
 
-use super::optimistic;
 use super::recorder::{Recorder, Told};
+use super::{expiry, optimistic};
 use crate::judge::{Fault, check_images, check_snapshot, images};
 use crate::oracle::{Expected, Oracle};
 use crate::world::{End, Violation};
@@ -27,6 +27,7 @@ const SERIAL: &str = "serial";
 const DURABILITY: &str = "durability";
 const SESSIONS: &str = "sessions";
 const OPTIMISTIC: &str = "optimistic";
+const EXPIRY: &str = "expiry";
 const RECOVERY: &str = "recovery";
 
 /// A transaction of the order, with its epoch's time.
@@ -225,6 +226,8 @@ impl OrderWatch {
         let time_ms = self.history[place].time_ms;
         optimistic::check(&self.oracle, request, position.prev(), time_ms, outcome)
             .map_err(|text| Violation::new(OPTIMISTIC, text))?;
+        expiry::check_removal(&self.oracle, request, *position, time_ms)
+            .map_err(|text| Violation::new(EXPIRY, text))?;
         if std::mem::replace(&mut self.committed[place], true) {
             return serial(format!("{position:?} final-committed twice"));
         }
@@ -240,14 +243,17 @@ impl OrderWatch {
         Ok(())
     }
 
-    /// Judges a read at the newest final snapshot.
+    /// Judges a read at the newest final snapshot, whose time is `snapshot_ms`.
     pub fn judge_read(
         &self,
         request: &Arc<Request>,
         position: Position,
+        snapshot_ms: u64,
         now_ms: u64,
         outcome: &Outcome,
     ) -> Result<(), Violation> {
+        expiry::check_read(&self.oracle, request, position, snapshot_ms, now_ms)
+            .map_err(|text| Violation::new(EXPIRY, text))?;
         let expected = self.oracle.read_only(request, position, now_ms);
         if expected.admits(outcome) {
             return optimistic::check(&self.oracle, request, position, now_ms, outcome)
