@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll, Waker};
 use store::{Snapshot, View};
+use txn::mutant::{Mutant, is_active};
 use txn::tx::{self, Read};
 use txn::{
     Access, Call, Entry, Intent, Key, Outcome, Request, ScanPage, ScanRange, Stop, Tx, TxContext,
@@ -107,7 +108,11 @@ impl SnapshotReader {
     /// Runs a request at the newest final snapshot. `now_ms` is the caller's clock, in milliseconds since 1970.
     pub fn run(&mut self, request: &Arc<Request>, now_ms: u64) -> ReadOutcome {
         let view = self.engine.view();
-        let snapshot = view.open();
+        let snapshot = match &mut self.access {
+            Some(access) if is_active(Mutant::StaleSnapshot) => access.snapshot.take(),
+            _ => None,
+        };
+        let snapshot = snapshot.unwrap_or_else(|| view.open());
         let now_ms = now_ms.max(snapshot.time_ms);
         let position = snapshot.position;
         let mut access = match self.access.take() {
@@ -136,7 +141,9 @@ impl SnapshotReader {
         let mut must_order = false;
         if let Ok(mut access) = access.into_any().downcast::<SnapshotAccess>() {
             must_order = access.must_order;
-            if let Some(snapshot) = access.snapshot.take() {
+            if !is_active(Mutant::StaleSnapshot)
+                && let Some(snapshot) = access.snapshot.take()
+            {
                 view.close(snapshot);
             }
             self.access = Some(access);
@@ -211,7 +218,9 @@ impl SnapshotAccess {
             .snapshot
             .as_ref()
             .map_or(0, |snapshot| snapshot.time_ms);
-        entry.expired(self.now_ms) && !entry.expired(snapshot_ms)
+        entry.expired(self.now_ms)
+            && !entry.expired(snapshot_ms)
+            && !is_active(Mutant::DecideExpiryAlone)
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use store::checkpoint::{CheckpointError, Header, Writer};
 use store::{Image, Snapshot};
 use txn::Position;
+use txn::mutant::{Mutant, is_active};
 
 /// How many checkpoints are kept. The older one is for the day on which the newer is damaged.
 pub(crate) const KEPT: usize = 2;
@@ -138,6 +139,13 @@ impl CheckpointJob {
         sync_log: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<CheckpointWritten> {
         prune(disk)?;
+        if is_active(Mutant::CheckpointWithoutClears) {
+            self.header.clears.clear();
+        }
+        if is_active(Mutant::CheckpointLaterThanSaid) {
+            self.close();
+            self.snapshot = Some(self.engine.view().open());
+        }
         let file = disk.create(TEMPORARY, 0)?;
         let out = BufWriter::with_capacity(BUFFER_BYTES, FileWriter::new(&file));
         let mut writer = Writer::new(out, &self.header)?;
@@ -148,13 +156,18 @@ impl CheckpointJob {
                 .engine
                 .view()
                 .images_at(snapshot, from, IMAGES_PER_STEP, &mut images);
+            if is_active(Mutant::CheckpointWithoutTombstones) {
+                images.retain(|image| image.entry.is_some());
+            }
             for image in images.drain(..) {
                 writer.push(&image)?;
             }
         }
         self.close();
         let (_, records) = writer.finish()?;
-        file.sync()?;
+        if !is_active(Mutant::SkipSyncOfCheckpoint) {
+            file.sync()?;
+        }
         let bytes = file.len_bytes()?;
         sync_log()?;
         disk.rename(TEMPORARY, &file_name(self.header.position))?;

@@ -8,6 +8,7 @@ use order::{BatchTooLarge, Sequencer, Tail};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use store::checkpoint::Header;
+use txn::mutant::{Mutant, is_active};
 use txn::{Args, Outcome, Position, Reply, Request, RequestId, SessionId, Stop};
 
 /// How often `everysec` syncs, and how long after the last sync an idle log gets its marker.
@@ -393,7 +394,12 @@ impl Node {
                 .push("the log can be written again: writes are taken".to_owned());
         }
         match self.options.fsync {
-            FsyncPolicy::Always => self.start_sync(effects),
+            FsyncPolicy::Always => {
+                if is_active(Mutant::ConfirmBeforeSync) {
+                    self.confirm(self.written, effects);
+                }
+                self.start_sync(effects);
+            }
             FsyncPolicy::Everysec | FsyncPolicy::No => self.confirm(self.written, effects),
         }
         if self.options.checkpoint_bytes > 0
@@ -412,7 +418,9 @@ impl Node {
              is space on the disk again; they resume by themselves then"
         );
         let text: Arc<str> = text.into();
-        if let Some(before) = self.writing_from.take() {
+        if let Some(before) = self.writing_from.take()
+            && !is_active(Mutant::KeepUnwrittenBatch)
+        {
             self.retract(before, &text, effects);
         }
         if matches!(self.health, Health::Ready | Health::Full { .. }) {
@@ -625,6 +633,9 @@ impl Node {
         }
         if let (KEPT, Some(oldest)) = (self.checkpoints.len(), self.checkpoints.front()) {
             effects.truncate = Some(oldest.next());
+        }
+        if is_active(Mutant::TruncateTooFar) {
+            effects.truncate = Some(self.written);
         }
     }
 }

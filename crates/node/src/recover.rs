@@ -11,6 +11,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 use store::checkpoint::Header;
+use txn::mutant::{Mutant, is_active};
 use txn::{Position, Registry};
 
 /// Replay runs at most so many transactions ahead of their final commits.
@@ -218,7 +219,8 @@ pub fn recover<D: Disk>(
             engine: engine.name(),
         });
     }
-    let boot = u32::try_from(boot + 1)
+    let used = u64::from(!is_active(Mutant::RepeatSessions));
+    let boot = u32::try_from(boot + used)
         .ok()
         .filter(|&boot| boot <= session::BOOT_MAX);
     let boot = boot.ok_or(RecoverError::BootsExhausted)?;
@@ -285,6 +287,11 @@ impl Replay<'_> {
         // The checkpoint may end within the first batch.
         let done = (self.header.position.next().0.saturating_sub(batch.first.0) as usize)
             .min(batch.requests.len());
+        let done = if is_active(Mutant::ReplayWholeBatch) && done < batch.requests.len() {
+            0
+        } else {
+            done
+        };
         let mut requests = batch.requests;
         requests.drain(..done);
         if requests.is_empty() || self.foreign.is_some() {

@@ -1,5 +1,6 @@
 //! Where a connection's next transaction runs.
 
+use txn::mutant::{Mutant, is_active};
 use txn::{Footprint, Weight};
 
 /// Where a transaction runs.
@@ -17,6 +18,7 @@ pub enum Route {
 /// Routes a transaction. `unfinished`: its connection has commands that are not answered; then the transaction must come
 /// behind them, also if it only reads, because a connection's commands take effect in the order sent.
 pub fn route(footprint: &Footprint, unfinished: bool) -> Route {
+    let unfinished = unfinished && !is_active(Mutant::ReadOvertakesWrite);
     match footprint.weight {
         _ if !footprint.read_only || unfinished => Route::Order,
         Weight::Light => Route::Snapshot,

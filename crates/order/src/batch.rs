@@ -3,6 +3,7 @@
 use crate::record;
 use std::sync::Arc;
 use txn::codec::put_request;
+use txn::mutant::{Mutant, is_active};
 use txn::{Epoch, Position, Request};
 
 /// The most bytes that an encoded batch may have. Admission bounds batches far below.
@@ -121,14 +122,15 @@ impl Sequencer {
             records.truncate(start);
             return Err(BatchTooLarge { requests, bytes });
         }
-        let digest = draft.finish(
-            self.tail,
-            now_ms.max(self.tail.time_ms),
-            requests.len() as u32,
-        );
+        let time_ms = if is_active(Mutant::TimeGoesBack) {
+            now_ms
+        } else {
+            now_ms.max(self.tail.time_ms)
+        };
+        let digest = draft.finish(self.tail, time_ms, requests.len() as u32);
         let batch = Batch {
             epoch: Epoch(self.tail.epoch.0 + 1),
-            time_ms: now_ms.max(self.tail.time_ms),
+            time_ms,
             first: self.tail.next,
             requests,
             digest,

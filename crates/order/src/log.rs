@@ -7,6 +7,7 @@ use crate::segment::{HEADER_BYTES, Header, prepared_name, segment_name};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use txn::Position;
+use txn::mutant::{Mutant, is_active};
 
 /// The size of a segment, unless told otherwise.
 pub const SEGMENT_BYTES_DEFAULT: u64 = 64 << 20;
@@ -168,10 +169,14 @@ impl<D: Disk> Shared<D> {
 
     /// Runs a sync. The first failure ends the log for good: the kernel may have dropped what it could not write, and a
     /// later sync would succeed without it.
-    fn sync(&self, what: &str, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    fn sync(&self, what: &str, sync: impl Fn() -> io::Result<()>) -> io::Result<()> {
         let _syncing = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
         self.check()?;
-        sync().or_else(|error| {
+        let mut result = sync();
+        if result.is_err() && is_active(Mutant::RetryFailedSync) {
+            result = sync();
+        }
+        result.or_else(|error| {
             self.poison.get_or_init(|| format!("{what}: {error}"));
             self.check()
         })
@@ -295,7 +300,12 @@ impl<D: Disk> Log<D> {
         if rotated {
             self.rotate()?;
         }
-        record::seal(records, self.current.place(), self.durable);
+        let claim = if is_active(Mutant::ClaimBeforeSync) {
+            self.current.end()
+        } else {
+            self.durable
+        };
+        record::seal(records, self.current.place(), claim);
         self.write(records)?;
         self.claimed = self.durable;
         self.last_batch_end = self.current.end();
@@ -329,9 +339,14 @@ impl<D: Disk> Log<D> {
         };
         (self.durable < synced.end).then(|| SyncTicket {
             shared: self.shared.clone(),
-            older: self.unsynced.iter().map(|(_, file)| file.clone()).collect(),
+            older: self
+                .unsynced
+                .iter()
+                .map(|(_, file)| file.clone())
+                .filter(|_| !is_active(Mutant::SkipSyncOfRotated))
+                .collect(),
             current: self.current.file.clone(),
-            names: self.durable_name < self.current.first,
+            names: self.durable_name < self.current.first && !is_active(Mutant::SkipSyncOfNames),
             synced,
         })
     }
@@ -452,10 +467,12 @@ impl<D: Disk> Log<D> {
     fn clear_remains(&mut self) -> io::Result<()> {
         let (offset, until) = (self.current.offset, self.current.dirty_until);
         if until > offset {
-            let file = self.current.file.clone();
-            write_zeros(&*file, offset, until).map_err(|error| self.write_error(error))?;
-            self.shared
-                .sync("fdatasync of a log segment", || file.sync())?;
+            if !is_active(Mutant::KeepRemains) {
+                let file = self.current.file.clone();
+                write_zeros(&*file, offset, until).map_err(|error| self.write_error(error))?;
+                self.shared
+                    .sync("fdatasync of a log segment", || file.sync())?;
+            }
             self.current.dirty_until = offset;
         }
         Ok(())

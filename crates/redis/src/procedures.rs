@@ -8,6 +8,7 @@ use crate::block::Watched;
 use crate::script;
 use crate::table::{COMMANDS, Command, DataFn, Run};
 use std::sync::Arc;
+use txn::mutant::{Mutant, is_active};
 use txn::{
     Args, Blob, Call, Footprint, Intent, Key, Outcome, Position, Procedure, ProcedureFuture, Reply,
     Tx,
@@ -81,7 +82,8 @@ async fn expire_due(tx: &mut Tx, names: &[Blob]) -> Outcome {
         let read = tx.read(&key, Intent::Update).await?;
         // `Tx` shows an expired entry as absent. A key that is absent in truth is deleted in vain, which happens only
         // if a client deleted it since the node looked; then its version would move, so that is avoided where it shows.
-        if read.entry.is_none() && read.version != Position::NONE {
+        let expired = read.entry.is_none() || is_active(Mutant::ExpireUnasked);
+        if expired && read.version != Position::NONE {
             tx.delete(&key).await?;
             deleted += 1;
         }

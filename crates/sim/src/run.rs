@@ -6,6 +6,7 @@ use crate::ordo::{self, Ordo};
 use crate::trace::Trace;
 use crate::traffic::Population;
 use crate::world::{Account, Limits, Setting, Violation, World};
+use execute::sparkle::Mutant;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use txn::hash::mix;
@@ -36,8 +37,13 @@ const EVENTS_MAX: u64 = 50_000_000;
 
 /// Runs a world. A panic of anything in it is a finding like any other.
 pub fn run(options: &Options, trace: Option<Trace>) -> Outcome {
+    run_defective(options, None, trace)
+}
+
+/// Runs a world whose engines have a deliberate defect, if they are Sparkle's.
+pub fn run_defective(options: &Options, mutant: Option<Mutant>, trace: Option<Trace>) -> Outcome {
     let ran = catch_unwind(AssertUnwindSafe(|| match options.system {
-        SystemKind::Ordo => run_ordo(options, trace, true),
+        SystemKind::Ordo => run_plan(options, mutant, trace, true),
         SystemKind::Register => crate::register::run(options, trace),
     }));
     ran.unwrap_or_else(|panic| Outcome {
@@ -68,6 +74,15 @@ pub(crate) fn setting(options: &Options) -> Setting {
 
 /// Runs Ordo's nodes. `judged`: against all oracles; if not, the run is a model of speed.
 pub fn run_ordo(options: &Options, trace: Option<Trace>, judged: bool) -> Outcome {
+    run_plan(options, None, trace, judged)
+}
+
+fn run_plan(
+    options: &Options,
+    mutant: Option<Mutant>,
+    trace: Option<Trace>,
+    judged: bool,
+) -> Outcome {
     let mut draw = Draw::new(mix(options.seed));
     let population = Population::new(
         options.workload,
@@ -89,6 +104,7 @@ pub fn run_ordo(options: &Options, trace: Option<Trace>, judged: bool) -> Outcom
         engine: options.engine,
         workers: options.workers,
         capacity: options.capacity,
+        mutant,
         fsync,
         limits: node::Limits {
             in_flight_requests_max: options.in_flight,

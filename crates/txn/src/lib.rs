@@ -28,6 +28,7 @@ pub mod codec;
 pub mod hash;
 pub mod ids;
 pub mod key;
+pub mod mutant;
 pub mod procedure;
 pub mod reply;
 pub mod request;

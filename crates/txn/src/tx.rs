@@ -2,6 +2,7 @@
 
 use crate::ids::Position;
 use crate::key::{Key, Space};
+use crate::mutant::{self, Mutant, is_active};
 use crate::reply::Stop;
 use crate::value::{Entry, Value};
 use std::any::Any;
@@ -108,7 +109,12 @@ pub struct Tx {
 
 impl Tx {
     /// For engines: the handle of a transaction. Its operations reach the [`Access`] lent to the polling thread.
-    pub fn new(context: TxContext) -> Tx {
+    pub fn new(mut context: TxContext) -> Tx {
+        if is_active(Mutant::LocalClock)
+            && let Some(now_ms) = mutant::local_clock_ms()
+        {
+            context.now_ms = now_ms;
+        }
         Tx { context }
     }
 
@@ -131,6 +137,9 @@ impl Tx {
     }
     /// A seed for randomness that is the same at every replica and in every incarnation.
     pub fn seed(&self) -> u64 {
+        if is_active(Mutant::LocalChance) {
+            return crate::hash::mix(mutant::whim() as u64);
+        }
         crate::hash::mix(self.context.position.0 ^ self.context.now_ms.rotate_left(32))
     }
     /// Whether this incarnation is doomed: a long computation polls this and stops with [`Stop::Restart`].

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use store::sync::atomic::Ordering;
 use store::{Partition, Version};
+use txn::mutant::{Mutant, is_active};
 use txn::tx::Read;
 use txn::{
     Access, Entry, Intent, Key, KeySets, Outcome, Position, ProcedureFuture, ScanPage, ScanRange,
@@ -154,7 +155,12 @@ impl Executor {
                             "ERR the procedure waited for something other than its transaction";
                         (Err(Stop::abort(text)), LiveChange::By(0))
                     }
-                    Poll::Ready(outcome) => access.judged(outcome),
+                    Poll::Ready(outcome) => {
+                        if is_active(Mutant::ReleaseLocksEarly) {
+                            self.shared.executed.lock().push(job.context.position);
+                        }
+                        access.judged(outcome)
+                    }
                 }
             }
             Stage::Installing { outcome, live } => (outcome, live),
@@ -198,7 +204,9 @@ impl Executor {
             },
             &mut self.committed,
         );
-        self.shared.executed.lock().push(position);
+        if !is_active(Mutant::ReleaseLocksEarly) {
+            self.shared.executed.lock().push(position);
+        }
     }
 }
 

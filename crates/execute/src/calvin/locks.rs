@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 use std::collections::hash_map::Entry;
 use txn::hash::FixedMap;
+use txn::mutant::{Mutant, is_active};
 use txn::{Key, Position};
 
 /// A transaction's request for the lock of a key.
@@ -50,6 +51,7 @@ pub(super) enum Request {
 impl LockTable {
     /// Requests a key for a transaction. Transactions come in the order of positions, each with its exclusive keys first.
     pub(super) fn request(&mut self, key: &Key, position: Position, exclusive: bool) -> Request {
+        let exclusive = exclusive && !is_active(Mutant::ShareWriteLocks);
         let queue = self.queues.entry(key.clone()).or_default();
         if queue.0.last().is_some_and(|last| last.position == position) {
             return Request::Repeated;

@@ -56,6 +56,7 @@ use std::sync::Arc;
 use store::sync::Mutex;
 use store::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use store::{Partition, View};
+use txn::mutant::{Mutant, is_active};
 use txn::{Position, Request, TxContext};
 
 /// A transaction with its place in the order.
@@ -229,7 +230,11 @@ impl Shared {
     /// Moves confirmed transactions, in order, at most `count` of them.
     pub(super) fn take_confirmed(&self, count: usize, taken: &mut VecDeque<Job>) {
         let mut incoming = self.incoming.lock();
-        let confirmed = incoming.confirmed;
+        let confirmed = if is_active(Mutant::RunUnconfirmed) {
+            incoming.delivered
+        } else {
+            incoming.confirmed
+        };
         while taken.len() < count
             && incoming
                 .queue

@@ -8,6 +8,7 @@ use super::options;
 use super::strings::argument;
 use crate::chance::Chance;
 use crate::{errors, parse, pattern};
+use txn::mutant::{self, Mutant, is_active};
 use txn::{Blob, Entry, Key, Outcome, Reply, ScanPage, ScanRange, Space, Stop, Tx};
 
 /// How many keys a walk takes at a time.
@@ -105,6 +106,10 @@ pub async fn keys(tx: &mut Tx, args: &[Blob]) -> Outcome {
             .filter(|(key, _)| all || pattern::matches(&args[0], key.as_bytes()));
         names.extend(wanted.map(|(key, _)| Reply::Bulk(key.to_blob())));
         from_hash = page.next_hash;
+    }
+    if is_active(Mutant::UnorderedReply) && !names.is_empty() {
+        let by = mutant::whim() % names.len();
+        names.rotate_left(by);
     }
     Ok(Reply::Array(names))
 }

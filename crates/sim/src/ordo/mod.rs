@@ -21,6 +21,7 @@ use crate::watch::real_time::{Place, RealTime};
 use crate::world::{Address, Core, End, Input, Start, System, Traffic, Violation};
 use client::Client;
 use execute::Engine;
+use execute::sparkle::Mutant;
 use node::{FsyncPolicy, Limits};
 use process::Process;
 use serde::{Deserialize, Serialize};
@@ -84,6 +85,8 @@ pub struct Plan {
     pub workers: u16,
     /// The engine's slots for transactions on their way (Sparkle).
     pub capacity: usize,
+    /// A deliberate defect of Sparkle, to test the oracles. The other crates' are chosen for a thread ([`txn::mutant`]).
+    pub mutant: Option<Mutant>,
     /// When a batch counts as durable.
     pub fsync: FsyncPolicy,
     /// Bounds of a node.

@@ -19,6 +19,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use store::Snapshot;
+use txn::mutant::set_local_clock_ms;
 use txn::{Outcome, Position, Request, RequestId, SessionId};
 
 /// A command of a connection that has no reply yet.
@@ -106,6 +107,7 @@ impl Process {
             let engine: Box<dyn Engine> = match plan.engine {
                 EngineKind::Sparkle => Box::new(Sparkle::new(SparkleOptions {
                     capacity: plan.capacity,
+                    mutant: plan.mutant,
                     ..SparkleOptions::new(workers)
                 })),
                 EngineKind::Calvin => Box::new(Calvin::new(workers)),
@@ -122,6 +124,7 @@ impl Process {
             expire: Some(Arc::new(redis_surface::ExpireProcedure)),
         };
         let boot_id = core.draw.bits();
+        set_local_clock_ms(core.clock_ms(host));
         let recovered = node::recover(
             &disk,
             options,
@@ -298,6 +301,7 @@ impl Turn<'_> {
     }
 
     pub(super) fn take(&mut self, input: Input<Frame, Timer>) -> Result<(), Violation> {
+        set_local_clock_ms(self.now_ms());
         match input {
             Input::Frame {
                 from: Address::Client(client),
@@ -521,10 +525,13 @@ impl Turn<'_> {
         match self.process.reader.run(request, now_ms) {
             ReadOutcome::Done(outcome) => {
                 if self.system.plan.judged {
-                    self.system
-                        .watch(self.host)
-                        .order
-                        .judge_read(request, position, snapshot_ms, now_ms, &outcome)?;
+                    self.system.watch(self.host).order.judge_read(
+                        request,
+                        position,
+                        snapshot_ms,
+                        now_ms,
+                        &outcome,
+                    )?;
                 }
                 Ok(Some((outcome, position)))
             }

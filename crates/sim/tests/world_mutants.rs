@@ -1,0 +1,181 @@
+//! The tests of the world: each deliberate defect must be found by an oracle, within a bounded number of seeds.
+
+use execute::sparkle::Mutant as SparkleMutant;
+use node::FsyncPolicy;
+use ordo_sim::options::{Options, SystemKind, Wishes};
+use ordo_sim::ordo::EngineKind;
+use ordo_sim::run::{run, run_defective};
+use ordo_sim::traffic::WorkloadKind;
+use ordo_sim::world::{Fault, Violation};
+use std::fmt;
+use txn::mutant::{self, Mutant};
+
+/// A world has this many seeds to find a defect.
+const SEEDS_MAX: u64 = 1_000;
+
+/// A defect of a node, or of the engine in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Defect {
+    Of(Mutant),
+    OfSparkle(SparkleMutant),
+}
+
+impl fmt::Display for Defect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Defect::Of(mutant) => write!(f, "{mutant:?}"),
+            Defect::OfSparkle(mutant) => write!(f, "Sparkle's {mutant:?}"),
+        }
+    }
+}
+
+/// A world in which the code that has the defect is much used. Everything that is not named here is drawn.
+fn options(defect: Defect, seed: u64) -> Options {
+    let mut wishes = Wishes {
+        system: Some(SystemKind::Ordo),
+        ..Wishes::default()
+    };
+    let (mut segment_bytes, mut checkpoint_bytes, mut think_us) = (None, None, None);
+    match defect {
+        Defect::OfSparkle(mutant) => {
+            wishes.engine = Some(EngineKind::Sparkle);
+            if mutant == SparkleMutant::RetractKeepsVersions {
+                wishes.fsync = Some(FsyncPolicy::Always);
+            }
+        }
+        Defect::Of(mutant) => match mutant {
+            Mutant::SkipSyncOfRotated | Mutant::SkipSyncOfNames | Mutant::TrustWhatWasRead => {
+                segment_bytes = Some(4_300);
+            }
+            Mutant::RetryFailedSync => {
+                wishes.fsync = Some(FsyncPolicy::Always);
+                segment_bytes = Some(65_536);
+            }
+            // Requests that are larger than a sector.
+            Mutant::AcceptTornRecord => {
+                wishes.workload = Some(WorkloadKind::Redis);
+                wishes.fsync = Some(FsyncPolicy::No);
+                wishes.pipeline = Some(20);
+            }
+            Mutant::CheckpointWithoutTombstones
+            | Mutant::CheckpointWithoutClears
+            | Mutant::CheckpointLaterThanSaid
+            | Mutant::SkipSyncOfCheckpoint => {
+                wishes.workload = Some(WorkloadKind::Programs);
+                checkpoint_bytes = Some(2_000);
+            }
+            Mutant::TruncateTooFar => {
+                checkpoint_bytes = Some(2_000);
+                segment_bytes = Some(4_300);
+            }
+            // A checkpoint within a large batch.
+            Mutant::ReplayWholeBatch => {
+                wishes.workload = Some(WorkloadKind::Programs);
+                wishes.fsync = Some(FsyncPolicy::No);
+                wishes.workers = Some(1);
+                wishes.clients = Some(8);
+                wishes.operations = Some(150);
+                wishes.pipeline = Some(20);
+                checkpoint_bytes = Some(2_000);
+            }
+            Mutant::ConfirmBeforeSync => wishes.fsync = Some(FsyncPolicy::Always),
+            Mutant::ShareWriteLocks | Mutant::ReleaseLocksEarly | Mutant::RunUnconfirmed => {
+                wishes.engine = Some(EngineKind::Calvin);
+            }
+            Mutant::DecideExpiryAlone
+            | Mutant::LocalClock
+            | Mutant::LocalChance
+            | Mutant::SkipWatch
+            | Mutant::UnorderedReply => {
+                wishes.workload = Some(WorkloadKind::Redis);
+            }
+            // A write on its way while the node looks around, which it does ten times a second.
+            Mutant::ExpireUnasked => {
+                wishes.workload = Some(WorkloadKind::Redis);
+                wishes.fsync = Some(FsyncPolicy::Always);
+                wishes.clients = Some(8);
+                wishes.operations = Some(150);
+                wishes.pipeline = Some(4);
+                think_us = Some(20_000);
+            }
+            Mutant::ClaimBeforeSync
+            | Mutant::KeepRemains
+            | Mutant::TimeGoesBack
+            | Mutant::KeepUnwrittenBatch
+            | Mutant::ReadOvertakesWrite
+            | Mutant::RepeatSessions
+            | Mutant::StaleSnapshot => {}
+        },
+    }
+    let drawn = Options::draw(seed, &wishes);
+    Options {
+        segment_bytes: segment_bytes.unwrap_or(drawn.segment_bytes),
+        checkpoint_bytes: checkpoint_bytes.unwrap_or(drawn.checkpoint_bytes),
+        think_us: think_us.unwrap_or(drawn.think_us),
+        ..drawn
+    }
+}
+
+/// Whether the world has what it takes to meet the defect at all: if not, running it is idle.
+fn can_meet(defect: Defect, options: &Options) -> bool {
+    let has = |wanted: fn(&Fault) -> bool| options.faults.iter().any(|timed| wanted(&timed.fault));
+    match defect {
+        Defect::Of(Mutant::RetryFailedSync) => {
+            has(|fault| matches!(fault, Fault::SyncFails { .. }))
+        }
+        Defect::Of(Mutant::KeepRemains) => has(|fault| matches!(fault, Fault::WriteFails { .. })),
+        Defect::Of(Mutant::TimeGoesBack) => has(|fault| matches!(fault, Fault::ClockJump { .. })),
+        Defect::Of(Mutant::ReplayWholeBatch) => has(|fault| matches!(fault, Fault::Crash { .. })),
+        _ => true,
+    }
+}
+
+/// The first world that finds the defect, and what it found.
+fn find(defect: Defect) -> Option<(Options, Violation)> {
+    (1..=SEEDS_MAX).find_map(|seed| {
+        let options = options(defect, seed);
+        if !can_meet(defect, &options) {
+            return None;
+        }
+        let outcome = match defect {
+            Defect::Of(mutant) => mutant::with(mutant, || run(&options, None)),
+            Defect::OfSparkle(mutant) => run_defective(&options, Some(mutant), None),
+        };
+        outcome.violation.map(|violation| (options, violation))
+    })
+}
+
+fn all_are_found(defects: impl Iterator<Item = Defect>) {
+    let mut survivors = Vec::new();
+    for defect in defects {
+        let Some((options, violation)) = find(defect) else {
+            survivors.push(defect.to_string());
+            continue;
+        };
+        let text = violation.text.lines().next().unwrap_or_default();
+        println!(
+            "{defect}: seed {}: {}: {text:.150}",
+            options.seed, violation.oracle
+        );
+        let sound = run(&options, None).violation;
+        assert_eq!(
+            sound, None,
+            "without {defect} there is nothing to find: {options}"
+        );
+    }
+    assert!(
+        survivors.is_empty(),
+        "these defects were not found in {SEEDS_MAX} seeds: {}",
+        survivors.join(", ")
+    );
+}
+
+#[test]
+fn every_defect_around_the_engine_is_found() {
+    all_are_found(Mutant::ALL.into_iter().map(Defect::Of));
+}
+
+#[test]
+fn every_defect_of_sparkle_is_found() {
+    all_are_found(SparkleMutant::ALL.into_iter().map(Defect::OfSparkle));
+}

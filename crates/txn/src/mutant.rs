@@ -1,0 +1,202 @@
+//! Deliberate defects, to test the tests: what no oracle notices, no oracle guards.
+//!
+//! Every hazard that a page of this code base warns of should have one here, at the place where the warning is heeded. A
+//! test chooses one for its thread (`with`, which exists only with feature `mutants`), runs worlds, and demands that an
+//! oracle complains. Without the feature [`is_active`] is a constant, and nothing of this is left in a program.
+
+/// A defect that a test can ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutant {
+    // The order and its log.
+    /// A sync reaches the current segment only, not those that were rotated away before.
+    SkipSyncOfRotated,
+    /// A sync leaves the directory out: the name of a new segment may vanish.
+    SkipSyncOfNames,
+    /// A sync that failed is tried again, and its success is believed.
+    RetryFailedSync,
+    /// A record claims that what was only written is on the disk.
+    ClaimBeforeSync,
+    /// The checksum and the digest of a record's payload are not looked at.
+    AcceptTornRecord,
+    /// What a failed write left is not cleared before the next record.
+    KeepRemains,
+    /// What recovery reads counts as durable, although the disk may not have it.
+    TrustWhatWasRead,
+    /// An epoch's time may be before the previous one's.
+    TimeGoesBack,
+
+    // The node.
+    /// Under `always`, a batch is confirmed when it is written.
+    ConfirmBeforeSync,
+    /// A batch whose write failed stays with the engine.
+    KeepUnwrittenBatch,
+    /// A read bypasses the order although its connection has unfinished commands.
+    ReadOvertakesWrite,
+    /// A checkpoint leaves deletes out.
+    CheckpointWithoutTombstones,
+    /// A checkpoint leaves clears out.
+    CheckpointWithoutClears,
+    /// A checkpoint holds a later state than its header says.
+    CheckpointLaterThanSaid,
+    /// A checkpoint counts as durable before it is synced.
+    SkipSyncOfCheckpoint,
+    /// The log is truncated up to its last segment, whatever the checkpoints need.
+    TruncateTooFar,
+    /// A replay begins with the whole batch in which the checkpoint ends.
+    ReplayWholeBatch,
+    /// A process uses the session ids of the one before it again.
+    RepeatSessions,
+
+    // Execution.
+    /// A snapshot reader uses its previous snapshot again.
+    StaleSnapshot,
+    /// A read at a snapshot decides by its own clock what has expired.
+    DecideExpiryAlone,
+    /// Procedures read the clock of the machine on which they run.
+    LocalClock,
+    /// Random numbers differ from run to run of a transaction.
+    LocalChance,
+    /// Calvin grants a lock to a writer as if it only read.
+    ShareWriteLocks,
+    /// Calvin releases a transaction's locks before its writes are there.
+    ReleaseLocksEarly,
+    /// Calvin runs what is not confirmed.
+    RunUnconfirmed,
+
+    // Redis.
+    /// EXEC does not look at the watched keys.
+    SkipWatch,
+    /// The removal of what the node found expired does not look whether it still is.
+    ExpireUnasked,
+    /// KEYS replies in the order of a map whose hash function differs from run to run.
+    UnorderedReply,
+}
+
+impl Mutant {
+    /// All of them.
+    pub const ALL: [Mutant; 28] = [
+        Mutant::SkipSyncOfRotated,
+        Mutant::SkipSyncOfNames,
+        Mutant::RetryFailedSync,
+        Mutant::ClaimBeforeSync,
+        Mutant::AcceptTornRecord,
+        Mutant::KeepRemains,
+        Mutant::TrustWhatWasRead,
+        Mutant::TimeGoesBack,
+        Mutant::ConfirmBeforeSync,
+        Mutant::KeepUnwrittenBatch,
+        Mutant::ReadOvertakesWrite,
+        Mutant::CheckpointWithoutTombstones,
+        Mutant::CheckpointWithoutClears,
+        Mutant::CheckpointLaterThanSaid,
+        Mutant::SkipSyncOfCheckpoint,
+        Mutant::TruncateTooFar,
+        Mutant::ReplayWholeBatch,
+        Mutant::RepeatSessions,
+        Mutant::StaleSnapshot,
+        Mutant::DecideExpiryAlone,
+        Mutant::LocalClock,
+        Mutant::LocalChance,
+        Mutant::ShareWriteLocks,
+        Mutant::ReleaseLocksEarly,
+        Mutant::RunUnconfirmed,
+        Mutant::SkipWatch,
+        Mutant::ExpireUnasked,
+        Mutant::UnorderedReply,
+    ];
+}
+
+/// Whether the code that runs now is to have this defect.
+#[cfg(not(feature = "mutants"))]
+#[inline(always)]
+pub const fn is_active(_: Mutant) -> bool {
+    false
+}
+/// What the clock of the machine shows on which this thread's procedures run, as far as a test told it.
+#[cfg(not(feature = "mutants"))]
+#[inline(always)]
+pub const fn local_clock_ms() -> Option<u64> {
+    None
+}
+/// Tells this thread what [`local_clock_ms`] is.
+#[cfg(not(feature = "mutants"))]
+#[inline(always)]
+pub const fn set_local_clock_ms(_: u64) {}
+/// A number that differs from call to call, as the order of a map with a random hash function does.
+#[cfg(not(feature = "mutants"))]
+#[inline(always)]
+pub const fn whim() -> usize {
+    0
+}
+
+#[cfg(feature = "mutants")]
+pub use switch::{is_active, local_clock_ms, set_local_clock_ms, whim, with};
+
+#[cfg(feature = "mutants")]
+mod switch {
+    use super::Mutant;
+    use std::cell::Cell;
+
+    thread_local! {
+        static ACTIVE: Cell<Option<Mutant>> = const { Cell::new(None) };
+        static LOCAL_CLOCK_MS: Cell<Option<u64>> = const { Cell::new(None) };
+        static WHIMS: Cell<usize> = const { Cell::new(0) };
+    }
+
+    /// Puts back what was active before, also when a panic passes.
+    struct Restore(Option<Mutant>);
+
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            ACTIVE.set(self.0);
+        }
+    }
+
+    /// Runs `work` with a defect, on this thread only.
+    pub fn with<R>(mutant: Mutant, work: impl FnOnce() -> R) -> R {
+        let _restore = Restore(ACTIVE.replace(Some(mutant)));
+        WHIMS.set(0);
+        LOCAL_CLOCK_MS.set(None);
+        work()
+    }
+
+    /// Whether the code that runs now is to have this defect.
+    #[inline]
+    pub fn is_active(mutant: Mutant) -> bool {
+        ACTIVE.get() == Some(mutant)
+    }
+
+    /// What the clock of the machine shows on which this thread's procedures run, as far as a test told it.
+    pub fn local_clock_ms() -> Option<u64> {
+        LOCAL_CLOCK_MS.get()
+    }
+
+    /// Tells this thread what [`local_clock_ms`] is.
+    pub fn set_local_clock_ms(now_ms: u64) {
+        LOCAL_CLOCK_MS.set(Some(now_ms));
+    }
+
+    /// A number that differs from call to call, as the order of a map with a random hash function does.
+    pub fn whim() -> usize {
+        WHIMS.set(WHIMS.get() + 1);
+        WHIMS.get()
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn a_defect_ends_with_its_test_even_if_that_panics() {
+            let skips = || is_active(Mutant::SkipWatch);
+            assert!(!skips());
+            with(Mutant::SkipWatch, || {
+                assert!(skips() && !is_active(Mutant::LocalClock));
+                with(Mutant::LocalClock, || assert!(!skips()));
+                assert!(skips());
+            });
+            let panicked = std::panic::catch_unwind(|| with(Mutant::SkipWatch, || panic!("found")));
+            assert!(panicked.is_err() && !skips());
+        }
+    }
+}
