@@ -347,4 +347,24 @@ mod tests {
                 && !versions.is_forgettable(Position(12), &clears)
         );
     }
+
+    #[test]
+    fn a_delete_is_forgotten_with_the_clear_of_its_own_transaction_and_reads_the_same() {
+        let clears = Clears::default();
+        clears.insert(Position(10));
+        for (deleted, forgettable) in [(9, true), (10, true), (11, false)] {
+            let mut versions = Versions::default();
+            versions.insert(version(deleted, None));
+            assert_eq!(
+                versions.is_forgettable(Position(12), &clears),
+                forgettable,
+                "deleted at {deleted}"
+            );
+            let forgotten = Versions::default().read(Position(12), &clears);
+            assert_eq!(
+                versions.read(Position(12), &clears) == forgotten,
+                forgettable
+            );
+        }
+    }
 }
