@@ -357,8 +357,12 @@ impl<D: Disk> Log<D> {
             self.durable = synced.end;
             self.durable_last = synced.position;
             self.durable_name = synced.end.segment;
-            self.unsynced
-                .retain(|(first, _)| *first > synced.end.segment);
+            // The ticket's own segment stays if it was left meanwhile: what was written to it after the sync had begun is
+            // not known to be durable.
+            let left = is_active(Mutant::ForgetSegmentLeftDuringSync);
+            self.unsynced.retain(|(first, _)| {
+                *first > synced.end.segment || *first == synced.end.segment && !left
+            });
         }
     }
 

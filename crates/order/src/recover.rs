@@ -83,7 +83,7 @@ impl fmt::Display for Report {
             )?;
             write!(
                 f,
-                "from position {} on nothing had been synced when the machine stopped",
+                "from position {} on nothing is known to have been synced when the machine stopped",
                 cut.position
             )?;
         }

@@ -44,7 +44,10 @@ fn options(defect: Defect, seed: u64) -> Options {
             }
         }
         Defect::Of(mutant) => match mutant {
-            Mutant::SkipSyncOfRotated | Mutant::SkipSyncOfNames | Mutant::TrustWhatWasRead => {
+            Mutant::SkipSyncOfRotated
+            | Mutant::ForgetSegmentLeftDuringSync
+            | Mutant::SkipSyncOfNames
+            | Mutant::TrustWhatWasRead => {
                 segment_bytes = Some(4_300);
             }
             Mutant::RetryFailedSync => {

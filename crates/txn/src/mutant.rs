@@ -10,6 +10,8 @@ pub enum Mutant {
     // The order and its log.
     /// A sync reaches the current segment only, not those that were rotated away before.
     SkipSyncOfRotated,
+    /// A segment that was left while it was being synced counts as synced.
+    ForgetSegmentLeftDuringSync,
     /// A sync leaves the directory out: the name of a new segment may vanish.
     SkipSyncOfNames,
     /// A sync that failed is tried again, and its success is believed.
@@ -74,8 +76,9 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 28] = [
+    pub const ALL: [Mutant; 29] = [
         Mutant::SkipSyncOfRotated,
+        Mutant::ForgetSegmentLeftDuringSync,
         Mutant::SkipSyncOfNames,
         Mutant::RetryFailedSync,
         Mutant::ClaimBeforeSync,

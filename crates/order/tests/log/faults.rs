@@ -393,3 +393,20 @@ fn nothing_remains_of_a_failed_append_if_the_disk_obeys_again() {
         );
     }
 }
+
+#[test]
+fn a_segment_that_is_left_while_it_is_synced_is_synced_again() {
+    let mut setup = Setup::new(11, 6_000);
+    assert!(!setup.append(100).unwrap());
+    // The sync is done before the rest of the segment is written, and reported after.
+    let ticket = setup.log.sync_ticket().unwrap();
+    let synced = ticket.sync().unwrap();
+    while !setup.append(300).unwrap() {}
+    setup.log.synced(synced);
+    setup.append(100).unwrap();
+    let last = setup.log.sync().unwrap();
+
+    // All that a power cut leaves for certain.
+    let opened = open(&setup.disk.copy_of_durable(1), options(6_000)).unwrap();
+    assert_eq!(opened.log.status().last, last);
+}
