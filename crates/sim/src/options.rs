@@ -295,6 +295,23 @@ impl Options {
     /// Why a world cannot be like this, if it cannot.
     pub fn check(&self) -> Result<(), String> {
         self.policy()?;
+        if [u64::from(self.warehouses), self.timeout_ms, self.in_flight].contains(&0) {
+            return Err("warehouses, timeout_ms and in_flight must be at least 1".to_owned());
+        }
+        if [
+            self.operations,
+            self.pipeline,
+            self.checkpoint_bytes,
+            self.segment_bytes,
+        ]
+        .iter()
+        .any(|&number| number > 1 << 30)
+        {
+            return Err(
+                "operations, pipeline, checkpoint_bytes and segment_bytes must not exceed 2^30"
+                    .to_owned(),
+            );
+        }
         if self.nodes == 0 || self.workers == 0 || self.pipeline == 0 || self.capacity < 8 {
             return Err(
                 "nodes, workers and pipeline must be at least 1, and capacity at least 8"
@@ -360,7 +377,11 @@ impl fmt::Display for Options {
                 self.in_flight,
                 self.segment_bytes,
                 self.checkpoint_bytes
-            )?,
+            )
+            .and_then(|()| match self.workload {
+                WorkloadKind::Tpcc => write!(f, ", {} warehouses", self.warehouses),
+                _ => Ok(()),
+            })?,
             SystemKind::Register => {}
         }
         let jitter = if self.jitter { "varying" } else { "steady" };

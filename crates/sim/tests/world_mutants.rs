@@ -44,10 +44,17 @@ fn options(defect: Defect, seed: u64) -> Options {
             }
         }
         Defect::Of(mutant) => match mutant {
-            Mutant::SkipSyncOfRotated
-            | Mutant::ForgetSegmentLeftDuringSync
-            | Mutant::SkipSyncOfNames
-            | Mutant::TrustWhatWasRead => {
+            // A busy log, so that segments are left while they are synced.
+            Mutant::ForgetSegmentLeftDuringSync => {
+                wishes.workload = Some(WorkloadKind::Bank);
+                wishes.fsync = Some(FsyncPolicy::Always);
+                wishes.clients = Some(8);
+                wishes.operations = Some(60);
+                wishes.pipeline = Some(20);
+                segment_bytes = Some(8_192);
+                think_us = Some(300);
+            }
+            Mutant::SkipSyncOfRotated | Mutant::SkipSyncOfNames | Mutant::TrustWhatWasRead => {
                 segment_bytes = Some(4_300);
             }
             Mutant::RetryFailedSync => {

@@ -68,7 +68,7 @@ pub fn run(arguments: &CalibrateArgs) -> Result<()> {
             std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))
         }
         None => {
-            print!("{text}");
+            say!("{}", text.trim_end());
             Ok(())
         }
     }

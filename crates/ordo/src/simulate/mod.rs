@@ -1,5 +1,12 @@
 //! `ordo sim`.
 
+/// `println!` for output that is piped into `head` or `less`: who stops reading ends the program quietly.
+macro_rules! say {
+    ($($part:tt)*) => {
+        $crate::simulate::say_line(format_args!($($part)*))
+    };
+}
+
 mod calibrate;
 
 use anyhow::{Context, Result, bail};
@@ -15,11 +22,23 @@ use sim::trace::Trace;
 use sim::traffic::WorkloadKind;
 use sim::world::{Latency, Violation};
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
+
+fn say_line(line: std::fmt::Arguments<'_>) {
+    let Err(error) = writeln!(std::io::stdout(), "{line}") else {
+        return;
+    };
+    if error.kind() == std::io::ErrorKind::BrokenPipe {
+        std::process::exit(0);
+    }
+    eprintln!("ordo: standard output can't be written: {error}");
+    std::process::exit(1);
+}
 
 /// `ordo sim`.
 #[derive(Args)]
@@ -32,8 +51,8 @@ pub struct Sim {
     #[command(flatten)]
     wishes: WishArgs,
     /// With --seeds: worlds that run at once.
-    #[arg(long, default_value_t = 1)]
-    jobs: usize,
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: u16,
     /// One JSON object per run instead of text.
     #[arg(long)]
     json: bool,
@@ -86,7 +105,7 @@ struct WishArgs {
     #[arg(long)]
     system: Option<SystemKind>,
     /// Hosts. Each Ordo node holds a partition of its own until nodes replicate each other.
-    #[arg(long, visible_alias = "partitions")]
+    #[arg(long, visible_alias = "partitions", value_parser = clap::value_parser!(u16).range(1..))]
     nodes: Option<u16>,
     /// programs, redis, append, bank or tpcc.
     #[arg(long)]
@@ -95,19 +114,19 @@ struct WishArgs {
     #[arg(long)]
     engine: Option<EngineKind>,
     /// Virtual workers of a node.
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     workers: Option<u16>,
     /// always, everysec or no.
     #[arg(long)]
     fsync: Option<node::FsyncPolicy>,
     /// Clients.
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     clients: Option<u16>,
     /// Commands of a client.
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     operations: Option<u64>,
     /// Commands of a client that are on their way at once.
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pipeline: Option<u64>,
     /// Whether anything may go wrong.
     #[arg(long, value_parser = ["on", "off"])]
@@ -189,7 +208,10 @@ fn parse_seeds(text: &str) -> Result<RangeInclusive<u64>> {
             Ok(range)
         }
         None => {
-            let count = number(text)?.max(1);
+            let count = number(text)?;
+            if count == 0 {
+                bail!("--seeds 0 names no seed: give how many");
+            }
             let first = u64::from(std::process::id()) << 32
                 | std::time::SystemTime::now()
                     .duration_since(std::time::UNIX_EPOCH)
@@ -218,7 +240,7 @@ fn replay(sim: &Sim, wishes: &Wishes, options: &Options) -> String {
 /// One run, with all that one may want to know of it.
 fn one(sim: &Sim, wishes: &Wishes, options: &Options) -> Result<()> {
     if !sim.json {
-        println!("{options}");
+        say!("{options}");
     }
     let outcome = run(
         options,
@@ -229,7 +251,7 @@ fn one(sim: &Sim, wishes: &Wishes, options: &Options) -> Result<()> {
         write_trace(path, trace, options, &command)?;
     }
     if sim.json {
-        println!(
+        say!(
             "{}",
             to_json(options, &outcome.report, outcome.violation.as_ref())
         );
@@ -238,7 +260,7 @@ fn one(sim: &Sim, wishes: &Wishes, options: &Options) -> Result<()> {
     }
     let Some(violation) = outcome.violation else {
         if !sim.json {
-            println!("no oracle has found anything");
+            say!("no oracle has found anything");
         }
         return Ok(());
     };
@@ -273,7 +295,7 @@ fn one(sim: &Sim, wishes: &Wishes, options: &Options) -> Result<()> {
 
 fn write_trace(path: &Path, trace: &Trace, options: &Options, command: &str) -> Result<()> {
     if path == Path::new("-") {
-        println!("{}", trace.text());
+        say!("{}", trace.text());
         return Ok(());
     }
     let text = match path.extension().and_then(|extension| extension.to_str()) {
@@ -289,7 +311,7 @@ fn write_trace(path: &Path, trace: &Trace, options: &Options, command: &str) -> 
 
 fn print_report(report: &Report) {
     let Report { account, tally } = report;
-    println!(
+    say!(
         "digest {:016x}; {} events and {} operations in {:.3} s of virtual time; {} frames",
         account.digest,
         account.events,
@@ -308,7 +330,7 @@ fn print_report(report: &Report) {
         restarts,
         ..
     } = tally;
-    println!(
+    say!(
         "{committed} ordered transactions ({rolled_back} rolled back), {snapshot_reads} reads at snapshots, {refused} refused, \
          {unknown} of unknown outcome; {ends} processes ended, {checkpoints} checkpoints, {restarts} incarnations thrown away"
     );
@@ -360,7 +382,7 @@ fn many(
 ) -> Result<()> {
     let (first, last) = (*seeds.start(), *seeds.end());
     if !sim.json {
-        println!("seeds {first}..{last}{}", wishes.to_flags());
+        say!("seeds {first}..{last}{}", wishes.to_flags());
     }
     let started = Instant::now();
     let next = AtomicU64::new(first);
@@ -394,7 +416,7 @@ fn many(
                 }
             }
             if sim.json {
-                println!("{}", to_json(&options, &outcome.report, violation.as_ref()));
+                say!("{}", to_json(&options, &outcome.report, violation.as_ref()));
             }
             let mut findings = findings
                 .lock()
@@ -407,7 +429,7 @@ fn many(
                 let place = findings.failed.len();
                 if place < TOLD_MAX && !sim.json {
                     bar.suspend(|| {
-                        println!(
+                        say!(
                             "{options}\n{violation}\nreplay it: {}\n",
                             replay(sim, wishes, &options)
                         );
@@ -420,7 +442,7 @@ fn many(
         }
     };
     std::thread::scope(|scope| {
-        for _ in 0..sim.jobs.max(1) {
+        for _ in 0..sim.jobs {
             scope.spawn(work);
         }
     });
@@ -444,7 +466,7 @@ fn many(
     )
 }
 
-fn print_findings(findings: &Findings, elapsed_s: f64, jobs: usize) {
+fn print_findings(findings: &Findings, elapsed_s: f64, jobs: u16) {
     let Findings {
         runs,
         twice,
@@ -453,11 +475,11 @@ fn print_findings(findings: &Findings, elapsed_s: f64, jobs: usize) {
         failed,
     } = findings;
     let transactions = tally.committed + tally.snapshot_reads;
-    println!(
+    say!(
         "{runs} seeds in {elapsed_s:.1} s ({:.0} a second; {twice} of them run twice): {transactions} transactions ({:.0} a wall second \
          and job), {} rolled back, {} refused, {} of unknown outcome; {} processes ended, {} checkpoints; {:.0} s of virtual time",
         *runs as f64 / elapsed_s,
-        transactions as f64 / elapsed_s / jobs.max(1) as f64,
+        transactions as f64 / elapsed_s / f64::from(jobs),
         tally.rolled_back,
         tally.refused,
         tally.unknown,
@@ -470,10 +492,10 @@ fn print_findings(findings: &Findings, elapsed_s: f64, jobs: usize) {
         oracles.entry(violation.oracle).or_default().push(*seed);
     }
     for (oracle, seeds) in oracles {
-        println!("{oracle}: {} seeds, the first is {}", seeds.len(), seeds[0]);
+        say!("{oracle}: {} seeds, the first is {}", seeds.len(), seeds[0]);
     }
     if failed.is_empty() {
-        println!("no oracle has found anything");
+        say!("no oracle has found anything");
     }
 }
 
@@ -481,10 +503,10 @@ fn print_findings(findings: &Findings, elapsed_s: f64, jobs: usize) {
 #[derive(Args)]
 struct ModelArgs {
     /// How many nodes. With several numbers, one model each.
-    #[arg(long, default_value = "1,4,16,40", value_delimiter = ',')]
+    #[arg(long, default_value = "1,4,16,40", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
     nodes: Vec<u16>,
     /// Virtual processors of a node. With several numbers, one model each.
-    #[arg(long, default_value = "8", value_delimiter = ',')]
+    #[arg(long, default_value = "8", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
     workers: Vec<u16>,
     /// sparkle, calvin, serial. With several, one model each.
     #[arg(long, default_value = "sparkle", value_delimiter = ',')]
@@ -493,16 +515,16 @@ struct ModelArgs {
     #[arg(long, default_value = "bank")]
     workload: WorkloadKind,
     /// Warehouses of TPC-C, at each node.
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
     warehouses: u32,
-    /// Clients of each node.
-    #[arg(long, default_value_t = 16)]
-    clients: u16,
+    /// Clients of each node: 32 for each of its processors if left out. Too few of them are all that is measured.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    clients: Option<u16>,
     /// Commands of each client.
-    #[arg(long, default_value_t = 500)]
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..))]
     operations: u64,
     /// Commands of a client that are on their way at once.
-    #[arg(long, default_value_t = 16)]
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..))]
     pipeline: u64,
     /// always, everysec or no.
     #[arg(long, default_value = "always")]
@@ -534,7 +556,7 @@ fn model(arguments: &ModelArgs) -> Result<()> {
         "workers",
         "modelled tx/s",
         "a node",
-        "of the first",
+        "a node, to the first",
         "mean us",
         "max us",
         "restarts",
@@ -546,6 +568,9 @@ fn model(arguments: &ModelArgs) -> Result<()> {
     for &engine in &arguments.engine {
         for &workers in &arguments.workers {
             for &nodes in &arguments.nodes {
+                let clients = nodes
+                    .checked_mul(a_node)
+                    .context("--nodes times --clients must not exceed 65,535 clients in all")?;
                 let wishes = Wishes {
                     system: Some(SystemKind::Ordo),
                     nodes: Some(nodes),
@@ -553,7 +578,7 @@ fn model(arguments: &ModelArgs) -> Result<()> {
                     engine: Some(engine),
                     workers: Some(workers),
                     fsync: Some(arguments.fsync),
-                    clients: Some(nodes * arguments.clients),
+                    clients: Some(clients),
                     operations: Some(arguments.operations),
                     pipeline: Some(arguments.pipeline),
                     faults: Some(false),
@@ -588,7 +613,7 @@ fn model(arguments: &ModelArgs) -> Result<()> {
                 let base = *first_per_node.get_or_insert(per_node);
                 let mean_us = tally.latency_ns as f64 / transactions as f64 / 1e3;
                 if arguments.json {
-                    println!(
+                    say!(
                         "{}",
                         serde_json::json!({
                             "modelled": true, "calibration": calibration, "costs": costs,
@@ -618,18 +643,24 @@ fn model(arguments: &ModelArgs) -> Result<()> {
         }
     }
     if !arguments.json {
-        println!("{table}");
-        println!(
+        say!("{table}");
+        say!(
             "modelled, not measured: virtual time; {calibration}; {} us inside a zone, {} Gbit/s a link; a command costs {} ns to \
              take in, a batch {} ns, a request {} ns, an operation of sparkle {} ns, a sync {} us; a batch is what arrives \
-             while the one before is taken in; every node is a database of its own",
+             while the one before is taken in; every node is a database of its own, \
+             with {} clients a node that keep {} commands on their way each",
             arguments.latency_us,
             Latency::STEADY.bytes_per_us as f64 / 125.0,
             costs.command_ns,
             costs.batch_ns,
             costs.request_ns,
             costs.sparkle_operation_ns,
-            costs.sync_ns / 1_000
+            costs.sync_ns / 1_000,
+            arguments
+                .clients
+                .map_or("32 times its workers".to_owned(), |clients| clients
+                    .to_string()),
+            arguments.pipeline
         );
     }
     Ok(())

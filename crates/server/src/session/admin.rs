@@ -71,12 +71,15 @@ pub(super) fn script_kill(desk: &Desk<'_>) -> Reply {
     let running = redis_surface::script::is_running();
     if desk.shared.runtime.interrupt_reads() {
         Reply::OK
-    } else if running && redis_surface::script::is_running() {
+    } else if !running || !redis_surface::script::is_running() {
+        Reply::error("NOTBUSY No scripts in execution right now.")
+    } else if desk.shared.runtime.interrupt_reads() {
+        // It had just begun.
+        Reply::OK
+    } else {
         Reply::error(
             "UNKILLABLE Sorry the script is ordered already and may write: it ends by itself, at its step limit at the latest. \
              Scripts sent with EVAL_RO or EVALSHA_RO can be killed.",
         )
-    } else {
-        Reply::error("NOTBUSY No scripts in execution right now.")
     }
 }

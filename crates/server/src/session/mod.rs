@@ -392,6 +392,8 @@ impl Session {
             if outcome == Err(Stop::Restart) {
                 // Its place must be decided by the order.
                 desk.counters.submitted.add(1);
+                let bytes: usize = request.args.iter().map(|word| word.len()).sum();
+                desk.submissions.bytes += bytes;
                 desk.submissions.requests.push(request);
                 return;
             }

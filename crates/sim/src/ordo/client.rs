@@ -19,6 +19,11 @@ struct Asked {
     floor: Position,
 }
 
+/// Processes that end when the world heals are up again by then.
+const RESTARTED_WITHIN_NS: u64 = 1_000_000_000;
+/// How long an answer may take where nothing is wrong: far more than any latency and all commands before it.
+const ANSWERED_WITHIN_NS: u64 = 30_000_000_000;
+
 /// What a client is about.
 pub(super) struct Client {
     number: u16,
@@ -117,7 +122,29 @@ pub(super) fn take(
                     .asked
                     .front()
                     .is_some_and(|asked| asked.number <= command);
-            if late {
+            // Once nothing is wrong any more, every command is answered in time.
+            let asked_ns = client.asked.front().map_or(0, |asked| asked.at_ns);
+            if late
+                && core
+                    .healed_ns()
+                    .is_some_and(|healed_ns| asked_ns >= healed_ns + RESTARTED_WITHIN_NS)
+            {
+                let waited_ns = core.now_ns() - asked_ns;
+                if waited_ns >= ANSWERED_WITHIN_NS {
+                    return Err(Violation::new(
+                        "liveness",
+                        format!(
+                            "nothing is wrong, and after {} s {client}",
+                            waited_ns / 1_000_000_000
+                        ),
+                    ));
+                }
+                let again = Timer::Timeout {
+                    connection,
+                    number: command,
+                };
+                core.set_timer(Address::Client(number), ANSWERED_WITHIN_NS / 4, again);
+            } else if late {
                 core.note(Address::Client(number), || {
                     format!("gives up waiting for {connection}.{command}")
                 });
@@ -279,12 +306,18 @@ fn answered(
     }
     client.order.next(place)?;
     let host = client.host;
-    system.watched[usize::from(host)]
+    let counts = system.watched[usize::from(host)]
         .time
         .answered(asked.floor, place, process)?;
     let client = &mut system.clients[usize::from(number)];
     match place {
-        Place::Nowhere => system.tally.refused += 1,
+        Place::Nowhere => {
+            system.tally.refused += 1;
+            // Another command takes its place, later: in the end, all are served.
+            if !client.is_loading() {
+                client.left += 1;
+            }
+        }
         Place::Snapshot(_) => system.tally.snapshot_reads += 1,
         Place::At(position) => {
             system.tally.committed += 1;
@@ -312,8 +345,14 @@ fn answered(
     core.witness(crate::traffic::hash_of(&outcome));
     let client = &mut system.clients[usize::from(number)];
     client.traffic.answered(&asked.draft, &outcome);
-    record(system, number, &asked, Some((&outcome, place)), core);
+    // A reply about what a power cut has taken since is worth no more than none.
+    let known = counts.then_some((&outcome, place));
+    record(system, number, &asked, known, core);
     let think_us = system.plan.think_us;
+    if place == Place::Nowhere {
+        let after_ns = core.draw.between(10, 200) * 1_000_000;
+        wait(system, number, after_ns, core);
+    }
     if system.clients[usize::from(number)].waits {
         return Ok(());
     }

@@ -438,10 +438,13 @@ impl System for Ordo {
             }
             let view = engine.view();
             let snapshot = view.open();
-            let checked = self.check_snapshot(host, view, &snapshot);
+            let order = &self.watched[host].order;
+            let checked = self.check_snapshot(host, view, &snapshot).and_then(|()| {
+                judge::check_snapshot(view, &snapshot, order.oracle())
+                    .map_err(|text| Violation::new("serial", text))
+            });
             view.close(snapshot);
             checked?;
-            let order = &self.watched[host].order;
             leak::check(&**engine, order.oracle(), order.last())
                 .map_err(|text| Violation::new("leak", text))?;
         }

@@ -14,9 +14,10 @@ use execute::{
     Budget, Calvin, Committed, Engine, Progress, ReadOutcome, Serial, SnapshotReader, WorkerId,
 };
 use node::{CheckpointJob, Event, Node, NodeOptions, Refused, Route, session};
-use order::{Log, SyncTicket};
+use order::{Log, SyncTicket, Synced};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::sync::Arc;
 use store::Snapshot;
 use txn::mutant::set_local_clock_ms;
@@ -65,6 +66,13 @@ struct Worker {
     idle: bool,
 }
 
+/// A sync: the disk may do it when it is asked to, or only just before it says so. What is written meanwhile is covered by
+/// chance only.
+enum Syncing {
+    Asked(SyncTicket<MortalDisk>),
+    Done(io::Result<Synced>),
+}
+
 /// A running process.
 pub struct Process {
     node: Node,
@@ -75,7 +83,7 @@ pub struct Process {
     reader: SnapshotReader,
     effects: node::Effects,
     /// On its way to the disk.
-    sync: Option<SyncTicket<MortalDisk>>,
+    sync: Option<Syncing>,
     checkpoint: Option<CheckpointJob>,
     connections: BTreeMap<u16, Connection>,
     by_session: BTreeMap<SessionId, u16>,
@@ -88,8 +96,6 @@ pub struct Process {
     workers: Vec<Worker>,
     /// Open for a while, and then compared with the specification.
     snapshot: RefCell<Option<Snapshot>>,
-    /// The last position that is known to be final-committed: replies of all up to it were sent.
-    answered: u64,
 }
 
 impl Process {
@@ -166,6 +172,11 @@ impl Process {
         }
         let plan = &system.plan;
         let shared: Arc<dyn Engine> = engine.clone();
+        // The serial engine's steps exclude each other.
+        let lanes = match plan.engine {
+            EngineKind::Serial => 1,
+            _ => plan.workers,
+        };
         let process = Process {
             node: recovered.node,
             log: recovered.log,
@@ -187,10 +198,9 @@ impl Process {
                     busy_until_ns: 0,
                     idle: false,
                 };
-                usize::from(plan.workers)
+                usize::from(lanes)
             ],
             snapshot: RefCell::new(None),
-            answered: last.0,
         };
         core.set_timer(Address::Host(host), TICK_NS, Timer::Tick);
         core.set_timer(Address::Host(host), PREPARE_NS, Timer::Prepared);
@@ -198,7 +208,7 @@ impl Process {
             core.set_timer(Address::Host(host), PREPARE_NS, Timer::Look);
         }
         // A replay may leave work that nobody waits for.
-        for worker in 0..plan.workers {
+        for worker in 0..lanes {
             core.set_timer(Address::Host(host), 0, Timer::Worker(worker));
         }
         Ok(Start::Running(process))
@@ -491,7 +501,11 @@ impl Turn<'_> {
             }
             Route::Aside => {
                 connection.aside = Some((number, request));
-                let after_ns = self.core.draw.below(3_000_000);
+                let after_ns = if self.system.plan.jitter {
+                    self.core.draw.below(3_000_000)
+                } else {
+                    self.system.plan.costs.read_ns
+                };
                 self.core
                     .set_timer(self.me(), after_ns, Timer::Read(client));
                 return Ok(0);
@@ -551,7 +565,8 @@ impl Turn<'_> {
         let Some((number, request)) = connection.aside.take() else {
             return Ok(());
         };
-        let mut requests = Vec::new();
+        // What has waited for room goes first.
+        let mut requests = std::mem::take(&mut self.process.backlog);
         match self.read(&request)? {
             Some((outcome, position)) => {
                 self.answer(client, number, outcome, Place::Snapshot(position));
@@ -662,7 +677,11 @@ impl Turn<'_> {
             } else if std::mem::take(&mut effects.sync) {
                 match process.log.sync_ticket() {
                     Some(ticket) => {
-                        process.sync = Some(ticket);
+                        process.sync = Some(if self.core.draw.percent(50) {
+                            Syncing::Asked(ticket)
+                        } else {
+                            Syncing::Done(ticket.sync())
+                        });
                         let after_ns = self.disk_time(self.system.plan.costs.sync_ns);
                         self.core.set_timer(self.me(), after_ns, Timer::Synced);
                     }
@@ -712,10 +731,12 @@ impl Turn<'_> {
     }
 
     fn synced(&mut self) -> Result<(), Violation> {
-        let Some(ticket) = self.process.sync.take() else {
-            return Ok(());
+        let synced = match self.process.sync.take() {
+            None => return Ok(()),
+            Some(Syncing::Asked(ticket)) => ticket.sync(),
+            Some(Syncing::Done(synced)) => synced,
         };
-        let event = match ticket.sync() {
+        let event = match synced {
             Ok(synced) => {
                 self.process.log.synced(synced);
                 let position = synced.position;
@@ -854,7 +875,6 @@ impl Turn<'_> {
         if self.system.plan.judged {
             self.system.watch(self.host).order.judge(&committed)?;
         }
-        self.process.answered = self.process.answered.max(committed.position.0);
         let id = committed.request.id;
         if id.session == SessionId::INTERNAL {
             return Ok(());

@@ -112,7 +112,12 @@ impl OrderWatch {
         self.ghosts.clear();
         self.claims.insert(last, self.synced);
         // The one before may be all that a power cut leaves.
-        while self.claims.len() > 64 {
+        while self
+            .claims
+            .keys()
+            .nth(1)
+            .is_some_and(|&second| second <= self.synced)
+        {
             self.claims.pop_first();
         }
     }

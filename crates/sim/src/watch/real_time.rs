@@ -42,16 +42,16 @@ impl RealTime {
         self.reached
     }
 
-    /// A command that was sent when `floor` was reached is answered, by this process of the host.
+    /// A command that was sent when `floor` was reached is answered, by this process of the host. False if the answer is
+    /// void: it is about what a power cut was allowed to take since.
     pub fn answered(
         &mut self,
         floor: Position,
         place: Place,
         process: u32,
-    ) -> Result<(), Violation> {
-        // A reply of an earlier process, about what a power cut was allowed to take since.
+    ) -> Result<bool, Violation> {
         if process != self.process && place.reached() > self.recovered {
-            return Ok(());
+            return Ok(false);
         }
         let right = match place {
             Place::At(position) => position > floor,
@@ -67,7 +67,7 @@ impl RealTime {
             ));
         }
         self.reached = self.reached.max(place.reached());
-        Ok(())
+        Ok(true)
     }
 
     /// A process has recovered, and its order ends at `last`: a power cut may have been allowed to take more.
@@ -125,7 +125,7 @@ mod tests {
         assert!(answered(late, Place::At(Position(5))).is_err());
         assert_eq!(time.invoked(), late);
         assert!(time.recovered(Position(2), 1));
-        time.answered(early, Place::At(Position(5)), 0).unwrap();
+        assert!(!time.answered(early, Place::At(Position(5)), 0).unwrap());
         assert_eq!(time.invoked(), Position(2), "what is lost is not reached");
         time.answered(time.invoked(), Place::At(Position(3)), 1)
             .unwrap();

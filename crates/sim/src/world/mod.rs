@@ -27,6 +27,7 @@ use host::Death;
 use network::{Cut, Fate, Network, Weather};
 use order::{Disk, DiskFile};
 use queue::Queue;
+use std::collections::BTreeMap;
 use std::fmt;
 use txn::hash::mix;
 
@@ -201,6 +202,29 @@ enum Event<S: System> {
     Relief(Relief),
 }
 
+/// A kind of fault whose ends are told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Lasting {
+    Cpu(u16),
+    Disk(u16),
+    DiskSpace(u16),
+    Link(u16, u16),
+    Weather,
+}
+
+impl Relief {
+    fn lasting(self) -> Option<Lasting> {
+        match self {
+            Relief::Cpu(host) => Some(Lasting::Cpu(host)),
+            Relief::Disk(host) => Some(Lasting::Disk(host)),
+            Relief::DiskSpace(host) => Some(Lasting::DiskSpace(host)),
+            Relief::Link(from, to) => Some(Lasting::Link(from, to)),
+            Relief::Weather => Some(Lasting::Weather),
+            Relief::Restart(_) | Relief::Thaw(_) | Relief::Cut(_) | Relief::Heal => None,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Relief {
     Restart(u16),
@@ -259,7 +283,10 @@ pub struct Core<S: System> {
     digest: u64,
     /// Frames and bytes that were sent.
     sent: (u64, u64),
-    faults_over: bool,
+    /// When the world healed.
+    healed_ns: Option<u64>,
+    /// When a fault that lasts is over, if others of its kind do not last longer.
+    lasting: BTreeMap<Lasting, u64>,
 }
 
 impl<S: System> Core<S> {
@@ -283,9 +310,9 @@ impl<S: System> Core<S> {
     pub fn disk_factor(&self, host: u16) -> u64 {
         self.hosts[usize::from(host)].disk_factor
     }
-    /// Whether the world has healed.
-    pub fn faults_over(&self) -> bool {
-        self.faults_over
+    /// When the world healed, if it has.
+    pub fn healed_ns(&self) -> Option<u64> {
+        self.healed_ns
     }
     /// How many frames, and how many bytes, were sent.
     pub fn sent(&self) -> (u64, u64) {
@@ -487,7 +514,8 @@ impl<S: System> World<S> {
                 frames: 0,
                 digest: 0,
                 sent: (0, 0),
-                faults_over: false,
+                healed_ns: None,
+                lasting: BTreeMap::new(),
             },
             system,
             nodes,
@@ -521,7 +549,7 @@ impl<S: System> World<S> {
     fn events(&mut self, events: &mut u64) -> Result<(), Violation> {
         let mut settle_until_ns = u64::MAX;
         loop {
-            if self.core.faults_over {
+            if self.core.healed_ns.is_some() {
                 if settle_until_ns == u64::MAX {
                     settle_until_ns = self.core.now_ns + self.limits.settle_ms * 1_000_000;
                 }
@@ -706,7 +734,7 @@ impl<S: System> World<S> {
         if self.nodes[place].is_some() {
             return Ok(());
         }
-        let again = self.core.draw.below(5) == 0 && !self.core.faults_over;
+        let again = self.core.draw.below(5) == 0 && self.core.healed_ns.is_none();
         let left = self.core.draw.below(300);
         {
             let there = &mut self.core.hosts[place];
@@ -789,8 +817,12 @@ impl<S: System> World<S> {
         let now_ns = self.core.now_ns;
         let number = index as u64;
         let later = |core: &mut Core<S>, for_ms: u64, relief: Relief| {
-            core.queue
-                .add(now_ns + for_ms * 1_000_000, Event::Relief(relief));
+            let at_ns = now_ns + for_ms * 1_000_000;
+            if let Some(lasting) = relief.lasting() {
+                let until_ns = core.lasting.entry(lasting).or_default();
+                *until_ns = at_ns.max(*until_ns);
+            }
+            core.queue.add(at_ns, Event::Relief(relief));
         };
         match fault {
             Fault::Crash {
@@ -935,6 +967,11 @@ impl<S: System> World<S> {
 
     fn relieve(&mut self, relief: Relief) -> Result<(), Violation> {
         let core = &mut self.core;
+        if let Some(lasting) = relief.lasting()
+            && core.lasting.get(&lasting) > Some(&core.now_ns)
+        {
+            return Ok(());
+        }
         match relief {
             Relief::Restart(host) => return self.start(host),
             Relief::Thaw(host) => {
@@ -961,7 +998,7 @@ impl<S: System> World<S> {
             Relief::Weather => core.network.weather = Weather::default(),
             Relief::Heal => {
                 core.note_fault(None, || "the world heals".to_owned());
-                core.faults_over = true;
+                core.healed_ns = Some(core.now_ns);
                 core.network.heal_all();
                 core.release();
                 for host in 0..core.hosts.len() as u16 {
@@ -972,6 +1009,9 @@ impl<S: System> World<S> {
                     there.mortal.immortal();
                     there.death = None;
                     core.hosts[usize::from(host)].clock_drifts(core.now_ns, 0);
+                    // Whoever is still down starts now.
+                    core.queue
+                        .add(core.now_ns, Event::Relief(Relief::Restart(host)));
                     if self.nodes[usize::from(host)]
                         .as_ref()
                         .is_some_and(|node| self.system.needs_restart(node))

@@ -60,7 +60,11 @@ const SCRIPT: &[Command] = &[
     )
     .noscript()
     .flags(Flags::ALLOW_BUSY)
-    .about("2.6.0", "O(1)", "Stops a script that has written nothing."),
+    .about(
+        "2.6.0",
+        "O(1)",
+        "Stops scripts that run outside the order (EVAL_RO and EVALSHA_RO).",
+    ),
     script("script|load", 3, Run::Script(S::Load))
         .noscript()
         .flags(Flags::STALE)
@@ -80,7 +84,7 @@ fn script_help(_: &[txn::Blob]) -> txn::Reply {
             "FLUSH [ASYNC|SYNC]",
             "    Forgets all scripts.",
             "KILL",
-            "    Stops a script that has written nothing.",
+            "    Stops scripts that run outside the order (EVAL_RO and EVALSHA_RO).",
             "LOAD <script>",
             "    Makes a script known without running it.",
         ],

@@ -38,7 +38,7 @@ const CONFIG: &[Command] = &[
     config("config|rewrite", 2, C::ConfigRewrite).about(
         "2.8.0",
         "O(1)",
-        "Writes the settings to their file.",
+        "Refused: the file of settings is never rewritten.",
     ),
     config("config|set", -4, C::ConfigSet).about(
         "2.0.0",
@@ -58,7 +58,7 @@ fn config_help(_: &[txn::Blob]) -> txn::Reply {
             "RESETSTAT",
             "    Sets the statistics of INFO to 0.",
             "REWRITE",
-            "    Writes the settings to their file.",
+            "    Refused: the file of settings is never rewritten.",
         ],
     )
 }
