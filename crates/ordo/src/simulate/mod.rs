@@ -568,6 +568,7 @@ fn model(arguments: &ModelArgs) -> Result<()> {
     for &engine in &arguments.engine {
         for &workers in &arguments.workers {
             for &nodes in &arguments.nodes {
+                let a_node = arguments.clients.unwrap_or(workers.saturating_mul(32));
                 let clients = nodes
                     .checked_mul(a_node)
                     .context("--nodes times --clients must not exceed 65,535 clients in all")?;
