@@ -77,6 +77,24 @@ pub fn run_ordo(options: &Options, trace: Option<Trace>, judged: bool) -> Outcom
     run_plan(options, None, trace, judged)
 }
 
+fn population(options: &Options, draw: &mut Draw) -> Population {
+    Population::new(
+        options.workload,
+        options.clients,
+        options.warehouses,
+        draw.bits(),
+    )
+}
+
+/// What a run draws beside its options, from the same seed.
+pub fn describe(options: &Options) -> String {
+    let mut draw = Draw::new(mix(options.seed));
+    match options.system {
+        SystemKind::Ordo => population(options, &mut draw).describe().to_owned(),
+        SystemKind::Register => crate::register::describe(options),
+    }
+}
+
 fn run_plan(
     options: &Options,
     mutant: Option<Mutant>,
@@ -84,12 +102,7 @@ fn run_plan(
     judged: bool,
 ) -> Outcome {
     let mut draw = Draw::new(mix(options.seed));
-    let population = Population::new(
-        options.workload,
-        options.clients,
-        options.warehouses,
-        draw.bits(),
-    );
+    let population = population(options, &mut draw);
     let fsync = match options.policy() {
         Ok(fsync) => fsync,
         Err(text) => {

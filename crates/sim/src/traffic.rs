@@ -120,6 +120,7 @@ pub struct Population {
     workload: Option<Arc<dyn Workload>>,
     loader: Option<Loader>,
     lists: u64,
+    description: String,
 }
 
 /// Records that are there before a workload's first call.
@@ -136,25 +137,41 @@ impl Population {
     pub fn new(kind: WorkloadKind, clients: u16, warehouses: u32, seed: u64) -> Population {
         let mut draw = Draw::new(seed);
         let shape = Shape::draw(&mut draw);
+        let mut description = String::new();
         let workload: Option<Arc<dyn Workload>> = match kind {
-            WorkloadKind::Bank => Some(Arc::new(Bank {
-                accounts: draw.pick(&[10, 60, 300]),
-                branch_accounts: draw.pick(&[5, 20]),
-                audit_percent: draw.pick(&[10, 50]),
-            })),
-            WorkloadKind::Tpcc => Some(Arc::new(Tpcc {
-                warehouses,
-                mix: Mix::Full {
-                    update_percent: draw.pick(&[10, 50, 90]),
+            WorkloadKind::Bank => Some(described(
+                &mut description,
+                Bank {
+                    accounts: draw.pick(&[10, 60, 300]),
+                    branch_accounts: draw.pick(&[5, 20]),
+                    audit_percent: draw.pick(&[10, 50]),
                 },
-                remote: draw.percent(70),
-                scale: Scale {
-                    items: 100,
-                    customers: 10,
+            )),
+            WorkloadKind::Tpcc => Some(described(
+                &mut description,
+                Tpcc {
+                    warehouses,
+                    mix: Mix::Full {
+                        update_percent: draw.pick(&[10, 50, 90]),
+                    },
+                    remote: draw.percent(70),
+                    scale: Scale {
+                        items: 100,
+                        customers: 10,
+                    },
                 },
-            })),
+            )),
             _ => None,
         };
+        let lists = draw.pick(&[1, 3, 10]);
+        match kind {
+            WorkloadKind::Programs => description = format!("{shape:?}"),
+            WorkloadKind::Redis => {
+                description = RedisSource::draw(&mut Draw::new(seed)).describe();
+            }
+            WorkloadKind::Append => description = format!("{lists} lists"),
+            WorkloadKind::Bank | WorkloadKind::Tpcc => {}
+        }
         let loader = workload
             .as_ref()
             .map(|workload| Loader::new(&**workload, seed));
@@ -166,8 +183,14 @@ impl Population {
             shape,
             workload,
             loader,
-            lists: draw.pick(&[1, 3, 10]),
+            lists,
+            description,
         }
+    }
+
+    /// What was drawn.
+    pub fn describe(&self) -> &str {
+        &self.description
     }
 
     /// The procedures, for logs to be read back.
@@ -238,6 +261,15 @@ impl Population {
             sequence: 0,
         }
     }
+}
+
+/// Writes down what a workload is like.
+fn described<W: Workload + fmt::Debug + 'static>(
+    description: &mut String,
+    workload: W,
+) -> Arc<dyn Workload> {
+    *description = format!("{workload:?}");
+    Arc::new(workload)
 }
 
 impl Loader {

@@ -240,7 +240,10 @@ fn replay(sim: &Sim, wishes: &Wishes, options: &Options) -> String {
 /// One run, with all that one may want to know of it.
 fn one(sim: &Sim, wishes: &Wishes, options: &Options) -> Result<()> {
     if !sim.json {
-        say!("{options}");
+        say!("{options}\n  {}", sim::run::describe(options));
+        if options.costs != CostTable::DEFAULT {
+            say!("  {:?}", options.costs);
+        }
     }
     let outcome = run(
         options,

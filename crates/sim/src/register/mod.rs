@@ -448,6 +448,14 @@ impl System for Register {
     }
 }
 
+/// What a run of the register draws beside its options.
+pub fn describe(options: &Options) -> String {
+    format!(
+        "{:?}",
+        Plan::draw(options, None, &mut Draw::new(mix(options.seed)))
+    )
+}
+
 /// Runs replicas of a register.
 pub fn run(options: &Options, trace: Option<Trace>) -> Outcome {
     run_mutant(options, None, trace)
