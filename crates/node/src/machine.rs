@@ -170,6 +170,8 @@ pub struct Node {
     writing_from: Option<Tail>,
     syncing: bool,
     last_sync_ms: u64,
+    /// What the clock showed last.
+    clock_ms: u64,
     marker_due: bool,
 
     /// The ids of `confirmed + 1 ..= delivered`.
@@ -215,6 +217,7 @@ impl Node {
             writing_from: None,
             syncing: false,
             last_sync_ms: 0,
+            clock_ms: 0,
             marker_due: false,
             unconfirmed: VecDeque::new(),
             in_flight: VecDeque::new(),
@@ -267,6 +270,7 @@ impl Node {
         now_ms: u64,
         effects: &mut Effects,
     ) -> Result<(), Refused> {
+        self.look_at_clock(now_ms);
         self.admission()?;
         if !requests.is_empty() {
             self.order(std::mem::take(requests), now_ms, effects);
@@ -274,8 +278,22 @@ impl Node {
         Ok(())
     }
 
+    /// A clock that was set back must not stop what waits for it: syncs every second, and what is tried again.
+    fn look_at_clock(&mut self, now_ms: u64) {
+        let back_ms = self.clock_ms.saturating_sub(now_ms);
+        self.clock_ms = now_ms;
+        if back_ms > 0 {
+            self.last_sync_ms = self.last_sync_ms.saturating_sub(back_ms);
+            self.checkpoint_retry_at_ms = self.checkpoint_retry_at_ms.saturating_sub(back_ms);
+            if let Health::Full { retry_at_ms, .. } = &mut self.health {
+                *retry_at_ms = retry_at_ms.saturating_sub(back_ms);
+            }
+        }
+    }
+
     /// Takes an event.
     pub fn handle(&mut self, event: Event, now_ms: u64, effects: &mut Effects) {
+        self.look_at_clock(now_ms);
         match event {
             Event::LogWritten => self.log_written(now_ms, effects),
             Event::LogWriteFailed(error) => self.log_write_failed(&error, now_ms, effects),
