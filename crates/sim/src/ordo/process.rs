@@ -243,20 +243,25 @@ impl Process {
     }
     /// Steps every worker until it has nothing to do: each keeps a little garbage until its next turn.
     pub(super) fn settle(&mut self) -> Result<(), Violation> {
-        for worker in 0..self.workers.len() {
-            let mut left = 100_000;
-            let mut committed: Vec<Committed> = Vec::new();
-            while self
-                .shared
-                .step(WorkerId(worker), Budget::ONE, &mut committed)
-                == Progress::Worked
-            {
-                left -= 1;
-                if left == 0 || !committed.is_empty() {
-                    return Err(Violation::new(
-                        "liveness",
-                        format!("worker {worker} is not idle at the end, {committed:?}"),
-                    ));
+        let mut committed: Vec<Committed> = Vec::new();
+        let mut left = 100_000;
+        // What one does may be work for another.
+        let mut worked = true;
+        while std::mem::take(&mut worked) {
+            for worker in 0..self.workers.len() {
+                while self
+                    .shared
+                    .step(WorkerId(worker), Budget::ONE, &mut committed)
+                    == Progress::Worked
+                {
+                    worked = true;
+                    left -= 1;
+                    if left == 0 || !committed.is_empty() {
+                        return Err(Violation::new(
+                            "liveness",
+                            format!("worker {worker} is not idle at the end, {committed:?}"),
+                        ));
+                    }
                 }
             }
         }
@@ -785,10 +790,6 @@ impl Turn<'_> {
     /// Wakes idle workers: there may be something for them.
     fn wake(&mut self) {
         let now_ns = self.core.now_ns();
-        let status = self.process.engine.status();
-        if status.final_committed == status.delivered {
-            return;
-        }
         for number in 0..self.process.workers.len() {
             self.wake_worker(number, now_ns);
         }
