@@ -15,7 +15,7 @@
 use super::recorder::{Recorder, Told};
 use super::{expiry, optimistic};
 use crate::judge::{Fault, check_images, check_snapshot, images};
-use crate::oracle::{Expected, Oracle};
+use crate::oracle::Oracle;
 use crate::world::{End, Violation};
 use execute::{Committed, Engine};
 use std::collections::BTreeMap;
@@ -270,11 +270,6 @@ impl OrderWatch {
                 "{request:?} at the snapshot of {position:?} ended {outcome:?} and must end {expected:?}"
             ),
         ))
-    }
-
-    /// What the transaction at a position must end with.
-    pub fn expected(&self, position: Position) -> Option<&Expected> {
-        self.oracle.expected(position)
     }
 
     /// The process ended; `written` is the last position in its log.

@@ -281,8 +281,6 @@ pub struct Core<S: System> {
     trace: Option<Trace>,
     frames: u64,
     digest: u64,
-    /// Frames and bytes that were sent.
-    sent: (u64, u64),
     /// When the world healed.
     healed_ns: Option<u64>,
     /// When a fault that lasts is over, if others of its kind do not last longer.
@@ -314,10 +312,6 @@ impl<S: System> Core<S> {
     pub fn healed_ns(&self) -> Option<u64> {
         self.healed_ns
     }
-    /// How many frames, and how many bytes, were sent.
-    pub fn sent(&self) -> (u64, u64) {
-        self.sent
-    }
     /// Folds something into the run's digest.
     pub fn witness(&mut self, bits: u64) {
         self.digest = mix(self.digest ^ bits);
@@ -328,8 +322,6 @@ impl<S: System> Core<S> {
         let incarnation = self.incarnation(from, to);
         self.frames += 1;
         let bytes = S::frame_bytes(&frame);
-        self.sent.0 += 1;
-        self.sent.1 += bytes;
         self.transmit(from, to, incarnation, self.frames, bytes, frame);
     }
 
@@ -513,7 +505,6 @@ impl<S: System> World<S> {
                 trace,
                 frames: 0,
                 digest: 0,
-                sent: (0, 0),
                 healed_ns: None,
                 lasting: BTreeMap::new(),
             },
@@ -536,7 +527,7 @@ impl<S: System> World<S> {
             digest: self.core.digest,
             events,
             virtual_ns: self.core.now_ns,
-            frames: self.core.sent.0,
+            frames: self.core.frames,
         };
         (account, result)
     }
