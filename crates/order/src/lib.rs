@@ -44,10 +44,12 @@
 //! 4. A failed write leaves the log as it was; a failed sync ends it, since what the kernel dropped nobody can know.
 
 mod batch;
+pub mod consensus;
 mod disk;
 mod error;
 mod fuzz;
 mod log;
+mod map;
 mod record;
 mod recover;
 mod segment;
@@ -59,6 +61,10 @@ pub use fuzz::fuzz_log_reader;
 pub use log::{
     Appended, Log, LogOptions, LogStatus, Preparer, SEGMENT_BYTES_DEFAULT, SyncTicket, Synced,
     Truncated, Truncation,
+};
+pub use map::{
+    Changed, Control, Described, MapError, NODES_MAX, NodeEntry, PARTITIONS_MAX, PartitionEntry,
+    PartitionMap,
 };
 pub use record::Address;
 pub use recover::{Cut, Report};

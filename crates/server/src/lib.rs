@@ -8,6 +8,7 @@
     reason = "clocks and threads belong to this crate"
 )]
 
+pub mod cluster;
 pub mod config;
 pub mod disk;
 pub mod error_counts;

@@ -36,7 +36,7 @@ pub mod tx;
 pub mod value;
 
 pub use blob::Blob;
-pub use ids::{Epoch, PartitionId, Position, SessionId};
+pub use ids::{BootId, Epoch, NodeId, PartitionId, Position, SessionId, ZoneId};
 pub use key::{Key, Space};
 pub use procedure::{Call, FnProcedure, Procedure, ProcedureFuture, ProcedureId, Registry};
 pub use reply::{Outcome, Reply, Stop};

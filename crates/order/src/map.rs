@@ -1,0 +1,766 @@
+//! The partition map: which slots are whose, and who keeps a replica of what.
+//!
+//! The map is part of the replicated state. It starts as the cluster's description (the same at every node) and changes
+//! only by [`Control`] records, which travel in the batches of partition 0 and take effect, at every partition alike,
+//! behind the epoch that carries them. So all nodes go through the same versions at the same places of the order.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use txn::codec::{Reader, put_bytes, put_varint};
+use txn::hash::{hash_bytes, mix};
+use txn::key::SLOTS;
+use txn::{BootId, Key, NodeId, PartitionId, ZoneId};
+
+/// The most nodes that a cluster can ever name.
+pub const NODES_MAX: u16 = 1024;
+/// The most partitions of a cluster.
+pub const PARTITIONS_MAX: u16 = 256;
+
+/// A node as the map knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeEntry {
+    /// Its name, for people.
+    pub name: String,
+    /// Its zone.
+    pub zone: ZoneId,
+    /// Where other nodes reach it: host and port.
+    pub peer_address: String,
+    /// Where clients reach it: host and port.
+    pub client_address: String,
+    /// Its newest process, [`BootId`] 0 if it has never started.
+    pub boot: BootId,
+    /// The newest behaviour that its process knows: see [`PartitionMap::level`].
+    pub level: u32,
+}
+
+/// A partition as the map knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartitionEntry {
+    /// Its slots: first and last of each range, in order.
+    pub slots: Vec<(u16, u16)>,
+    /// Who keeps its replica in each zone. What the consensus group's membership is being led to.
+    pub replicas: BTreeMap<ZoneId, NodeId>,
+}
+
+/// The partition map. See the module's head.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartitionMap {
+    /// Counts the changes, from 1.
+    pub version: u32,
+    /// The version at which slots last changed hands: requests that were routed by an older one are routed again.
+    pub routing_version: u32,
+    /// Names the cluster: nodes of different clusters refuse each other.
+    pub cluster: u64,
+    /// The zones' names.
+    pub zones: BTreeMap<ZoneId, String>,
+    /// The nodes. One that was removed is not here any more; its number is not given out again.
+    pub nodes: BTreeMap<NodeId, NodeEntry>,
+    /// The largest number that a node ever had.
+    pub last_node: NodeId,
+    /// The partitions, by their numbers, which are dense.
+    pub partitions: Vec<PartitionEntry>,
+    /// The last boot id that was given out.
+    pub last_boot: BootId,
+    /// The behaviour that is in force: what a build may do that an older one would do in another way starts with an
+    /// ordered record, once every node knows it.
+    pub level: u32,
+}
+
+/// Why a description is no cluster's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MapError {
+    /// It has no node.
+    #[error("a cluster needs at least one node")]
+    NoNodes,
+    /// It has too many, or none, of something.
+    #[error("{what} must be between 1 and {max}, not {found}")]
+    Count {
+        /// Of what.
+        what: &'static str,
+        /// At most.
+        max: u16,
+        /// How many there are.
+        found: usize,
+    },
+}
+
+/// A change of the map, in the order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Control {
+    /// A process of a node has started, and wants a boot id. Ends the boot before.
+    Boot {
+        /// Whose.
+        node: NodeId,
+        /// A number that nobody else has: the record may be proposed more than once.
+        nonce: u64,
+        /// Where other nodes reach it now.
+        peer_address: String,
+        /// Where clients reach it now.
+        client_address: String,
+        /// The newest behaviour that it knows.
+        level: u32,
+    },
+    /// A node joins. It gets the next number.
+    AddNode {
+        /// The version of the map that this was decided on: it changes nothing behind another.
+        version: u32,
+        /// Its name.
+        name: String,
+        /// Its zone.
+        zone: ZoneId,
+        /// Where other nodes will reach it.
+        peer_address: String,
+        /// Where clients will reach it.
+        client_address: String,
+    },
+    /// A partition's replica in a zone moves to another node.
+    MoveReplica {
+        /// The version of the map that this was decided on.
+        version: u32,
+        /// Which partition.
+        partition: PartitionId,
+        /// To whom: its zone says in which.
+        to: NodeId,
+    },
+    /// A node leaves. It must have no replica.
+    RemoveNode {
+        /// The version of the map that this was decided on.
+        version: u32,
+        /// Which.
+        node: NodeId,
+    },
+    /// A behaviour that all nodes know comes into force.
+    RaiseLevel {
+        /// The version of the map that this was decided on.
+        version: u32,
+        /// The behaviour.
+        level: u32,
+    },
+}
+
+/// What a [`Control`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Changed {
+    /// Nothing: it was decided on another version, or asks for what cannot be.
+    Nothing,
+    /// The map has a new version.
+    Map,
+    /// A process got its boot id.
+    Boot {
+        /// Whose process.
+        node: NodeId,
+        /// What it named itself.
+        nonce: u64,
+        /// Its boot id.
+        boot: BootId,
+        /// The boot that it ends: 0 if it is the node's first.
+        ended: BootId,
+    },
+}
+
+/// Who a described node is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Described {
+    /// Its name.
+    pub name: String,
+    /// Its zone's name.
+    pub zone: String,
+    /// Where other nodes reach it.
+    pub peer_address: String,
+    /// Where clients reach it.
+    pub client_address: String,
+}
+
+impl PartitionMap {
+    /// The first map of a cluster. Nodes are numbered from 1 in their order, zones from 0 in the order in which they are
+    /// first named; slots are dealt evenly, and the partitions of a zone in turn to its nodes.
+    pub fn new(
+        cluster: &str,
+        nodes: &[Described],
+        partitions: u16,
+    ) -> Result<PartitionMap, MapError> {
+        if nodes.is_empty() {
+            return Err(MapError::NoNodes);
+        }
+        let count = |what, max, found| {
+            if (1..=usize::from(max)).contains(&found) {
+                Ok(())
+            } else {
+                Err(MapError::Count { what, max, found })
+            }
+        };
+        count("the number of nodes", NODES_MAX, nodes.len())?;
+        count(
+            "the number of partitions",
+            PARTITIONS_MAX,
+            usize::from(partitions),
+        )?;
+        let mut names: Vec<&str> = Vec::new();
+        let mut map = PartitionMap {
+            version: 1,
+            routing_version: 1,
+            cluster: hash_bytes(cluster.as_bytes()),
+            zones: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            last_node: NodeId(nodes.len() as u16),
+            partitions: Vec::new(),
+            last_boot: BootId(0),
+            level: 0,
+        };
+        for (number, node) in nodes.iter().enumerate() {
+            let zone = names.iter().position(|&name| name == node.zone);
+            let zone = zone.unwrap_or_else(|| {
+                names.push(&node.zone);
+                names.len() - 1
+            });
+            let entry = NodeEntry {
+                name: node.name.clone(),
+                zone: ZoneId(zone as u16),
+                peer_address: node.peer_address.clone(),
+                client_address: node.client_address.clone(),
+                boot: BootId(0),
+                level: 0,
+            };
+            map.nodes.insert(NodeId(number as u16 + 1), entry);
+        }
+        map.zones = (0..)
+            .map(ZoneId)
+            .zip(names.iter().map(|name| name.to_string()))
+            .collect();
+        let share = |partition: u16| {
+            (u32::from(partition) * u32::from(SLOTS) / u32::from(partitions)) as u16
+        };
+        for partition in 0..partitions {
+            let replicas = map.zones.keys().map(|&zone| {
+                let own: Vec<NodeId> = map.nodes_of(zone).collect();
+                (zone, own[usize::from(partition) % own.len()])
+            });
+            let entry = PartitionEntry {
+                slots: vec![(share(partition), share(partition + 1) - 1)],
+                replicas: replicas.collect(),
+            };
+            map.partitions.push(entry);
+        }
+        Ok(map)
+    }
+
+    /// The nodes of a zone.
+    pub fn nodes_of(&self, zone: ZoneId) -> impl Iterator<Item = NodeId> + '_ {
+        self.nodes
+            .iter()
+            .filter(move |(_, entry)| entry.zone == zone)
+            .map(|(&node, _)| node)
+    }
+
+    /// All partitions.
+    pub fn partition_ids(&self) -> impl Iterator<Item = PartitionId> + use<> {
+        (0..self.partitions.len() as u16).map(PartitionId)
+    }
+
+    /// A partition's entry.
+    pub fn partition(&self, partition: PartitionId) -> &PartitionEntry {
+        &self.partitions[usize::from(partition.0)]
+    }
+
+    /// The partitions that a node keeps a replica of.
+    pub fn kept_by(&self, node: NodeId) -> impl Iterator<Item = PartitionId> + '_ {
+        self.partition_ids().filter(move |&partition| {
+            self.partition(partition)
+                .replicas
+                .values()
+                .any(|&replica| replica == node)
+        })
+    }
+
+    /// Who keeps a partition's replica in a zone.
+    pub fn replica(&self, partition: PartitionId, zone: ZoneId) -> Option<NodeId> {
+        self.partition(partition).replicas.get(&zone).copied()
+    }
+
+    /// Whose a slot is.
+    pub fn partition_of_slot(&self, slot: u16) -> PartitionId {
+        let owns = |entry: &PartitionEntry| {
+            entry
+                .slots
+                .iter()
+                .any(|&(first, last)| (first..=last).contains(&slot))
+        };
+        let found = self.partitions.iter().position(owns);
+        PartitionId(found.unwrap_or(0) as u16)
+    }
+
+    /// Whose a key is.
+    pub fn partition_of_key(&self, key: &Key) -> PartitionId {
+        if self.partitions.len() == 1 {
+            return PartitionId(0);
+        }
+        self.partition_of_slot(key.slot())
+    }
+
+    /// Who should lead a partition, of those who can: leaders are spread over the zones.
+    pub fn preferred_leader(&self, partition: PartitionId) -> Option<NodeId> {
+        let replicas = &self.partition(partition).replicas;
+        let place = usize::from(partition.0) % replicas.len().max(1);
+        replicas.values().nth(place).copied()
+    }
+
+    /// The node whose process has a boot id, if it is its newest.
+    pub fn node_of_boot(&self, boot: BootId) -> Option<NodeId> {
+        let found = self.nodes.iter().find(|(_, entry)| entry.boot == boot);
+        found.map(|(&node, _)| node)
+    }
+
+    /// Forty hexadecimal digits that name a node, as Redis Cluster does.
+    pub fn node_name(&self, node: NodeId) -> String {
+        let mut seed = mix(self.cluster ^ mix(u64::from(node.0)));
+        let mut name = String::new();
+        for _ in 0..5 {
+            seed = mix(seed);
+            name.push_str(&format!("{:08x}", seed as u32));
+        }
+        name
+    }
+
+    /// Takes a change of the order.
+    pub fn apply(&mut self, control: &Control) -> Changed {
+        match control {
+            Control::Boot {
+                node,
+                nonce,
+                peer_address,
+                client_address,
+                level,
+            } => {
+                let next = BootId(self.last_boot.0 + 1);
+                let Some(entry) = self.nodes.get_mut(node) else {
+                    return Changed::Nothing;
+                };
+                let ended = entry.boot;
+                let moved = entry.peer_address != *peer_address
+                    || entry.client_address != *client_address
+                    || entry.level != *level;
+                entry.boot = next;
+                entry.level = *level;
+                entry.peer_address.clone_from(peer_address);
+                entry.client_address.clone_from(client_address);
+                self.last_boot = next;
+                self.version += u32::from(moved);
+                Changed::Boot {
+                    node: *node,
+                    nonce: *nonce,
+                    boot: next,
+                    ended,
+                }
+            }
+            Control::AddNode {
+                version,
+                name,
+                zone,
+                peer_address,
+                client_address,
+            } => {
+                let taken = self
+                    .nodes
+                    .values()
+                    .any(|entry| entry.name == *name || entry.peer_address == *peer_address);
+                let known = self.zones.contains_key(zone);
+                if *version != self.version || taken || !known || self.last_node.0 >= NODES_MAX {
+                    return Changed::Nothing;
+                }
+                self.last_node.0 += 1;
+                let entry = NodeEntry {
+                    name: name.clone(),
+                    zone: *zone,
+                    peer_address: peer_address.clone(),
+                    client_address: client_address.clone(),
+                    boot: BootId(0),
+                    level: self.level,
+                };
+                self.nodes.insert(self.last_node, entry);
+                self.changed()
+            }
+            Control::MoveReplica {
+                version,
+                partition,
+                to,
+            } => {
+                let zone = self.nodes.get(to).map(|entry| entry.zone);
+                let entry = self.partitions.get_mut(usize::from(partition.0));
+                let (Some(zone), Some(entry)) = (zone, entry) else {
+                    return Changed::Nothing;
+                };
+                if *version != self.version || entry.replicas.get(&zone) == Some(to) {
+                    return Changed::Nothing;
+                }
+                entry.replicas.insert(zone, *to);
+                self.changed()
+            }
+            Control::RemoveNode { version, node } => {
+                let idle = self.kept_by(*node).next().is_none();
+                if *version != self.version || !idle || self.nodes.remove(node).is_none() {
+                    return Changed::Nothing;
+                }
+                self.changed()
+            }
+            Control::RaiseLevel { version, level } => {
+                let known = self.nodes.values().all(|entry| entry.level >= *level);
+                if *version != self.version || !known || *level <= self.level {
+                    return Changed::Nothing;
+                }
+                self.level = *level;
+                self.changed()
+            }
+        }
+    }
+
+    fn changed(&mut self) -> Changed {
+        self.version += 1;
+        Changed::Map
+    }
+
+    /// Appends the map.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        for number in [
+            self.version,
+            self.routing_version,
+            self.level,
+            self.last_boot.0,
+        ] {
+            put_varint(out, u64::from(number));
+        }
+        put_varint(out, self.cluster);
+        put_varint(out, u64::from(self.last_node.0));
+        put_varint(out, self.zones.len() as u64);
+        for (zone, name) in &self.zones {
+            put_varint(out, u64::from(zone.0));
+            put_bytes(out, name.as_bytes());
+        }
+        put_varint(out, self.nodes.len() as u64);
+        for (node, entry) in &self.nodes {
+            put_varint(out, u64::from(node.0));
+            put_varint(out, u64::from(entry.zone.0));
+            put_varint(out, u64::from(entry.boot.0));
+            put_varint(out, u64::from(entry.level));
+            for text in [&entry.name, &entry.peer_address, &entry.client_address] {
+                put_bytes(out, text.as_bytes());
+            }
+        }
+        put_varint(out, self.partitions.len() as u64);
+        for entry in &self.partitions {
+            put_varint(out, entry.slots.len() as u64);
+            for &(first, last) in &entry.slots {
+                put_varint(out, u64::from(first));
+                put_varint(out, u64::from(last));
+            }
+            put_varint(out, entry.replicas.len() as u64);
+            for (zone, node) in &entry.replicas {
+                put_varint(out, u64::from(zone.0));
+                put_varint(out, u64::from(node.0));
+            }
+        }
+    }
+
+    /// Reads a map.
+    pub fn decode(reader: &mut Reader<'_>) -> Option<PartitionMap> {
+        let version = take(reader)?;
+        let routing_version = take(reader)?;
+        let level = take(reader)?;
+        let last_boot = BootId(take(reader)?);
+        let cluster = reader.varint()?;
+        let last_node = NodeId(take(reader)?);
+        let mut zones = BTreeMap::new();
+        for _ in 0..reader.varint()? {
+            zones.insert(ZoneId(take(reader)?), take_text(reader)?);
+        }
+        let mut nodes = BTreeMap::new();
+        for _ in 0..reader.varint()? {
+            let node = NodeId(take(reader)?);
+            let entry = NodeEntry {
+                zone: ZoneId(take(reader)?),
+                boot: BootId(take(reader)?),
+                level: take(reader)?,
+                name: take_text(reader)?,
+                peer_address: take_text(reader)?,
+                client_address: take_text(reader)?,
+            };
+            nodes.insert(node, entry);
+        }
+        let mut partitions = Vec::new();
+        for _ in 0..reader.varint()? {
+            let mut slots = Vec::new();
+            for _ in 0..reader.varint()? {
+                slots.push((take(reader)?, take(reader)?));
+            }
+            let mut replicas = BTreeMap::new();
+            for _ in 0..reader.varint()? {
+                replicas.insert(ZoneId(take(reader)?), NodeId(take(reader)?));
+            }
+            partitions.push(PartitionEntry { slots, replicas });
+        }
+        (!partitions.is_empty()).then_some(PartitionMap {
+            version,
+            routing_version,
+            cluster,
+            zones,
+            nodes,
+            last_node,
+            partitions,
+            last_boot,
+            level,
+        })
+    }
+}
+
+fn take<T: TryFrom<u64>>(reader: &mut Reader<'_>) -> Option<T> {
+    T::try_from(reader.varint()?).ok()
+}
+
+fn take_text(reader: &mut Reader<'_>) -> Option<String> {
+    String::from_utf8(reader.bytes()?.to_vec()).ok()
+}
+
+const TAG_BOOT: u8 = 1;
+const TAG_ADD_NODE: u8 = 2;
+const TAG_MOVE_REPLICA: u8 = 3;
+const TAG_REMOVE_NODE: u8 = 4;
+const TAG_RAISE_LEVEL: u8 = 5;
+
+impl Control {
+    /// Appends the record.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Control::Boot {
+                node,
+                nonce,
+                peer_address,
+                client_address,
+                level,
+            } => {
+                out.push(TAG_BOOT);
+                put_varint(out, u64::from(node.0));
+                put_varint(out, *nonce);
+                put_bytes(out, peer_address.as_bytes());
+                put_bytes(out, client_address.as_bytes());
+                put_varint(out, u64::from(*level));
+            }
+            Control::AddNode {
+                version,
+                name,
+                zone,
+                peer_address,
+                client_address,
+            } => {
+                out.push(TAG_ADD_NODE);
+                put_varint(out, u64::from(*version));
+                put_bytes(out, name.as_bytes());
+                put_varint(out, u64::from(zone.0));
+                put_bytes(out, peer_address.as_bytes());
+                put_bytes(out, client_address.as_bytes());
+            }
+            Control::MoveReplica {
+                version,
+                partition,
+                to,
+            } => {
+                out.push(TAG_MOVE_REPLICA);
+                put_varint(out, u64::from(*version));
+                put_varint(out, u64::from(partition.0));
+                put_varint(out, u64::from(to.0));
+            }
+            Control::RemoveNode { version, node } => {
+                out.push(TAG_REMOVE_NODE);
+                put_varint(out, u64::from(*version));
+                put_varint(out, u64::from(node.0));
+            }
+            Control::RaiseLevel { version, level } => {
+                out.push(TAG_RAISE_LEVEL);
+                put_varint(out, u64::from(*version));
+                put_varint(out, u64::from(*level));
+            }
+        }
+    }
+
+    /// Reads a record.
+    pub fn decode(reader: &mut Reader<'_>) -> Option<Control> {
+        Some(match reader.u8()? {
+            TAG_BOOT => Control::Boot {
+                node: NodeId(take(reader)?),
+                nonce: reader.varint()?,
+                peer_address: take_text(reader)?,
+                client_address: take_text(reader)?,
+                level: take(reader)?,
+            },
+            TAG_ADD_NODE => Control::AddNode {
+                version: take(reader)?,
+                name: take_text(reader)?,
+                zone: ZoneId(take(reader)?),
+                peer_address: take_text(reader)?,
+                client_address: take_text(reader)?,
+            },
+            TAG_MOVE_REPLICA => Control::MoveReplica {
+                version: take(reader)?,
+                partition: PartitionId(take(reader)?),
+                to: NodeId(take(reader)?),
+            },
+            TAG_REMOVE_NODE => Control::RemoveNode {
+                version: take(reader)?,
+                node: NodeId(take(reader)?),
+            },
+            TAG_RAISE_LEVEL => Control::RaiseLevel {
+                version: take(reader)?,
+                level: take(reader)?,
+            },
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for Control {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Control::Boot { node, .. } => write!(f, "{node} has started"),
+            Control::AddNode { name, zone, .. } => write!(f, "node '{name}' joins {zone}"),
+            Control::MoveReplica { partition, to, .. } => {
+                write!(f, "{partition} moves to {to} in its zone")
+            }
+            Control::RemoveNode { node, .. } => write!(f, "{node} leaves"),
+            Control::RaiseLevel { level, .. } => write!(f, "behaviour {level} comes into force"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn described(nodes: &[(&str, &str)]) -> Vec<Described> {
+        nodes
+            .iter()
+            .map(|(name, zone)| Described {
+                name: name.to_string(),
+                zone: zone.to_string(),
+                peer_address: format!("{name}:7001"),
+                client_address: format!("{name}:6379"),
+            })
+            .collect()
+    }
+
+    fn three() -> PartitionMap {
+        let nodes = described(&[("a", "x"), ("b", "y"), ("c", "z"), ("d", "x")]);
+        PartitionMap::new("test", &nodes, 3).expect("a map")
+    }
+
+    #[test]
+    fn every_slot_has_one_partition_and_every_zone_a_replica_of_each() {
+        let map = three();
+        let mut slots = 0;
+        for partition in map.partition_ids() {
+            for &(first, last) in &map.partition(partition).slots {
+                slots += u32::from(last - first) + 1;
+                assert_eq!(map.partition_of_slot(first), partition);
+                assert_eq!(map.partition_of_slot(last), partition);
+            }
+            assert_eq!(map.partition(partition).replicas.len(), 3);
+        }
+        assert_eq!(slots, u32::from(SLOTS));
+        let kept: Vec<usize> = (1..=4)
+            .map(|node| map.kept_by(NodeId(node)).count())
+            .collect();
+        assert_eq!(kept, [2, 3, 3, 1]);
+        let leaders: Vec<_> = map
+            .partition_ids()
+            .map(|p| map.preferred_leader(p))
+            .collect();
+        assert_eq!(leaders, [Some(NodeId(1)), Some(NodeId(2)), Some(NodeId(3))]);
+    }
+
+    #[test]
+    fn a_change_that_was_decided_on_another_version_changes_nothing() {
+        let mut map = three();
+        let join = Control::AddNode {
+            version: 1,
+            name: "e".to_owned(),
+            zone: ZoneId(2),
+            peer_address: "e:7001".to_owned(),
+            client_address: "e:6379".to_owned(),
+        };
+        assert_eq!(map.apply(&join), Changed::Map);
+        assert_eq!(map.last_node, NodeId(5));
+        assert_eq!(map.apply(&join), Changed::Nothing);
+        let moved = Control::MoveReplica {
+            version: 2,
+            partition: PartitionId(1),
+            to: NodeId(5),
+        };
+        assert_eq!(map.apply(&moved), Changed::Map);
+        assert_eq!(map.replica(PartitionId(1), ZoneId(2)), Some(NodeId(5)));
+        let leave = |version, node| Control::RemoveNode {
+            version,
+            node: NodeId(node),
+        };
+        assert_eq!(
+            map.apply(&leave(3, 5)),
+            Changed::Nothing,
+            "it keeps a replica"
+        );
+        for partition in [0, 2] {
+            let moved = Control::MoveReplica {
+                version: map.version,
+                partition: PartitionId(partition),
+                to: NodeId(5),
+            };
+            assert_eq!(map.apply(&moved), Changed::Map);
+        }
+        assert_eq!(map.apply(&leave(map.version, 3)), Changed::Map);
+        assert_eq!(
+            map.last_node,
+            NodeId(5),
+            "its number is not given out again"
+        );
+    }
+
+    #[test]
+    fn boots_are_numbered_across_nodes_and_end_the_one_before() {
+        let mut map = three();
+        let start = |node, nonce| Control::Boot {
+            node: NodeId(node),
+            nonce,
+            peer_address: format!("{node}:7001"),
+            client_address: format!("{node}:6379"),
+            level: 0,
+        };
+        for (node, nonce, boot, ended) in [(2, 7, 1, 0), (3, 8, 2, 0), (2, 9, 3, 1)] {
+            let expected = Changed::Boot {
+                node: NodeId(node),
+                nonce,
+                boot: BootId(boot),
+                ended: BootId(ended),
+            };
+            assert_eq!(map.apply(&start(node, nonce)), expected);
+        }
+        assert_eq!(map.node_of_boot(BootId(3)), Some(NodeId(2)));
+        assert_eq!(map.node_of_boot(BootId(1)), None);
+    }
+
+    #[test]
+    fn maps_and_records_round_trip_and_truncations_are_refused() {
+        let mut map = three();
+        let control = Control::Boot {
+            node: NodeId(2),
+            nonce: 9,
+            peer_address: "p".to_owned(),
+            client_address: "c".to_owned(),
+            level: 4,
+        };
+        map.apply(&control);
+        let mut bytes = Vec::new();
+        map.encode(&mut bytes);
+        assert_eq!(PartitionMap::decode(&mut Reader::new(&bytes)), Some(map));
+        for len in 0..bytes.len() {
+            assert_eq!(PartitionMap::decode(&mut Reader::new(&bytes[..len])), None);
+        }
+        let mut bytes = Vec::new();
+        control.encode(&mut bytes);
+        assert_eq!(Control::decode(&mut Reader::new(&bytes)), Some(control));
+    }
+}

@@ -1,0 +1,69 @@
+//! What ORDO.CLUSTER STATUS replies, as JSON: what operators and tools read.
+
+use serde::{Deserialize, Serialize};
+
+/// The cluster as one node sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterStatus {
+    /// The cluster's name.
+    pub cluster: String,
+    /// The version of the partition map.
+    pub map_version: u32,
+    /// The behaviour that is in force.
+    pub level: u32,
+    /// The last epoch that this node has executed.
+    pub epoch: u64,
+    /// The node that answers.
+    pub me: u16,
+    /// The nodes.
+    pub nodes: Vec<NodeStatus>,
+    /// The partitions.
+    pub partitions: Vec<PartitionStatus>,
+}
+
+/// A node, as another sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeStatus {
+    /// Its number.
+    pub id: u16,
+    /// Its name.
+    pub name: String,
+    /// Its zone's name.
+    pub zone: String,
+    /// Where other nodes reach it.
+    pub peer_address: String,
+    /// Where clients reach it.
+    pub client_address: String,
+    /// Its newest process; 0 if none has ever started.
+    pub boot: u32,
+    /// The newest behaviour that it knows.
+    pub level: u32,
+    /// Whether the node that answers hears from it.
+    pub reachable: bool,
+}
+
+/// A partition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartitionStatus {
+    /// Its number.
+    pub id: u16,
+    /// Its slots: first and last of each range.
+    pub slots: Vec<(u16, u16)>,
+    /// The node that leads it, if the one that answers knows.
+    pub leader: Option<u16>,
+    /// The leader's term.
+    pub term: u64,
+    /// Its replicas.
+    pub replicas: Vec<ReplicaStatus>,
+}
+
+/// A replica of a partition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplicaStatus {
+    /// Who keeps it.
+    pub node: u16,
+    /// `leader`, `follower` or `learner`.
+    pub role: String,
+    /// How many entries of the group's log it does not have, as far as its leader (if that is the node that answers) knows.
+    pub lag: Option<u64>,
+}
