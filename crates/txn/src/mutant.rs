@@ -72,10 +72,30 @@ pub enum Mutant {
     ExpireUnasked,
     /// KEYS replies in the order of a map whose hash function differs from run to run.
     UnorderedReply,
+
+    // The cluster.
+    /// A replica does not keep its term and vote.
+    ForgetVote,
+    /// A replica promises what it has only written.
+    PromiseBeforeSync,
+    /// A leader takes a request that its log has already.
+    ProposeTwice,
+    /// A leader serves reads without asking whether it still is one.
+    ReadWithoutIndex,
+    /// A batch that was replaced stays with the engines.
+    IgnoreRetraction,
 }
 
 impl Mutant {
-    /// All of them.
+    /// Those that only a cluster can have.
+    pub const OF_CLUSTERS: [Mutant; 5] = [
+        Mutant::ForgetVote,
+        Mutant::PromiseBeforeSync,
+        Mutant::ProposeTwice,
+        Mutant::ReadWithoutIndex,
+        Mutant::IgnoreRetraction,
+    ];
+    /// Those of a node on its own.
     pub const ALL: [Mutant; 29] = [
         Mutant::SkipSyncOfRotated,
         Mutant::ForgetSegmentLeftDuringSync,

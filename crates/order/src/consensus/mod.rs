@@ -4,12 +4,19 @@
 //! proposals come in; [`Group::turn`] says what is to be done: messages that may leave at once, a record to keep, and
 //! messages that promise something and leave only once the record is kept ([`Group::kept`]).
 //!
-//! The agreement itself is a library's work (Raft). What it needs of us is [`raft::RaftGroup`]; nobody else names it.
+//! The agreement itself is a library's work (Raft), behind this trait; nobody outside of this module names the library.
 //!
 //! Invariants:
 //! 1. What [`Kept`] says of a term and a vote is durable before a message that tells of it leaves.
-//! 2. [`Group::committed`] never goes back, and an entry up to it is never replaced.
+//! 2. [`Turn::committed`] never goes back, and an entry up to it is never replaced.
 //! 3. Terms and indices grow along the log; an entry may be replaced only by one of a later term.
+//! 4. A read index that is told was confirmed by a majority after it was asked for.
+
+mod message;
+mod raft;
+mod storage;
+
+pub use raft::RaftGroup;
 
 use bytes::Bytes;
 use txn::{NodeId, PartitionId};
@@ -106,4 +113,144 @@ impl Kept {
     pub fn is_empty(&self) -> bool {
         self.base.is_none() && self.entries.is_empty() && self.hard_state.is_none()
     }
+}
+
+/// What happens to a group's replica.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// A tick of the clock that elections and heartbeats count.
+    Tick,
+    /// A message of another replica, as [`Turn::messages`] gave it there.
+    Message(Bytes),
+    /// A batch is proposed. Only a leader takes it.
+    Propose(Bytes),
+    /// An index is wanted up to which everything was agreed when the question was asked. The answer comes in
+    /// [`Turn::indices`], or never.
+    AskIndex {
+        /// Names the question; no two of a process have the same name.
+        question: u64,
+    },
+    /// The leader should hand over.
+    TransferLeader(NodeId),
+    /// The leader should take the next step of a change of members.
+    ChangeMembers(MemberChange),
+    /// What [`Turn::checkpoints`] asked for has reached the other replica, or has failed to.
+    CheckpointSent {
+        /// To whom.
+        to: NodeId,
+        /// Whether it arrived.
+        arrived: bool,
+    },
+    /// Nothing reaches this replica at present.
+    Unreachable(NodeId),
+}
+
+/// A step of a change of members.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MemberChange {
+    /// This node gets entries from now on, and has no vote yet.
+    AddLearner(NodeId),
+    /// The learners among these become voters, and these voters leave, at once.
+    Replace {
+        /// Who comes.
+        voters: Vec<NodeId>,
+        /// Who goes.
+        leavers: Vec<NodeId>,
+    },
+    /// A change that is under way ends: the old voters' majority counts no more.
+    Finish,
+}
+
+/// Why an input was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// Only the leader can, and this is none.
+    #[error("this replica does not lead its group")]
+    NotLeader,
+    /// Bytes that are no message.
+    #[error("a message of a consensus group does not read back")]
+    Malformed,
+    /// The library refused: an earlier change is under way, or the message is too late.
+    #[error("the group cannot do this now")]
+    NotNow,
+}
+
+/// What is to be done, in this order: send the messages, keep the record, and, once it is kept, say so and send the promises.
+#[derive(Clone, Debug)]
+pub struct Turn {
+    /// Counts turns from 1.
+    pub number: u64,
+    /// Messages that leave at once.
+    pub messages: Vec<(NodeId, Bytes)>,
+    /// What is to be kept. Entries in it replace those at their indices and all later ones, from now on and not only on the disk.
+    pub kept: Kept,
+    /// Whether it must be durable before it counts as kept.
+    pub must_sync: bool,
+    /// Whether a term or a vote is in it: then it must be durable even where entries need not be.
+    pub is_promise: bool,
+    /// Messages that leave once the record is kept.
+    pub promises: Vec<(NodeId, Bytes)>,
+    /// Replicas that are so far behind that they need a checkpoint: the checkpoint goes first, then this message.
+    pub checkpoints: Vec<(NodeId, Bytes)>,
+    /// Up to here entries are agreed.
+    pub committed: u64,
+    /// Answers to questions: the question, and the index.
+    pub indices: Vec<(u64, u64)>,
+    /// The members, if they changed.
+    pub members: Option<Members>,
+}
+
+/// A replica's part in its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It proposes.
+    Leader,
+    /// It follows, or waits for somebody to follow.
+    Follower,
+    /// It asks for votes.
+    Candidate,
+}
+
+/// Where a replica stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupStatus {
+    /// Its part.
+    pub role: Role,
+    /// Its term.
+    pub term: u64,
+    /// The leader, if it knows one.
+    pub leader: Option<NodeId>,
+    /// The last entry that it has.
+    pub last: u64,
+    /// The last entry that is agreed, as far as it knows.
+    pub committed: u64,
+    /// The last entry that it has kept.
+    pub persisted: u64,
+    /// The members.
+    pub members: Members,
+    /// What the others have, if it leads.
+    pub matched: Vec<(NodeId, u64)>,
+}
+
+/// One replica's part in a consensus group.
+pub trait Group: Send {
+    /// Takes an input.
+    fn handle(&mut self, input: Input) -> Result<(), Refusal>;
+    /// What is to be done; `None` if nothing. Call it until then after every input and after [`Group::kept`].
+    fn turn(&mut self) -> Option<Turn>;
+    /// What this turn and all before it wanted kept is kept.
+    fn kept(&mut self, number: u64);
+    /// A checkpoint covers entries up to a new base, which must be agreed. The log may now begin there; the driver keeps
+    /// the base on its own. Some entries before it stay for those who are a little behind.
+    fn rebase(&mut self, base: Base);
+    /// Where the log's base is.
+    fn base(&self) -> &Base;
+    /// The members as of an agreed entry whose turn has passed: now.
+    fn members(&self) -> Members;
+    /// An entry that the log has.
+    fn entry(&self, index: u64) -> Option<Entry>;
+    /// Whether it leads, in which term.
+    fn leads(&self) -> Option<u64>;
+    /// Where it stands.
+    fn status(&self) -> GroupStatus;
 }

@@ -1,0 +1,260 @@
+//! The bytes of the consensus library's messages on the wire: ours, so that nothing but this parses what peers send, and so
+//! that the data of entries is not copied.
+
+use super::storage::Storage;
+use super::{Base, Members};
+use bytes::Bytes;
+use raft::eraftpb::{ConfState, Entry, EntryType, Message, MessageType, Snapshot};
+use txn::NodeId;
+use txn::codec::{Reader, put_bytes, put_varint};
+
+/// Which optional parts follow.
+const HAS_REJECT: u8 = 1;
+const HAS_SNAPSHOT: u8 = 2;
+const HAS_CONTEXT: u8 = 4;
+
+/// Writes a message.
+pub(super) fn encode(message: &Message) -> Bytes {
+    let data: usize = message
+        .entries
+        .iter()
+        .map(|entry| entry.data.len() + 24)
+        .sum();
+    let mut out = Vec::with_capacity(64 + data);
+    out.push(message.msg_type as u8);
+    let has_snapshot = message.has_snapshot() && !message.get_snapshot().is_empty();
+    out.push(
+        u8::from(message.reject) * HAS_REJECT
+            | u8::from(has_snapshot) * HAS_SNAPSHOT
+            | u8::from(!message.context.is_empty()) * HAS_CONTEXT,
+    );
+    for number in [
+        message.to,
+        message.from,
+        message.term,
+        message.log_term,
+        message.index,
+        message.commit,
+        message.commit_term,
+        message.request_snapshot,
+    ] {
+        put_varint(&mut out, number);
+    }
+    if message.reject {
+        put_varint(&mut out, message.reject_hint);
+    }
+    if !message.context.is_empty() {
+        put_bytes(&mut out, &message.context);
+    }
+    if has_snapshot {
+        let snapshot = message.get_snapshot();
+        let metadata = snapshot.get_metadata();
+        let base = Base {
+            index: metadata.index,
+            term: metadata.term,
+            members: members_of(metadata.get_conf_state()),
+            state: snapshot.data.clone(),
+        };
+        put_base(&mut out, &base);
+    }
+    put_varint(&mut out, message.entries.len() as u64);
+    for entry in &message.entries {
+        out.push(entry.entry_type as u8);
+        put_varint(&mut out, entry.term);
+        put_varint(&mut out, entry.index);
+        put_bytes(&mut out, &entry.data);
+    }
+    out.into()
+}
+
+/// Reads a message.
+pub(super) fn decode(bytes: &Bytes) -> Option<Message> {
+    let mut reader = Reader::new(bytes);
+    let mut message = Message::default();
+    message.set_msg_type(message_type(reader.u8()?)?);
+    let parts = reader.u8()?;
+    message.to = reader.varint()?;
+    message.from = reader.varint()?;
+    message.term = reader.varint()?;
+    message.log_term = reader.varint()?;
+    message.index = reader.varint()?;
+    message.commit = reader.varint()?;
+    message.commit_term = reader.varint()?;
+    message.request_snapshot = reader.varint()?;
+    if parts & HAS_REJECT != 0 {
+        message.reject = true;
+        message.reject_hint = reader.varint()?;
+    }
+    if parts & HAS_CONTEXT != 0 {
+        message.context = bytes.slice_ref(reader.bytes()?);
+    }
+    if parts & HAS_SNAPSHOT != 0 {
+        let base = take_base(&mut reader, bytes)?;
+        message.set_snapshot(snapshot_of(&base));
+    }
+    for _ in 0..reader.varint()? {
+        let mut entry = Entry::default();
+        entry.set_entry_type(entry_type(reader.u8()?)?);
+        entry.term = reader.varint()?;
+        entry.index = reader.varint()?;
+        entry.data = bytes.slice_ref(reader.bytes()?);
+        message.entries.push(entry);
+    }
+    (reader.is_empty() && parts < 8).then_some(message)
+}
+
+fn message_type(number: u8) -> Option<MessageType> {
+    use MessageType as M;
+    // Those that replicas send each other; the others are a replica's own.
+    [
+        M::MsgPropose,
+        M::MsgAppend,
+        M::MsgAppendResponse,
+        M::MsgRequestVote,
+        M::MsgRequestVoteResponse,
+        M::MsgSnapshot,
+        M::MsgHeartbeat,
+        M::MsgHeartbeatResponse,
+        M::MsgTransferLeader,
+        M::MsgTimeoutNow,
+        M::MsgReadIndex,
+        M::MsgReadIndexResp,
+        M::MsgRequestPreVote,
+        M::MsgRequestPreVoteResponse,
+    ]
+    .into_iter()
+    .find(|&kind| kind as u8 == number)
+}
+
+fn entry_type(number: u8) -> Option<EntryType> {
+    [
+        EntryType::EntryNormal,
+        EntryType::EntryConfChange,
+        EntryType::EntryConfChangeV2,
+    ]
+    .into_iter()
+    .find(|&kind| kind as u8 == number)
+}
+
+fn snapshot_of(base: &Base) -> Snapshot {
+    let mut snapshot = Snapshot::default();
+    let metadata = snapshot.mut_metadata();
+    metadata.index = base.index;
+    metadata.term = base.term;
+    metadata.set_conf_state(Storage::conf_state(base));
+    snapshot.data = base.state.clone();
+    snapshot
+}
+
+/// The library's word for members, in ours: sorted, because it gives them in any order.
+pub(super) fn members_of(conf_state: &ConfState) -> Members {
+    let nodes = |numbers: &[u64]| {
+        let mut nodes: Vec<NodeId> = numbers
+            .iter()
+            .map(|&number| NodeId(number as u16))
+            .collect();
+        nodes.sort();
+        nodes
+    };
+    Members {
+        voters: nodes(&conf_state.voters),
+        voters_outgoing: nodes(&conf_state.voters_outgoing),
+        learners: nodes(&conf_state.learners),
+        learners_next: nodes(&conf_state.learners_next),
+        auto_leave: conf_state.auto_leave,
+    }
+}
+
+fn put_base(out: &mut Vec<u8>, base: &Base) {
+    put_varint(out, base.index);
+    put_varint(out, base.term);
+    let members = &base.members;
+    for nodes in [
+        &members.voters,
+        &members.voters_outgoing,
+        &members.learners,
+        &members.learners_next,
+    ] {
+        put_varint(out, nodes.len() as u64);
+        for node in nodes {
+            put_varint(out, u64::from(node.0));
+        }
+    }
+    out.push(u8::from(members.auto_leave));
+    put_bytes(out, &base.state);
+}
+
+fn take_base(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Base> {
+    let index = reader.varint()?;
+    let term = reader.varint()?;
+    let mut nodes = || -> Option<Vec<NodeId>> {
+        let mut nodes = Vec::new();
+        for _ in 0..reader.varint()? {
+            nodes.push(NodeId(u16::try_from(reader.varint()?).ok()?));
+        }
+        Some(nodes)
+    };
+    let members = Members {
+        voters: nodes()?,
+        voters_outgoing: nodes()?,
+        learners: nodes()?,
+        learners_next: nodes()?,
+        auto_leave: false,
+    };
+    let auto_leave = match reader.u8()? {
+        0 => false,
+        1 => true,
+        _ => return None,
+    };
+    Some(Base {
+        index,
+        term,
+        members: Members {
+            auto_leave,
+            ..members
+        },
+        state: bytes.slice_ref(reader.bytes()?),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_round_trip_and_truncations_are_refused() {
+        let mut append = Message::default();
+        append.set_msg_type(MessageType::MsgAppend);
+        (append.to, append.from, append.term) = (2, 1, 7);
+        (append.log_term, append.index, append.commit) = (6, 300, 299);
+        append.context = Bytes::from_static(b"why");
+        for index in 301..304 {
+            let mut entry = Entry::default();
+            (entry.index, entry.term) = (index, 7);
+            entry.data = Bytes::from(vec![index as u8; 9]);
+            append.entries.push(entry);
+        }
+        let mut refusal = Message::default();
+        refusal.set_msg_type(MessageType::MsgAppendResponse);
+        (refusal.reject, refusal.reject_hint) = (true, 12);
+        let mut install = Message::default();
+        install.set_msg_type(MessageType::MsgSnapshot);
+        install.set_snapshot(snapshot_of(&Base {
+            index: 40,
+            term: 3,
+            members: Members {
+                voters: vec![NodeId(1), NodeId(3)],
+                learners: vec![NodeId(9)],
+                ..Members::default()
+            },
+            state: Bytes::from_static(b"state"),
+        }));
+        for message in [append, refusal, install] {
+            let bytes = encode(&message);
+            assert_eq!(decode(&bytes), Some(message));
+            for len in 0..bytes.len() {
+                assert_eq!(decode(&bytes.slice(..len)), None);
+            }
+        }
+    }
+}

@@ -1,0 +1,397 @@
+//! A [`Group`] by Raft, as the `raft` crate implements it.
+//!
+//! What the crate leaves to its user, and what bites:
+//! * It draws election timeouts from the operating system. After every call a timeout that depends on the seed, the node and
+//!   the term takes their place, so that a simulated run can be repeated and candidates still rarely meet.
+//! * Reads are confirmed by a majority each time (`ReadOnlyOption::Safe`): leases are unsafe, however good the clocks are.
+//! * Between a snapshot's arrival and its being kept, an election would look through entries that are gone, and panic: time
+//!   stands still meanwhile.
+//! * A joint configuration ends by itself only if its leader stays: [`MemberChange::Finish`] ends it otherwise.
+
+use super::message::{decode, encode, members_of};
+use super::storage::Storage;
+use super::{
+    Base, Entry, EntryKind, Group, GroupStatus, HardState, Input, Kept, MemberChange, Members,
+    Refusal, Role, Turn,
+};
+use bytes::Bytes;
+use protobuf::Message as _;
+use raft::eraftpb::{
+    ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2, Entry as RaftEntry,
+    EntryType, HardState as RaftHardState, Message, MessageType,
+};
+use raft::{Config, RawNode, SnapshotStatus, StateRole};
+use slog::{Discard, Logger, o};
+use txn::hash::mix;
+use txn::mutant::{Mutant, is_active};
+use txn::{NodeId, PartitionId};
+
+/// A heartbeat every tick would be noise; one every other tick leaves room for a lost one within the shortest timeout.
+const HEARTBEAT_TICKS: usize = 2;
+/// Election timeouts are drawn from this many ticks on, to less than twice as many.
+pub const ELECTION_TICKS: u64 = 10;
+/// The most bytes of entries in one message.
+const MESSAGE_BYTES_MAX: u64 = 1 << 20;
+/// How many messages with entries may be on their way to a replica.
+const MESSAGES_IN_FLIGHT_MAX: usize = 256;
+
+/// A replica of a Raft group.
+pub struct RaftGroup {
+    raft: RawNode<Storage>,
+    partition: PartitionId,
+    seed: u64,
+    members: Members,
+    /// Up to here agreed entries were looked at: the library may count them as applied.
+    handed: u64,
+}
+
+impl RaftGroup {
+    /// The replica of `me`, from what it had kept. `seed` decides when it stands for election, beside its number.
+    ///
+    /// # Errors
+    /// The text says what is wrong with what was kept.
+    pub fn new(
+        me: NodeId,
+        partition: PartitionId,
+        base: Base,
+        entries: Vec<Entry>,
+        hard_state: HardState,
+        seed: u64,
+    ) -> Result<RaftGroup, String> {
+        let config = Config {
+            applied: base.index,
+            election_tick: ELECTION_TICKS as usize,
+            heartbeat_tick: HEARTBEAT_TICKS,
+            max_size_per_msg: MESSAGE_BYTES_MAX,
+            max_inflight_msgs: MESSAGES_IN_FLIGHT_MAX,
+            check_quorum: true,
+            pre_vote: true,
+            ..Config::new(u64::from(me.0))
+        };
+        let members = base.members.clone();
+        let handed = base.index;
+        let entries = entries.into_iter().map(to_raft).collect();
+        let hard_state = RaftHardState {
+            term: hard_state.term,
+            vote: hard_state.vote,
+            commit: hard_state.commit,
+            ..RaftHardState::default()
+        };
+        let storage = Storage::new(base, entries, hard_state);
+        let raft = RawNode::new(&config, storage, &Logger::root(Discard, o!()))
+            .map_err(|error| format!("the log of {partition} cannot be used: {error}"))?;
+        let mut group = RaftGroup {
+            raft,
+            partition,
+            seed,
+            members,
+            handed,
+        };
+        group.set_timeout();
+        Ok(group)
+    }
+
+    /// Puts our election timeout in the place of the library's, which nobody could repeat.
+    fn set_timeout(&mut self) {
+        let raft = &mut self.raft.raft;
+        let who = raft.id << 32 ^ u64::from(self.partition.0) << 48;
+        let ticks = ELECTION_TICKS + mix(self.seed ^ mix(who ^ mix(raft.term))) % ELECTION_TICKS;
+        raft.set_randomized_election_timeout(ticks as usize);
+    }
+
+    /// Whether a snapshot has replaced the log, and is not yet kept.
+    fn is_installing(&self) -> bool {
+        self.raft.store().base().index > self.raft.raft.raft_log.applied
+    }
+
+    fn is_leader(&self) -> bool {
+        self.raft.raft.state == StateRole::Leader
+    }
+
+    fn change(&mut self, change: MemberChange) -> Result<(), Refusal> {
+        if !self.is_leader() {
+            return Err(Refusal::NotLeader);
+        }
+        let single = |kind, node: NodeId| {
+            let mut single = ConfChangeSingle::default();
+            single.set_change_type(kind);
+            single.node_id = u64::from(node.0);
+            single
+        };
+        let mut record = ConfChangeV2::default();
+        record.set_transition(ConfChangeTransition::Auto);
+        match change {
+            MemberChange::AddLearner(node) => record
+                .mut_changes()
+                .push(single(ConfChangeType::AddLearnerNode, node)),
+            MemberChange::Replace { voters, leavers } => {
+                let come = voters
+                    .into_iter()
+                    .map(|node| single(ConfChangeType::AddNode, node));
+                let go = leavers
+                    .into_iter()
+                    .map(|node| single(ConfChangeType::RemoveNode, node));
+                record.mut_changes().extend(come.chain(go));
+            }
+            MemberChange::Finish => {}
+        }
+        self.raft
+            .propose_conf_change(Vec::new(), record)
+            .map_err(|_| Refusal::NotNow)
+    }
+
+    /// Takes what is agreed and changes the members.
+    fn apply(&mut self, entries: &[RaftEntry]) -> bool {
+        let mut changed = false;
+        for entry in entries {
+            self.handed = entry.index;
+            if entry.get_entry_type() == EntryType::EntryNormal {
+                continue;
+            }
+            let mut record = ConfChangeV2::default();
+            if record.merge_from_bytes(&entry.data).is_ok()
+                && let Ok(conf_state) = self.raft.apply_conf_change(&record)
+            {
+                self.members = members_of(&conf_state);
+                changed = true;
+            }
+        }
+        changed
+    }
+}
+
+impl Group for RaftGroup {
+    fn handle(&mut self, input: Input) -> Result<(), Refusal> {
+        let result = match input {
+            Input::Tick => {
+                if !self.is_installing() {
+                    self.raft.tick();
+                }
+                Ok(())
+            }
+            Input::Message(bytes) => match decode(&bytes) {
+                // What comes from strangers or too late is refused; both are lost messages.
+                Some(message) => self.raft.step(message).map_err(|_| Refusal::NotNow),
+                None => Err(Refusal::Malformed),
+            },
+            Input::Propose(data) => {
+                if self.is_leader() {
+                    let proposed = self.raft.propose(Vec::new(), data.into());
+                    proposed.map_err(|_| Refusal::NotNow)
+                } else {
+                    Err(Refusal::NotLeader)
+                }
+            }
+            Input::AskIndex { question } => {
+                self.raft.read_index(question.to_le_bytes().to_vec());
+                Ok(())
+            }
+            Input::TransferLeader(to) => {
+                if self.is_leader() {
+                    self.raft.transfer_leader(u64::from(to.0));
+                    Ok(())
+                } else {
+                    Err(Refusal::NotLeader)
+                }
+            }
+            Input::ChangeMembers(change) => self.change(change),
+            Input::CheckpointSent { to, arrived } => {
+                let status = if arrived {
+                    SnapshotStatus::Finish
+                } else {
+                    SnapshotStatus::Failure
+                };
+                self.raft.report_snapshot(u64::from(to.0), status);
+                Ok(())
+            }
+            Input::Unreachable(node) => {
+                self.raft.report_unreachable(u64::from(node.0));
+                Ok(())
+            }
+        };
+        self.set_timeout();
+        result
+    }
+
+    fn turn(&mut self) -> Option<Turn> {
+        if !self.raft.has_ready() {
+            return None;
+        }
+        let mut ready = self.raft.ready();
+        let mut kept = Kept::nothing(self.partition);
+        let hard_state = ready.hs().cloned();
+        if !ready.snapshot().is_empty() {
+            let metadata = ready.snapshot().get_metadata();
+            let base = Base {
+                index: metadata.index,
+                term: metadata.term,
+                members: members_of(metadata.get_conf_state()),
+                state: ready.snapshot().data.clone(),
+            };
+            self.members = base.members.clone();
+            self.handed = base.index;
+            self.raft.mut_store().install(base.clone());
+            kept.base = Some(base);
+            kept.reset = true;
+        }
+        let entries = ready.take_entries();
+        self.raft.mut_store().append(&entries);
+        kept.entries = entries.into_iter().map(from_raft).collect();
+        if let Some(hard_state) = hard_state {
+            kept.hard_state = Some(HardState {
+                term: hard_state.term,
+                vote: hard_state.vote,
+                commit: hard_state.commit,
+            });
+            self.raft.mut_store().set_hard_state(hard_state);
+        }
+        let number = ready.number();
+        let must_sync = ready.must_sync();
+        // The library syncs for entries, for snapshots, and for terms and votes: without the former it is the latter.
+        let is_promise = must_sync && kept.entries.is_empty() || kept.reset;
+        let mut messages = Vec::new();
+        let mut checkpoints = Vec::new();
+        sort(ready.take_messages(), &mut messages, &mut checkpoints);
+        let mut promises = Vec::new();
+        sort(
+            ready.take_persisted_messages(),
+            &mut promises,
+            &mut checkpoints,
+        );
+        let indices = ready
+            .take_read_states()
+            .into_iter()
+            .filter_map(|state| {
+                let question = state.request_ctx.try_into().ok()?;
+                Some((u64::from_le_bytes(question), state.index))
+            })
+            .collect();
+        let agreed = ready.take_committed_entries();
+        self.raft.advance_append_async(ready);
+        let changed = self.apply(&agreed);
+        self.advance_applied();
+        self.set_timeout();
+        if is_active(Mutant::ForgetVote)
+            && let Some(hard_state) = &mut kept.hard_state
+        {
+            (hard_state.term, hard_state.vote) = (0, 0);
+        }
+        Some(Turn {
+            number,
+            messages,
+            kept,
+            must_sync,
+            is_promise,
+            promises,
+            checkpoints,
+            committed: self.raft.raft.raft_log.committed,
+            indices,
+            members: changed.then(|| self.members.clone()),
+        })
+    }
+
+    fn kept(&mut self, number: u64) {
+        self.raft.on_persist_ready(number);
+        self.advance_applied();
+        self.set_timeout();
+    }
+
+    fn rebase(&mut self, base: Base) {
+        self.raft.mut_store().rebase(base);
+    }
+
+    fn base(&self) -> &Base {
+        self.raft.store().base()
+    }
+
+    fn members(&self) -> Members {
+        self.members.clone()
+    }
+
+    fn entry(&self, index: u64) -> Option<Entry> {
+        self.raft.store().entry(index).cloned().map(from_raft)
+    }
+
+    fn leads(&self) -> Option<u64> {
+        self.is_leader().then_some(self.raft.raft.term)
+    }
+
+    fn status(&self) -> GroupStatus {
+        let raft = &self.raft.raft;
+        let matched = if self.is_leader() {
+            let progress = raft.prs().iter();
+            let mut matched: Vec<_> = progress
+                .map(|(&id, progress)| (NodeId(id as u16), progress.matched))
+                .collect();
+            matched.sort();
+            matched
+        } else {
+            Vec::new()
+        };
+        GroupStatus {
+            role: match raft.state {
+                StateRole::Leader => Role::Leader,
+                StateRole::Follower => Role::Follower,
+                StateRole::Candidate | StateRole::PreCandidate => Role::Candidate,
+            },
+            term: raft.term,
+            leader: (raft.leader_id != raft::INVALID_ID).then_some(NodeId(raft.leader_id as u16)),
+            last: raft.raft_log.last_index(),
+            committed: raft.raft_log.committed,
+            persisted: raft.raft_log.persisted,
+            members: self.members.clone(),
+            matched,
+        }
+    }
+}
+
+impl RaftGroup {
+    /// Batches are applied elsewhere; to the library everything that was handed out is. It may know only of what is kept.
+    fn advance_applied(&mut self) {
+        let log = &self.raft.raft.raft_log;
+        let known = self.handed.min(log.persisted);
+        if known > log.applied {
+            self.raft.advance_apply_to(known);
+        }
+    }
+}
+
+/// Sorts out what needs a checkpoint to go first.
+fn sort(
+    from: Vec<Message>,
+    messages: &mut Vec<(NodeId, Bytes)>,
+    checkpoints: &mut Vec<(NodeId, Bytes)>,
+) {
+    for message in from {
+        let to = NodeId(message.to as u16);
+        let bytes = encode(&message);
+        if message.get_msg_type() == MessageType::MsgSnapshot {
+            checkpoints.push((to, bytes));
+        } else {
+            messages.push((to, bytes));
+        }
+    }
+}
+
+fn to_raft(entry: Entry) -> RaftEntry {
+    let mut out = RaftEntry::default();
+    out.set_entry_type(match entry.kind {
+        EntryKind::Batch => EntryType::EntryNormal,
+        EntryKind::Membership => EntryType::EntryConfChangeV2,
+    });
+    (out.index, out.term) = (entry.index, entry.term);
+    out.data = entry.data;
+    out
+}
+
+fn from_raft(entry: RaftEntry) -> Entry {
+    Entry {
+        index: entry.index,
+        term: entry.term,
+        kind: match entry.get_entry_type() {
+            EntryType::EntryNormal => EntryKind::Batch,
+            EntryType::EntryConfChange | EntryType::EntryConfChangeV2 => EntryKind::Membership,
+        },
+        data: entry.data,
+    }
+}
