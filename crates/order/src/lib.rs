@@ -48,8 +48,10 @@ pub mod consensus;
 mod disk;
 mod error;
 mod fuzz;
+mod group;
 mod log;
 mod map;
+pub mod merge;
 mod record;
 mod recover;
 mod segment;
@@ -58,6 +60,10 @@ pub use batch::{BATCH_BYTES_MAX, Batch, BatchTooLarge, Sequencer, Tail};
 pub use disk::{Disk, DiskFile, FileReader, FileWriter};
 pub use error::{OpenError, Problem};
 pub use fuzz::fuzz_log_reader;
+pub use group::{
+    Admission, GroupBatch, Partitions, Streams, Submission, digest_of, put_submission,
+    take_submission,
+};
 pub use log::{
     Appended, Log, LogOptions, LogStatus, Preparer, SEGMENT_BYTES_DEFAULT, SyncTicket, Synced,
     Truncated, Truncation,

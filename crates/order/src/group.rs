@@ -1,0 +1,283 @@
+//! What a consensus group agrees on: one batch for each epoch.
+//!
+//! A request goes into the log of *one* group, whichever its connection uses at the time, and says which partitions it
+//! involves; the [merge](crate::merge) brings it there. The processes that accept requests number them, for each group
+//! on its own, from 1 and without gaps ([`Submission::sequence`]): so a group's log itself tells which requests it has
+//! ([`Streams`]), and a request that is proposed again after a failover is recognised before it gets a second place.
+
+use smallvec::SmallVec;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use txn::codec::{Reader, RequestError, put_request, put_varint, take_request};
+use txn::hash::hash_bytes;
+use txn::{BootId, Epoch, PartitionId, Registry, Request};
+
+use crate::map::Control;
+
+/// The version of the encoding.
+const FORMAT: u8 = 1;
+
+/// The partitions that a request involves, in order.
+pub type Partitions = SmallVec<[PartitionId; 2]>;
+
+/// A request on its way into a group's log.
+#[derive(Clone, Debug)]
+pub struct Submission {
+    /// The process that accepted it; [`BootId`] 0 for what a leader itself submits, which is not numbered.
+    pub boot: BootId,
+    /// Its number among those that this process submitted to this group.
+    pub sequence: u64,
+    /// Where it is to be executed.
+    pub partitions: Partitions,
+    /// The request.
+    pub request: Arc<Request>,
+}
+
+/// What a group agrees on for an epoch.
+#[derive(Clone, Debug)]
+pub struct GroupBatch {
+    /// The epoch.
+    pub epoch: Epoch,
+    /// What the leader's clock showed, in milliseconds since 1970.
+    pub time_ms: u64,
+    /// Requests, in order.
+    pub submissions: Vec<Submission>,
+    /// Changes of the map: in partition 0's batches only.
+    pub controls: Vec<Control>,
+}
+
+/// Appends a submission.
+pub fn put_submission(out: &mut Vec<u8>, submission: &Submission) {
+    put_varint(out, u64::from(submission.boot.0));
+    put_varint(out, submission.sequence);
+    put_varint(out, submission.partitions.len() as u64);
+    for partition in &submission.partitions {
+        put_varint(out, u64::from(partition.0));
+    }
+    put_request(out, &submission.request);
+}
+
+/// Reads a submission.
+pub fn take_submission(
+    reader: &mut Reader<'_>,
+    registry: &Registry,
+) -> Result<Submission, RequestError> {
+    let (boot, sequence, partitions) = take_head(reader).ok_or(RequestError::Malformed)?;
+    let request = take_request(reader, registry)?;
+    Ok(Submission {
+        boot,
+        sequence,
+        partitions,
+        request: Arc::new(request),
+    })
+}
+
+fn take_head(reader: &mut Reader<'_>) -> Option<(BootId, u64, Partitions)> {
+    let boot = BootId(u32::try_from(reader.varint()?).ok()?);
+    let sequence = reader.varint()?;
+    let mut partitions = Partitions::new();
+    for _ in 0..reader.varint()? {
+        partitions.push(PartitionId(u16::try_from(reader.varint()?).ok()?));
+    }
+    Some((boot, sequence, partitions))
+}
+
+impl GroupBatch {
+    /// The bytes that the group agrees on.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(32 + self.submissions.len() * 64);
+        out.push(FORMAT);
+        put_varint(&mut out, self.epoch.0);
+        put_varint(&mut out, self.time_ms);
+        put_varint(&mut out, self.controls.len() as u64);
+        for control in &self.controls {
+            control.encode(&mut out);
+        }
+        put_varint(&mut out, self.submissions.len() as u64);
+        for submission in &self.submissions {
+            put_submission(&mut out, submission);
+        }
+        out
+    }
+
+    /// Reads what a group agreed on.
+    ///
+    /// # Errors
+    /// The bytes were not written by this version, or name a procedure that the registry does not have.
+    pub fn decode(bytes: &[u8], registry: &Registry) -> Result<GroupBatch, RequestError> {
+        let mut reader = Reader::new(bytes);
+        let mut batch = GroupBatch::take_start(&mut reader).ok_or(RequestError::Malformed)?;
+        let count = reader.varint().ok_or(RequestError::Malformed)?;
+        for _ in 0..count {
+            let submission = take_submission(&mut reader, registry)?;
+            batch.submissions.push(submission);
+        }
+        if reader.is_empty() {
+            Ok(batch)
+        } else {
+            Err(RequestError::Malformed)
+        }
+    }
+
+    fn take_start(reader: &mut Reader<'_>) -> Option<GroupBatch> {
+        if reader.u8()? != FORMAT {
+            return None;
+        }
+        let epoch = Epoch(reader.varint()?);
+        let time_ms = reader.varint()?;
+        let mut controls = Vec::new();
+        for _ in 0..reader.varint()? {
+            controls.push(Control::decode(reader)?);
+        }
+        Some(GroupBatch {
+            epoch,
+            time_ms,
+            submissions: Vec::new(),
+            controls,
+        })
+    }
+}
+
+/// The digest of a batch's bytes.
+pub fn digest_of(bytes: &[u8]) -> u64 {
+    hash_bytes(bytes)
+}
+
+/// Which requests a group's log has: for each process that submits, the number of its last one.
+///
+/// Invariant: a log has the numbers of a process from 1 on, in order and without gaps.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Streams(BTreeMap<BootId, u64>);
+
+/// Whether a submission may have the next place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// It is the next of its process.
+    Next,
+    /// The log has it.
+    Had,
+    /// One before it is missing: this number is expected.
+    Gap(u64),
+}
+
+impl Streams {
+    /// The last number of a process that the log has; 0 if none.
+    pub fn last(&self, boot: BootId) -> u64 {
+        self.0.get(&boot).copied().unwrap_or(0)
+    }
+
+    /// Whether a submission may have the next place.
+    pub fn admits(&self, boot: BootId, sequence: u64) -> Admission {
+        let last = self.last(boot);
+        if boot == BootId(0) || sequence == last + 1 {
+            Admission::Next
+        } else if sequence <= last {
+            Admission::Had
+        } else {
+            Admission::Gap(last + 1)
+        }
+    }
+
+    /// Notes that the log has a submission.
+    pub fn note(&mut self, boot: BootId, sequence: u64) {
+        if boot != BootId(0) {
+            self.0.insert(boot, sequence);
+        }
+    }
+
+    /// Notes that the log has a batch.
+    pub fn note_batch(&mut self, batch: &GroupBatch) {
+        for submission in &batch.submissions {
+            self.note(submission.boot, submission.sequence);
+        }
+    }
+
+    /// Forgets a process that has ended: nothing of it is admitted any more.
+    pub fn forget(&mut self, boot: BootId) {
+        self.0.remove(&boot);
+    }
+
+    /// Appends the table.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.0.len() as u64);
+        for (boot, last) in &self.0 {
+            put_varint(out, u64::from(boot.0));
+            put_varint(out, *last);
+        }
+    }
+
+    /// Reads a table.
+    pub fn decode(reader: &mut Reader<'_>) -> Option<Streams> {
+        let mut streams = Streams::default();
+        for _ in 0..reader.varint()? {
+            let boot = BootId(u32::try_from(reader.varint()?).ok()?);
+            streams.0.insert(boot, reader.varint()?);
+        }
+        Some(streams)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use txn::{Args, FnProcedure, Outcome, Reply, RequestId, SessionId};
+
+    async fn nothing(_: txn::Tx, _: txn::procedure::Call) -> Outcome {
+        Ok(Reply::OK)
+    }
+
+    #[test]
+    fn batches_round_trip_and_truncations_are_refused() {
+        let mut registry = Registry::new();
+        let procedure = Arc::new(FnProcedure::new("nothing", nothing));
+        registry.register(procedure.clone()).expect("a new name");
+        let submissions = (1..4u64).map(|sequence| {
+            let id = RequestId {
+                session: SessionId(9),
+                sequence,
+                attempt: 0,
+            };
+            let args: Args = ["a", "bc"].into_iter().collect();
+            Submission {
+                boot: BootId(7),
+                sequence,
+                partitions: Partitions::from_slice(&[PartitionId(2)]),
+                request: Arc::new(Request::new(id, procedure.clone(), args)),
+            }
+        });
+        let batch = GroupBatch {
+            epoch: Epoch(300),
+            time_ms: 1_700_000_000_000,
+            submissions: submissions.collect(),
+            controls: vec![Control::RaiseLevel {
+                version: 3,
+                level: 1,
+            }],
+        };
+        let bytes = batch.encode();
+        let back = GroupBatch::decode(&bytes, &registry).expect("what was encoded");
+        assert_eq!(format!("{back:?}"), format!("{batch:?}"));
+        for len in 0..bytes.len() {
+            assert!(GroupBatch::decode(&bytes[..len], &registry).is_err());
+        }
+        let unknown = GroupBatch::decode(&bytes, &Registry::new());
+        assert!(matches!(unknown, Err(RequestError::UnknownProcedure(_))));
+    }
+
+    #[test]
+    fn a_stream_has_no_gaps_and_no_repetitions() {
+        let mut streams = Streams::default();
+        let boot = BootId(3);
+        assert_eq!(streams.admits(boot, 2), Admission::Gap(1));
+        for sequence in 1..=2 {
+            assert_eq!(streams.admits(boot, sequence), Admission::Next);
+            streams.note(boot, sequence);
+        }
+        assert_eq!(streams.admits(boot, 1), Admission::Had);
+        assert_eq!(streams.admits(boot, 4), Admission::Gap(3));
+        assert_eq!(streams.admits(BootId(0), 0), Admission::Next);
+        let mut bytes = Vec::new();
+        streams.encode(&mut bytes);
+        assert_eq!(Streams::decode(&mut Reader::new(&bytes)), Some(streams));
+    }
+}

@@ -1,0 +1,329 @@
+//! The merge: from the batches of all groups to the one total order that every partition executes its part of.
+//!
+//! All groups go through the same epochs in lock-step, with empty batches where they have nothing. The merged epoch is the
+//! batches of all groups, in the order of the groups' numbers; a partition executes those requests of it that involve the
+//! partition. So requests of one group stay in their order whatever they touch, transactions over several partitions will
+//! have the same place at each of them (Sparkle §3), and whoever knows that an epoch was agreed in *one* group knows that
+//! nothing acknowledged before lies behind it.
+//!
+//! A node knows a group's batches from its own replica, or from a node of its zone that has one; here both are a *feed*.
+//!
+//! ```text
+//!   appended to every feed          agreed in every feed
+//!   ─────────────────────► delivered ───────────────────► confirmed
+//!                              │
+//!                              └── a batch was replaced: retracted, from that epoch on, at every partition
+//! ```
+//!
+//! Invariants:
+//! 1. `confirmed <= delivered <= held`, for each feed; a confirmed epoch is never retracted.
+//! 2. An epoch's time is the largest of its batches' and never less than the one before.
+//! 3. Epochs, positions, times, digests and maps are a function of the groups' logs: all nodes have the same.
+
+use crate::batch::Batch;
+use crate::group::{GroupBatch, Streams};
+use crate::map::{Changed, Control, PartitionMap};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use txn::hash::mix;
+use txn::{Epoch, PartitionId, Position};
+
+/// Where the merge stands after an epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EpochEnd {
+    /// The epoch.
+    pub epoch: Epoch,
+    /// Its time.
+    pub time_ms: u64,
+    /// The chained digest of all batches so far.
+    pub digest: u64,
+    /// The next position of each local partition, in their order.
+    pub next: Vec<Position>,
+    /// The map behind it.
+    pub map: Arc<PartitionMap>,
+    /// What changed the map.
+    pub changes: Vec<(Control, Changed)>,
+}
+
+/// A batch of a group that is held, and perhaps not agreed.
+#[derive(Clone, Debug)]
+pub struct Held {
+    /// The entry's index in the group's log.
+    pub index: u64,
+    /// Its term.
+    pub term: u64,
+    /// The digest of its bytes.
+    pub digest: u64,
+    /// The bytes that it has there.
+    pub bytes: u64,
+    /// What it says.
+    pub batch: Arc<GroupBatch>,
+}
+
+/// What is known of a group's batches.
+#[derive(Clone, Debug, Default)]
+struct Feed {
+    /// Batches behind the confirmed epoch: of consecutive epochs.
+    held: VecDeque<Held>,
+    /// Entries up to this index are agreed.
+    agreed: u64,
+    /// Which requests the log has, up to the confirmed epoch.
+    streams: Streams,
+    /// The entry of the confirmed epoch: its index and term.
+    confirmed: (u64, u64),
+}
+
+/// What one epoch brings to the local partitions.
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    /// The epoch.
+    pub epoch: Epoch,
+    /// For each local partition that the epoch involves: its part.
+    pub batches: Vec<(PartitionId, Batch)>,
+}
+
+/// An epoch is final.
+#[derive(Clone, Debug)]
+pub struct Confirmation {
+    /// Where the merge stands after it.
+    pub end: EpochEnd,
+    /// The bytes of its batches.
+    pub bytes: u64,
+}
+
+/// Epochs were taken back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Retraction {
+    /// From this epoch on.
+    pub epoch: Epoch,
+    /// For each local partition: from this position on.
+    pub from: Vec<(PartitionId, Position)>,
+}
+
+/// Where a node's merge begins.
+#[derive(Clone, Debug)]
+pub struct Start {
+    /// The local partitions, in order.
+    pub local: Vec<PartitionId>,
+    /// Where the checkpoints end.
+    pub end: EpochEnd,
+    /// For each group of the map: which requests its log had there, and the entry of that epoch (index and term).
+    pub groups: Vec<(Streams, (u64, u64))>,
+}
+
+/// Merges the batches of all groups. See the module's head.
+#[derive(Debug)]
+pub struct Merge {
+    local: Vec<PartitionId>,
+    feeds: Vec<Feed>,
+    /// The end of the last confirmed epoch.
+    confirmed: EpochEnd,
+    /// The ends of the epochs that are delivered and not confirmed.
+    delivered: VecDeque<EpochEnd>,
+}
+
+impl Merge {
+    /// A merge that goes on behind a checkpoint.
+    pub fn new(start: Start) -> Merge {
+        let feeds = start.groups.into_iter().map(|(streams, confirmed)| Feed {
+            agreed: confirmed.0,
+            streams,
+            confirmed,
+            held: VecDeque::new(),
+        });
+        Merge {
+            local: start.local,
+            feeds: feeds.collect(),
+            confirmed: start.end,
+            delivered: VecDeque::new(),
+        }
+    }
+
+    fn feed(&mut self, group: PartitionId) -> &mut Feed {
+        &mut self.feeds[usize::from(group.0)]
+    }
+
+    /// The end of the last confirmed epoch.
+    pub fn confirmed(&self) -> &EpochEnd {
+        &self.confirmed
+    }
+
+    /// The end of the last delivered epoch.
+    pub fn delivered(&self) -> &EpochEnd {
+        self.delivered.back().unwrap_or(&self.confirmed)
+    }
+
+    /// The last epoch of which a group's batch is held.
+    pub fn held(&self, group: PartitionId) -> Epoch {
+        let feed = &self.feeds[usize::from(group.0)];
+        Epoch(self.confirmed.epoch.0 + feed.held.len() as u64)
+    }
+
+    /// The newest epoch of which any group's batch is held.
+    pub fn newest(&self) -> Epoch {
+        let longest = self.feeds.iter().map(|feed| feed.held.len()).max();
+        Epoch(self.confirmed.epoch.0 + longest.unwrap_or(0) as u64)
+    }
+
+    /// The oldest epoch of which some group's batch is missing, and the first such group.
+    pub fn missing(&self) -> (Epoch, PartitionId) {
+        let shortest = self.feeds.iter().enumerate();
+        let found = shortest.min_by_key(|(number, feed)| (feed.held.len(), *number));
+        let (number, feed) = found.expect("a cluster has a partition");
+        let epoch = Epoch(self.confirmed.epoch.0 + feed.held.len() as u64 + 1);
+        (epoch, PartitionId(number as u16))
+    }
+
+    /// How many epochs a group's batches are held of that are not confirmed.
+    pub fn unconfirmed(&self, group: PartitionId) -> usize {
+        self.feeds[usize::from(group.0)].held.len()
+    }
+
+    /// Which requests a group's log has, up to the last batch that is held.
+    pub fn streams_to_the_end(&self, group: PartitionId) -> Streams {
+        let feed = &self.feeds[usize::from(group.0)];
+        let mut streams = feed.streams.clone();
+        for held in &feed.held {
+            streams.note_batch(&held.batch);
+        }
+        streams
+    }
+
+    /// Which requests a group's log has, and the entry of that epoch: as of the last confirmed epoch.
+    pub fn group(&self, group: PartitionId) -> (&Streams, (u64, u64)) {
+        let feed = &self.feeds[usize::from(group.0)];
+        (&feed.streams, feed.confirmed)
+    }
+
+    /// The epoch of a group's batch at an index, or of the last one before it. `None` if that is further back than the
+    /// last confirmed epoch, which is then what counts.
+    pub fn epoch_at(&self, group: PartitionId, index: u64) -> Epoch {
+        let feed = &self.feeds[usize::from(group.0)];
+        let before = feed.held.iter().take_while(|held| held.index <= index);
+        Epoch(self.confirmed.epoch.0 + before.count() as u64)
+    }
+
+    /// A group's log has entries from this index on that replace what was there, or has lost them. Returns what was
+    /// delivered of them.
+    ///
+    /// # Panics
+    /// If one of them was confirmed: agreement is broken, and nothing may go on.
+    pub fn replaced(&mut self, group: PartitionId, from_index: u64) -> Option<Retraction> {
+        let confirmed = self.confirmed.epoch;
+        let feed = self.feed(group);
+        assert!(
+            from_index > feed.confirmed.0,
+            "{group} replaces entry {from_index}, which was agreed"
+        );
+        let kept = feed.held.partition_point(|held| held.index < from_index);
+        if kept == feed.held.len() {
+            return None;
+        }
+        feed.held.truncate(kept);
+        let epoch = Epoch(confirmed.0 + kept as u64 + 1);
+        if self.delivered().epoch < epoch {
+            return None;
+        }
+        self.delivered.truncate(kept);
+        let end = self.delivered();
+        let from = self.local.iter().copied().zip(end.next.iter().copied());
+        Some(Retraction {
+            epoch,
+            from: from.collect(),
+        })
+    }
+
+    /// A group's log has a further batch.
+    ///
+    /// # Panics
+    /// If it is not the batch of the next epoch: leaders make none but that.
+    pub fn appended(&mut self, group: PartitionId, held: Held) {
+        let next = self.held(group).0 + 1;
+        assert_eq!(held.batch.epoch.0, next, "{group} has skipped an epoch");
+        self.feed(group).held.push_back(held);
+    }
+
+    /// A group has agreed on its log up to an index.
+    pub fn agreed(&mut self, group: PartitionId, index: u64) {
+        let feed = self.feed(group);
+        feed.agreed = feed.agreed.max(index);
+    }
+
+    /// Delivers the next epoch, if the batches of all groups are held.
+    pub fn deliver(&mut self) -> Option<Delivery> {
+        let place = self.delivered.len();
+        if self.feeds.iter().any(|feed| feed.held.len() <= place) {
+            return None;
+        }
+        let before = self.delivered().clone();
+        let mut end = before;
+        end.epoch.0 += 1;
+        end.changes.clear();
+        let mut parts: Vec<Vec<_>> = vec![Vec::new(); self.local.len()];
+        for feed in &self.feeds {
+            let held = &feed.held[place];
+            end.time_ms = end.time_ms.max(held.batch.time_ms);
+            end.digest = mix(end.digest ^ held.digest);
+            for submission in &held.batch.submissions {
+                for partition in &submission.partitions {
+                    if let Ok(local) = self.local.binary_search(partition) {
+                        parts[local].push(submission.request.clone());
+                    }
+                }
+            }
+            for control in &held.batch.controls {
+                let changed = Arc::make_mut(&mut end.map).apply(control);
+                end.changes.push((control.clone(), changed));
+            }
+        }
+        let mut batches = Vec::new();
+        for (local, requests) in parts.into_iter().enumerate() {
+            let first = end.next[local];
+            end.next[local] = first.advanced(requests.len() as u64);
+            if !requests.is_empty() {
+                let batch = Batch {
+                    epoch: end.epoch,
+                    time_ms: end.time_ms,
+                    first,
+                    requests,
+                    digest: end.digest,
+                };
+                batches.push((self.local[local], batch));
+            }
+        }
+        let epoch = end.epoch;
+        self.delivered.push_back(end);
+        Some(Delivery { epoch, batches })
+    }
+
+    /// Confirms the next epoch, if it is delivered and agreed in all groups.
+    pub fn confirm(&mut self) -> Option<Confirmation> {
+        self.delivered.front()?;
+        let is_agreed = |feed: &Feed| {
+            let next = feed.held.front();
+            next.is_some_and(|held| held.index <= feed.agreed)
+        };
+        if !self.feeds.iter().all(is_agreed) {
+            return None;
+        }
+        let mut bytes = 0;
+        for feed in &mut self.feeds {
+            let held = feed.held.pop_front()?;
+            feed.streams.note_batch(&held.batch);
+            feed.confirmed = (held.index, held.term);
+            bytes += held.bytes;
+        }
+        self.confirmed = self.delivered.pop_front()?;
+        for (_, change) in &self.confirmed.changes {
+            if let Changed::Boot { ended, .. } = change {
+                for feed in &mut self.feeds {
+                    feed.streams.forget(*ended);
+                }
+            }
+        }
+        Some(Confirmation {
+            end: self.confirmed.clone(),
+            bytes,
+        })
+    }
+}
