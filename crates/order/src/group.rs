@@ -5,20 +5,17 @@
 //! on its own, from 1 and without gaps ([`Submission::sequence`]): so a group's log itself tells which requests it has
 //! ([`Streams`]), and a request that is proposed again after a failover is recognised before it gets a second place.
 
-use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use txn::codec::{Reader, RequestError, put_request, put_varint, take_request};
 use txn::hash::hash_bytes;
+use txn::request::Partitions;
 use txn::{BootId, Epoch, PartitionId, Registry, Request};
 
 use crate::map::Control;
 
 /// The version of the encoding.
 const FORMAT: u8 = 1;
-
-/// The partitions that a request involves, in order.
-pub type Partitions = SmallVec<[PartitionId; 2]>;
 
 /// A request on its way into a group's log.
 #[derive(Clone, Debug)]
@@ -27,9 +24,7 @@ pub struct Submission {
     pub boot: BootId,
     /// Its number among those that this process submitted to this group.
     pub sequence: u64,
-    /// Where it is to be executed.
-    pub partitions: Partitions,
-    /// The request.
+    /// The request, with the partitions that execute it.
     pub request: Arc<Request>,
 }
 
@@ -50,8 +45,9 @@ pub struct GroupBatch {
 pub fn put_submission(out: &mut Vec<u8>, submission: &Submission) {
     put_varint(out, u64::from(submission.boot.0));
     put_varint(out, submission.sequence);
-    put_varint(out, submission.partitions.len() as u64);
-    for partition in &submission.partitions {
+    let partitions = &submission.request.route.partitions;
+    put_varint(out, partitions.len() as u64);
+    for partition in partitions {
         put_varint(out, u64::from(partition.0));
     }
     put_request(out, &submission.request);
@@ -63,11 +59,11 @@ pub fn take_submission(
     registry: &Registry,
 ) -> Result<Submission, RequestError> {
     let (boot, sequence, partitions) = take_head(reader).ok_or(RequestError::Malformed)?;
-    let request = take_request(reader, registry)?;
+    let mut request = take_request(reader, registry)?;
+    request.route.partitions = partitions;
     Ok(Submission {
         boot,
         sequence,
-        partitions,
         request: Arc::new(request),
     })
 }
@@ -220,6 +216,7 @@ impl Streams {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use txn::request::PartitionRoute;
     use txn::{Args, FnProcedure, Outcome, Reply, RequestId, SessionId};
 
     async fn nothing(_: txn::Tx, _: txn::procedure::Call) -> Outcome {
@@ -238,11 +235,12 @@ mod tests {
                 attempt: 0,
             };
             let args: Args = ["a", "bc"].into_iter().collect();
+            let mut request = Request::new(id, procedure.clone(), args);
+            request.route = PartitionRoute::single(PartitionId(2));
             Submission {
                 boot: BootId(7),
                 sequence,
-                partitions: Partitions::from_slice(&[PartitionId(2)]),
-                request: Arc::new(Request::new(id, procedure.clone(), args)),
+                request: Arc::new(request),
             }
         });
         let batch = GroupBatch {
@@ -257,6 +255,8 @@ mod tests {
         let bytes = batch.encode();
         let back = GroupBatch::decode(&bytes, &registry).expect("what was encoded");
         assert_eq!(format!("{back:?}"), format!("{batch:?}"));
+        let involved = |batch: &GroupBatch| batch.submissions[0].request.route.partitions.clone();
+        assert_eq!(involved(&back), involved(&batch));
         for len in 0..bytes.len() {
             assert!(GroupBatch::decode(&bytes[..len], &registry).is_err());
         }

@@ -61,8 +61,7 @@ pub use disk::{Disk, DiskFile, FileReader, FileWriter};
 pub use error::{OpenError, Problem};
 pub use fuzz::fuzz_log_reader;
 pub use group::{
-    Admission, GroupBatch, Partitions, Streams, Submission, digest_of, put_submission,
-    take_submission,
+    Admission, GroupBatch, Streams, Submission, digest_of, put_submission, take_submission,
 };
 pub use log::{
     Appended, Log, LogOptions, LogStatus, Preparer, SEGMENT_BYTES_DEFAULT, SyncTicket, Synced,

@@ -29,6 +29,8 @@ pub struct NodeEntry {
     pub client_address: String,
     /// Its newest process, [`BootId`] 0 if it has never started.
     pub boot: BootId,
+    /// What that process named itself when it asked for its boot id.
+    pub nonce: u64,
     /// The newest behaviour that its process knows: see [`PartitionMap::level`].
     pub level: u32,
 }
@@ -219,6 +221,7 @@ impl PartitionMap {
                 peer_address: node.peer_address.clone(),
                 client_address: node.client_address.clone(),
                 boot: BootId(0),
+                nonce: 0,
                 level: 0,
             };
             map.nodes.insert(NodeId(number as u16 + 1), entry);
@@ -335,11 +338,15 @@ impl PartitionMap {
                 let Some(entry) = self.nodes.get_mut(node) else {
                     return Changed::Nothing;
                 };
+                if entry.boot != BootId(0) && entry.nonce == *nonce {
+                    return Changed::Nothing;
+                }
                 let ended = entry.boot;
                 let moved = entry.peer_address != *peer_address
                     || entry.client_address != *client_address
                     || entry.level != *level;
                 entry.boot = next;
+                entry.nonce = *nonce;
                 entry.level = *level;
                 entry.peer_address.clone_from(peer_address);
                 entry.client_address.clone_from(client_address);
@@ -374,6 +381,7 @@ impl PartitionMap {
                     peer_address: peer_address.clone(),
                     client_address: client_address.clone(),
                     boot: BootId(0),
+                    nonce: 0,
                     level: self.level,
                 };
                 self.nodes.insert(self.last_node, entry);
@@ -440,6 +448,7 @@ impl PartitionMap {
             put_varint(out, u64::from(node.0));
             put_varint(out, u64::from(entry.zone.0));
             put_varint(out, u64::from(entry.boot.0));
+            put_varint(out, entry.nonce);
             put_varint(out, u64::from(entry.level));
             for text in [&entry.name, &entry.peer_address, &entry.client_address] {
                 put_bytes(out, text.as_bytes());
@@ -478,6 +487,7 @@ impl PartitionMap {
             let entry = NodeEntry {
                 zone: ZoneId(take(reader)?),
                 boot: BootId(take(reader)?),
+                nonce: reader.varint()?,
                 level: take(reader)?,
                 name: take_text(reader)?,
                 peer_address: take_text(reader)?,
@@ -738,6 +748,7 @@ mod tests {
             };
             assert_eq!(map.apply(&start(node, nonce)), expected);
         }
+        assert_eq!(map.apply(&start(2, 9)), Changed::Nothing, "asked twice");
         assert_eq!(map.node_of_boot(BootId(3)), Some(NodeId(2)));
         assert_eq!(map.node_of_boot(BootId(1)), None);
     }

@@ -265,7 +265,7 @@ impl Merge {
             end.time_ms = end.time_ms.max(held.batch.time_ms);
             end.digest = mix(end.digest ^ held.digest);
             for submission in &held.batch.submissions {
-                for partition in &submission.partitions {
+                for partition in &submission.request.route.partitions {
                     if let Ok(local) = self.local.binary_search(partition) {
                         parts[local].push(submission.request.clone());
                     }

@@ -40,6 +40,8 @@ pub use ids::{BootId, Epoch, NodeId, PartitionId, Position, SessionId, ZoneId};
 pub use key::{Key, Space};
 pub use procedure::{Call, FnProcedure, Procedure, ProcedureFuture, ProcedureId, Registry};
 pub use reply::{Outcome, Reply, Stop};
-pub use request::{Args, Footprint, KeySets, Request, RequestId, Weight};
+pub use request::{
+    Args, Footprint, KeySets, PartitionRoute, Partitions, Request, RequestId, Weight,
+};
 pub use tx::{Access, Intent, ScanPage, ScanRange, Tx, TxContext};
 pub use value::{Entry, Value};

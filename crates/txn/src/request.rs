@@ -1,7 +1,7 @@
 //! What the order carries.
 
 use crate::blob::Blob;
-use crate::ids::SessionId;
+use crate::ids::{PartitionId, SessionId};
 use crate::key::Key;
 use crate::procedure::Procedure;
 use smallvec::SmallVec;
@@ -118,6 +118,36 @@ pub struct Request {
     pub args: Args,
     /// What it touches. Not logged: derived again from the procedure and the arguments.
     pub footprint: Footprint,
+    /// Through which group's log it goes, and which partitions execute it. All zero where there is one partition.
+    pub route: PartitionRoute,
+}
+
+/// The partitions that a request involves, in order.
+pub type Partitions = SmallVec<[PartitionId; 2]>;
+
+/// A request's way through a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartitionRoute {
+    /// The group whose log takes it. Chosen for each connection, so that its commands keep their order.
+    pub home: PartitionId,
+    /// The partitions that execute it.
+    pub partitions: Partitions,
+}
+
+impl Default for PartitionRoute {
+    fn default() -> PartitionRoute {
+        PartitionRoute::single(PartitionId(0))
+    }
+}
+
+impl PartitionRoute {
+    /// Through a partition's own group, to that partition only.
+    pub fn single(partition: PartitionId) -> PartitionRoute {
+        PartitionRoute {
+            home: partition,
+            partitions: Partitions::from_slice(&[partition]),
+        }
+    }
 }
 
 impl Request {
@@ -130,6 +160,7 @@ impl Request {
             procedure,
             args,
             footprint,
+            route: PartitionRoute::default(),
         }
     }
 }

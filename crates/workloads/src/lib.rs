@@ -104,6 +104,7 @@ impl Draw {
             procedure: self.procedure,
             args: self.args,
             footprint,
+            route: txn::PartitionRoute::default(),
         }
     }
 }

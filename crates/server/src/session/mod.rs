@@ -32,7 +32,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use transaction::Block;
-use txn::{Args, Footprint, Key, Procedure, Reply, Request, RequestId, SessionId, Stop, Weight};
+use txn::{
+    Args, Footprint, Key, PartitionRoute, Procedure, Reply, Request, RequestId, SessionId, Stop,
+    Weight,
+};
 
 /// What a session needs while it handles commands: its thread's, lent for the length of a round.
 pub struct Desk<'a> {
@@ -344,6 +347,7 @@ impl Session {
             procedure,
             args,
             footprint,
+            route: PartitionRoute::default(),
         });
         let outcome = match route {
             Route::Snapshot => match desk.shared.runtime.read(desk.port, &request) {

@@ -494,6 +494,7 @@ impl Turn<'_> {
             procedure: draft.procedure.clone(),
             args: draft.args.clone(),
             footprint: draft.footprint.clone(),
+            route: txn::PartitionRoute::default(),
         });
         match node::route(&request.footprint, unfinished) {
             Route::Order => {}
