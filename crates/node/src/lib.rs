@@ -45,6 +45,7 @@
 //! 4. Session ids never repeat within the life of a log ([`session`]).
 
 mod checkpoint;
+pub mod cluster;
 mod expiry;
 mod machine;
 mod options;

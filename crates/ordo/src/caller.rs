@@ -62,6 +62,7 @@ impl Caller {
             procedure,
             args,
             footprint,
+            route: txn::PartitionRoute::default(),
         });
         if at_once && let ReadOutcome::Done(outcome) = runtime.read(&self.port, &request) {
             return result_of(outcome);

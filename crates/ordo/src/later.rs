@@ -182,6 +182,7 @@ impl Carrier {
                     procedure,
                     args,
                     footprint,
+                    route: txn::PartitionRoute::default(),
                 });
                 if at_once && let ReadOutcome::Done(outcome) = runtime.read(&self.port, &request) {
                     complete(&slot, result_of(outcome));

@@ -1,0 +1,1028 @@
+//! The state machine.
+
+use super::ClusterOptions;
+use super::frames::Frame;
+use super::gateway::Gateway;
+use super::lead::Lead;
+use super::peers::Peers;
+use super::reads::{Read, Reads};
+use super::recover::held;
+use crate::expiry::ExpiryScan;
+use crate::machine::Refused;
+use crate::options::FsyncPolicy;
+use bytes::Bytes;
+use execute::Engine;
+use order::consensus::{Group, GroupStatus, Input, Kept, Turn};
+use order::merge::{Confirmation, Held, Merge, Retraction};
+use order::{Changed, Control, PartitionMap, Submission, digest_of};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use txn::mutant::{Mutant, is_active};
+use txn::{
+    Args, BootId, Epoch, NodeId, Outcome, PartitionId, PartitionRoute, Position, Registry, Request,
+    RequestId, SessionId, Stop,
+};
+
+/// A node of which nothing was heard for so many ticks is taken for gone.
+const SILENCE_TICKS: u64 = 10;
+/// What a leader was sent is doubted after so many ticks.
+const DOUBT_TICKS: u64 = 20;
+/// A question for an index is asked again after so many ticks.
+const QUESTION_TICKS: u64 = 2;
+/// A leader that is not the preferred one looks every so many ticks whether that one could take over.
+const BALANCE_TICKS: u64 = 40;
+
+/// What happens to a node of a cluster, apart from requests.
+#[derive(Debug)]
+pub enum ClusterEvent {
+    /// A frame of another node.
+    Frame {
+        /// Who sent it.
+        from: NodeId,
+        /// The frame.
+        bytes: Bytes,
+    },
+    /// What was sent to this node before may be lost; what is sent now arrives.
+    Connected(NodeId),
+    /// What is sent to this node does not arrive.
+    Disconnected(NodeId),
+    /// What [`ClusterEffects::kept`] held is in the journal. Counts records from 1.
+    Written(u64),
+    /// Everything up to this record is on the disk.
+    Synced(u64),
+    /// The journal could not be written or synced: nothing is promised any more.
+    JournalFailed(String),
+    /// Time passes: a tick of [`ClusterOptions::tick_ms`].
+    Tick,
+    /// A change of the map is wanted.
+    ChangeWanted(Control),
+    /// A group's leader should hand over. Only the leader hears it.
+    TransferWanted {
+        /// Of which group.
+        partition: PartitionId,
+        /// To whom.
+        to: NodeId,
+    },
+    /// Admit nothing more.
+    Stop,
+}
+
+/// What a node wants done. Reused between calls: the driver takes out what it does.
+#[derive(Default)]
+pub struct ClusterEffects {
+    /// Append this to the journal as one record, if not empty. The driver does so, clears it, and reports
+    /// [`ClusterEvent::Written`] or [`ClusterEvent::JournalFailed`] *before it passes anything else* to the node.
+    pub kept: Vec<Kept>,
+    /// Start a sync of everything that was written.
+    pub sync: bool,
+    /// Frames for other nodes, in order for each of them.
+    pub frames: Vec<(NodeId, Vec<u8>)>,
+    /// Requests that were taken and are answered with an error.
+    pub refused: Vec<(RequestId, Outcome)>,
+    /// Strict reads that may run at a snapshot, once the partition's engine has final-committed up to the position.
+    pub readable: Vec<(RequestId, PartitionId, Position)>,
+    /// Something became final: stepping the engines may final-commit now.
+    pub confirmed: bool,
+    /// Something was delivered: stepping the engines may execute it.
+    pub delivered: bool,
+    /// The order gave this process its boot id: requests are taken from now on.
+    pub boot: Option<BootId>,
+    /// What an operator should read.
+    pub warnings: Vec<String>,
+}
+
+/// What was written and promises something.
+struct Unkept {
+    /// The record that must be durable, or 0 if nothing had to be written.
+    record: u64,
+    partition: PartitionId,
+    turn: u64,
+    promises: Vec<(NodeId, Bytes)>,
+    must_sync: bool,
+}
+
+/// A partition's engine, and how far it was told.
+struct Executor {
+    engine: Arc<dyn Engine>,
+    /// The next position to be delivered.
+    next: Position,
+}
+
+/// Counters and places of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterStatus {
+    /// The last delivered epoch.
+    pub delivered: Epoch,
+    /// The last confirmed epoch.
+    pub confirmed: Epoch,
+    /// Epochs that were confirmed since the start.
+    pub epochs: u64,
+    /// Epochs that were taken back since the start.
+    pub retracted: u64,
+    /// Requests of this process's clients that are not known to be in the order.
+    pub waiting: u64,
+    /// Strict reads that wait.
+    pub reads_waiting: usize,
+    /// Why this node takes no part, if it does not.
+    pub stopped: Option<String>,
+}
+
+/// See the [module's head](super).
+pub struct ClusterNode {
+    options: ClusterOptions,
+    registry: Registry,
+    nonce: u64,
+    boot: BootId,
+    merge: Merge,
+    groups: BTreeMap<PartitionId, Box<dyn Group>>,
+    /// Groups whose next turn was not yet asked for.
+    dirty: BTreeSet<PartitionId>,
+    executors: BTreeMap<PartitionId, Executor>,
+    gateway: Gateway,
+    leads: BTreeMap<PartitionId, Lead>,
+    /// Who leads each group, and in which term, as far as this node knows.
+    leaders: BTreeMap<PartitionId, (NodeId, u64)>,
+    reads: Reads,
+    peers: Peers,
+    /// Changes that this node wants, until they are in the order.
+    wanted: Vec<Control>,
+    /// The newest epoch that another node has begun.
+    begun: Epoch,
+    /// What is written, and not yet kept, oldest first.
+    unkept: VecDeque<Unkept>,
+    records: u64,
+    written: u64,
+    synced: u64,
+    syncing: bool,
+    now_ms: u64,
+    ticks: u64,
+    expiry: ExpiryScan,
+    /// The last internal request of each partition: the next waits until it has final-committed.
+    stopping: bool,
+    counters: ClusterStatus,
+}
+
+impl ClusterNode {
+    pub(super) fn new(
+        options: ClusterOptions,
+        registry: Registry,
+        merge: Merge,
+        groups: BTreeMap<PartitionId, Box<dyn Group>>,
+        engines: BTreeMap<PartitionId, Arc<dyn Engine>>,
+        nonce: u64,
+    ) -> ClusterNode {
+        let next = merge.confirmed().next.clone();
+        let executors = engines
+            .into_iter()
+            .zip(next)
+            .map(|((partition, engine), next)| (partition, Executor { engine, next }))
+            .collect();
+        ClusterNode {
+            options,
+            registry,
+            nonce,
+            boot: BootId(0),
+            merge,
+            dirty: groups.keys().copied().collect(),
+            groups,
+            executors,
+            gateway: Gateway::default(),
+            leads: BTreeMap::new(),
+            leaders: BTreeMap::new(),
+            reads: Reads::default(),
+            peers: Peers::default(),
+            wanted: Vec::new(),
+            begun: Epoch(0),
+            unkept: VecDeque::new(),
+            records: 0,
+            written: 0,
+            synced: 0,
+            syncing: false,
+            now_ms: 0,
+            ticks: 0,
+            expiry: ExpiryScan::default(),
+            stopping: false,
+            counters: ClusterStatus::default(),
+        }
+    }
+
+    /// The map that is in force.
+    pub fn map(&self) -> &Arc<PartitionMap> {
+        &self.merge.confirmed().map
+    }
+
+    /// This process's boot id; 0 until the order has given it one.
+    pub fn boot(&self) -> BootId {
+        self.boot
+    }
+
+    /// Who leads a group, as far as this node knows.
+    pub fn leader(&self, partition: PartitionId) -> Option<NodeId> {
+        self.leaders.get(&partition).map(|&(node, _)| node)
+    }
+
+    /// Where the local replica of a group stands.
+    pub fn group_status(&self, partition: PartitionId) -> Option<GroupStatus> {
+        self.groups.get(&partition).map(|group| group.status())
+    }
+
+    /// The local partitions' engines.
+    pub fn engines(&self) -> impl Iterator<Item = (PartitionId, &Arc<dyn Engine>)> {
+        self.executors
+            .iter()
+            .map(|(&partition, executor)| (partition, &executor.engine))
+    }
+
+    /// Whether something was heard of a node lately.
+    pub fn is_live(&self, node: NodeId) -> bool {
+        node == self.options.me || self.peers.is_live(node, self.silence_ms())
+    }
+
+    /// Counters and places.
+    pub fn status(&self) -> ClusterStatus {
+        ClusterStatus {
+            delivered: self.merge.delivered().epoch,
+            confirmed: self.merge.confirmed().epoch,
+            waiting: self.gateway.load().0,
+            reads_waiting: self.reads.count(),
+            ..self.counters.clone()
+        }
+    }
+
+    /// Whether nothing that this node has taken, written or been told of is on its way.
+    pub fn is_idle(&self) -> bool {
+        self.gateway.load().0 == 0
+            && self.reads.count() == 0
+            && self.wanted.is_empty()
+            && self.unkept.is_empty()
+            && self.merge.confirmed().epoch == self.merge.newest()
+            && self.leads.values().all(|lead| !lead.has_work())
+            && self
+                .executors
+                .values()
+                .all(|executor| executor.engine.view().final_position() >= executor.next.prev())
+    }
+
+    fn silence_ms(&self) -> u64 {
+        let silence_ms = SILENCE_TICKS * self.options.tick_ms;
+        self.now_ms.saturating_sub(silence_ms)
+    }
+
+    /// Whether requests would be taken now.
+    pub fn admission(&self) -> Result<(), Refused> {
+        if let Some(text) = &self.counters.stopped {
+            return Err(Refused::ReadOnly(text.as_str().into()));
+        }
+        if self.stopping {
+            return Err(Refused::ShuttingDown);
+        }
+        let limits = self.options.limits;
+        let (requests, bytes) = self.gateway.load();
+        if self.boot == BootId(0)
+            || requests >= limits.in_flight_requests_max
+            || bytes >= limits.in_flight_bytes_max
+        {
+            return Err(Refused::Busy);
+        }
+        Ok(())
+    }
+
+    /// Takes requests, which keep their order, and empties `requests`; on `Err` they stay with the caller.
+    pub fn submit(
+        &mut self,
+        requests: &mut Vec<Arc<Request>>,
+        now_ms: u64,
+        effects: &mut ClusterEffects,
+    ) -> Result<(), Refused> {
+        self.look_at_clock(now_ms);
+        self.admission()?;
+        for request in requests.drain(..) {
+            self.gateway.take(request, now_ms);
+        }
+        self.pump(effects);
+        Ok(())
+    }
+
+    /// Takes a strict read of a local partition: [`ClusterEffects::readable`] tells when it may run.
+    pub fn read(
+        &mut self,
+        id: RequestId,
+        partition: PartitionId,
+        now_ms: u64,
+        effects: &mut ClusterEffects,
+    ) {
+        self.look_at_clock(now_ms);
+        self.reads.add(Read {
+            id,
+            partition,
+            since_ms: now_ms,
+        });
+        self.pump(effects);
+    }
+
+    fn look_at_clock(&mut self, now_ms: u64) {
+        self.now_ms = now_ms;
+    }
+
+    /// Takes an event.
+    pub fn handle(&mut self, event: ClusterEvent, now_ms: u64, effects: &mut ClusterEffects) {
+        self.look_at_clock(now_ms);
+        if self.counters.stopped.is_some() {
+            return;
+        }
+        match event {
+            ClusterEvent::Frame { from, bytes } => self.frame(from, &bytes, effects),
+            ClusterEvent::Connected(node) => self.gateway.lost(node),
+            ClusterEvent::Disconnected(node) => {
+                self.gateway.lost(node);
+                for (&partition, group) in &mut self.groups {
+                    // Only a leader has use for it.
+                    let _ = group.handle(Input::Unreachable(node));
+                    self.dirty.insert(partition);
+                }
+            }
+            ClusterEvent::Written(record) => {
+                self.written = record;
+                self.release(effects);
+            }
+            ClusterEvent::Synced(record) => {
+                self.syncing = false;
+                self.synced = self.synced.max(record);
+                self.release(effects);
+            }
+            ClusterEvent::JournalFailed(error) => return self.fail(&error, effects),
+            ClusterEvent::Tick => self.tick(effects),
+            ClusterEvent::ChangeWanted(control) => self.wanted.push(control),
+            ClusterEvent::TransferWanted { partition, to } => self.transfer(partition, to),
+            ClusterEvent::Stop => self.stop(),
+        }
+        self.pump(effects);
+    }
+
+    /// The journal failed: what it holds is unknown, so nothing more is said. Clients learn that nobody knows.
+    fn fail(&mut self, error: &str, effects: &mut ClusterEffects) {
+        let text = format!(
+            "MISCONF this node's journal failed ({error}), and it takes no part in the cluster any more: connect to another \
+             node; repair the disk and restart this one"
+        );
+        let unknown = format!(
+            "MISCONF this node's journal failed ({error}): the outcome of this command is unknown; ask another node"
+        );
+        for id in self.gateway.give_up(u64::MAX) {
+            effects
+                .refused
+                .push((id, Err(Stop::abort(unknown.clone()))));
+        }
+        for id in self.reads.give_up(u64::MAX) {
+            effects.refused.push((id, Err(Stop::abort(text.clone()))));
+        }
+        effects.warnings.push(text.clone());
+        effects.kept.clear();
+        effects.frames.clear();
+        self.counters.stopped = Some(text);
+    }
+
+    fn send(&self, to: NodeId, frame: &Frame, effects: &mut ClusterEffects) {
+        effects.frames.push((to, frame.encode(self.now_ms)));
+    }
+
+    fn frame(&mut self, from: NodeId, bytes: &Bytes, effects: &mut ClusterEffects) {
+        let (clock_ms, frame) = match Frame::decode(bytes, &self.registry) {
+            Ok(frame) => frame,
+            Err(error) => {
+                effects.warnings.push(format!("{from}: {error}"));
+                return;
+            }
+        };
+        self.peers.heard(from, clock_ms, self.now_ms);
+        match frame {
+            Frame::Consensus { partition, message } => {
+                if let Some(group) = self.groups.get_mut(&partition) {
+                    // What it refuses counts as lost.
+                    let _ = group.handle(Input::Message(message));
+                    self.dirty.insert(partition);
+                    // A leader must know its whole log before it takes anything.
+                    self.turns(effects);
+                }
+            }
+            Frame::Submit {
+                partition,
+                submissions,
+            } => self.submitted(from, partition, submissions, effects),
+            Frame::Expect {
+                partition,
+                boot,
+                sequence,
+            } => {
+                if boot == self.boot {
+                    self.gateway.expected(partition, sequence);
+                }
+            }
+            Frame::Elsewhere { partition, leader } => {
+                if self.leader(partition) == Some(from) && !self.groups.contains_key(&partition) {
+                    match leader {
+                        Some(leader) => _ = self.leaders.insert(partition, (leader, 0)),
+                        None => _ = self.leaders.remove(&partition),
+                    }
+                }
+            }
+            Frame::Begun(epoch) => self.begun = self.begun.max(epoch),
+            Frame::Change(control) => {
+                if let Some(lead) = self.leads.get_mut(&PartitionId(0)) {
+                    lead.change(control);
+                }
+            }
+            Frame::Clock => {}
+        }
+    }
+
+    /// Another gateway's requests.
+    fn submitted(
+        &mut self,
+        from: NodeId,
+        partition: PartitionId,
+        submissions: Vec<Submission>,
+        effects: &mut ClusterEffects,
+    ) {
+        let Some(lead) = self.leads.get_mut(&partition) else {
+            let leader = self.leader(partition).filter(|&leader| leader != from);
+            return self.send(from, &Frame::Elsewhere { partition, leader }, effects);
+        };
+        let map = &self.merge.delivered().map;
+        for submission in submissions {
+            let boot = submission.boot;
+            // A process that has ended has nobody who waits. One that this node has not yet heard of comes again.
+            if map.node_of_boot(boot) != Some(from) {
+                continue;
+            }
+            if let Err(sequence) = lead.take(submission) {
+                let frame = Frame::Expect {
+                    partition,
+                    boot,
+                    sequence,
+                };
+                return self.send(from, &frame, effects);
+            }
+        }
+    }
+
+    fn tick(&mut self, effects: &mut ClusterEffects) {
+        self.ticks += 1;
+        for (&partition, group) in &mut self.groups {
+            // A tick is never refused.
+            let _ = group.handle(Input::Tick);
+            self.dirty.insert(partition);
+        }
+        if self.boot == BootId(0) && self.ticks % QUESTION_TICKS == 1 {
+            self.ask_for_boot();
+        }
+        let before = |ticks: u64| self.now_ms.saturating_sub(ticks * self.options.tick_ms);
+        let (doubtful_ms, lost_ms) = (before(DOUBT_TICKS), before(QUESTION_TICKS));
+        if self.ticks % DOUBT_TICKS == 0 {
+            self.gateway.doubt(doubtful_ms);
+        }
+        self.reads.forget_asked(lost_ms);
+        let late_ms = self.now_ms.saturating_sub(self.options.request_timeout_ms);
+        for id in self.gateway.give_up(late_ms) {
+            let text = "ORDOUNKNOWN no majority answered in time: this command may or may not take effect; send it through \
+                        ORDO.IDEMPOTENT where that matters, and again";
+            effects.refused.push((id, Err(Stop::abort(text))));
+        }
+        for id in self.reads.give_up(late_ms) {
+            let text = "CLUSTERDOWN no majority answered in time: nothing was read; try again";
+            effects.refused.push((id, Err(Stop::abort(text))));
+        }
+        self.look_at_clocks();
+        if self.ticks.is_multiple_of(BALANCE_TICKS) {
+            self.balance();
+        }
+        self.tell_clock(effects);
+        self.expire();
+    }
+
+    /// Wants a boot id for this process.
+    fn ask_for_boot(&mut self) {
+        let Some(entry) = self.merge.confirmed().map.nodes.get(&self.options.me) else {
+            return;
+        };
+        let control = Control::Boot {
+            node: self.options.me,
+            nonce: self.nonce,
+            peer_address: entry.peer_address.clone(),
+            client_address: entry.client_address.clone(),
+            level: self.options.level,
+        };
+        if !self.wanted.contains(&control) {
+            self.wanted.push(control);
+        }
+    }
+
+    /// A leader whose clock is ahead of a majority's hands over to one that is not.
+    fn look_at_clocks(&mut self) {
+        let leads: Vec<PartitionId> = self.leads.keys().copied().collect();
+        for partition in leads {
+            if self.ahead_ms(partition) <= self.options.clock_ahead_ms_max.cast_signed() {
+                continue;
+            }
+            let me = self.options.me;
+            let members = self.groups[&partition].members();
+            let others = members.voters.iter().copied().filter(|&node| node != me);
+            if let Some(to) = others.into_iter().find(|&node| self.is_live(node)) {
+                self.transfer(partition, to);
+            }
+        }
+    }
+
+    /// How far this node's clock is ahead of those of a majority of a group, at most.
+    fn ahead_ms(&self, partition: PartitionId) -> i64 {
+        let me = self.options.me;
+        let voters = self.groups[&partition].members().voters;
+        let others: Vec<NodeId> = voters.iter().copied().filter(|&node| node != me).collect();
+        let mut ahead = self.peers.ahead_of(&others, self.silence_ms());
+        // A majority that this node is no member of is one of the others; whom it does not hear is not ahead of.
+        let majority = voters.len() / 2 + 1;
+        ahead.sort_by(|a, b| b.cmp(a));
+        ahead.get(majority.saturating_sub(1)).copied().unwrap_or(0)
+    }
+
+    fn transfer(&mut self, partition: PartitionId, to: NodeId) {
+        if let Some(group) = self.groups.get_mut(&partition) {
+            // One that does not lead has nothing to hand over.
+            let _ = group.handle(Input::TransferLeader(to));
+            self.dirty.insert(partition);
+        }
+    }
+
+    /// Hands groups to those who should lead them, so that leaders are spread over the zones.
+    fn balance(&mut self) {
+        let map = self.map().clone();
+        if map.partitions.len() < 2 {
+            return;
+        }
+        let leads: Vec<PartitionId> = self.leads.keys().copied().collect();
+        for partition in leads {
+            let Some(preferred) = map.preferred_leader(partition) else {
+                continue;
+            };
+            let status = self.groups[&partition].status();
+            let has_all = status
+                .matched
+                .iter()
+                .any(|&(node, matched)| node == preferred && matched + 8 >= status.last);
+            if preferred != self.options.me
+                && has_all
+                && status.members.voters.contains(&preferred)
+                && self.is_live(preferred)
+            {
+                self.transfer(partition, preferred);
+            }
+        }
+    }
+
+    /// Groups without traffic between two nodes would leave their clocks unknown.
+    fn tell_clock(&self, effects: &mut ClusterEffects) {
+        if self.ticks % 4 != 0 {
+            return;
+        }
+        for &node in self.map().nodes.keys() {
+            if node != self.options.me {
+                self.send(node, &Frame::Clock, effects);
+            }
+        }
+    }
+
+    /// Looks for expired entries of the partitions that this node leads, and orders their removal.
+    fn expire(&mut self) {
+        let Some(procedure) = self.options.expire.clone() else {
+            return;
+        };
+        let leads: Vec<PartitionId> = self.leads.keys().copied().collect();
+        for partition in leads {
+            let Some(executor) = self.executors.get(&partition) else {
+                continue;
+            };
+            let view = executor.engine.view();
+            if view.final_position() < executor.next.prev() {
+                continue;
+            }
+            let look = self.expiry.look(view, self.now_ms);
+            if look.expired.is_empty() {
+                continue;
+            }
+            let args: Args = look.expired.iter().map(|key| key.to_blob()).collect();
+            let id = RequestId {
+                session: SessionId::INTERNAL,
+                sequence: executor.next.0,
+                attempt: 0,
+            };
+            let mut request = Request::new(id, procedure.clone(), args);
+            request.route = PartitionRoute::single(partition);
+            let submission = Submission {
+                boot: BootId(0),
+                sequence: 0,
+                request: Arc::new(request),
+            };
+            if let Some(lead) = self.leads.get_mut(&partition) {
+                // Unnumbered: always taken.
+                let _ = lead.take(submission);
+            }
+        }
+    }
+
+    /// Admits nothing more, and hands over what it leads.
+    fn stop(&mut self) {
+        self.stopping = true;
+        let leads: Vec<PartitionId> = self.leads.keys().copied().collect();
+        for partition in leads {
+            let members = self.groups[&partition].members();
+            let mut others = members.voters.into_iter();
+            let to = others.find(|&node| node != self.options.me && self.is_live(node));
+            if let Some(to) = to {
+                self.transfer(partition, to);
+            }
+        }
+    }
+
+    /// Does what has become possible, until nothing more has.
+    fn pump(&mut self, effects: &mut ClusterEffects) {
+        if self.counters.stopped.is_some() {
+            return;
+        }
+        loop {
+            self.turns(effects);
+            self.execute(effects);
+            self.pass_on(effects);
+            self.ask();
+            if !self.propose(effects) && self.dirty.is_empty() {
+                break;
+            }
+        }
+        self.flush(effects);
+    }
+
+    /// Takes the turns of all groups.
+    fn turns(&mut self, effects: &mut ClusterEffects) {
+        while let Some(partition) = self.dirty.pop_first() {
+            loop {
+                let group = self.groups.get_mut(&partition);
+                let Some(turn) = group.and_then(|group| group.turn()) else {
+                    break;
+                };
+                self.turn(partition, turn, effects);
+            }
+            self.notice(partition);
+        }
+    }
+
+    /// Takes notice of who leads a group.
+    fn notice(&mut self, partition: PartitionId) {
+        let Some(group) = self.groups.get(&partition) else {
+            return;
+        };
+        let leads = group.leads();
+        if self.leads.get(&partition).map(|lead| lead.term) != leads {
+            match leads {
+                None => _ = self.leads.remove(&partition),
+                Some(term) => {
+                    let streams = self.merge.streams_to_the_end(partition);
+                    self.leads.insert(partition, Lead::new(term, streams));
+                }
+            }
+        }
+        let status = group.status();
+        let known = status.leader.map(|leader| (leader, status.term));
+        if self.leaders.get(&partition).copied() != known {
+            // Nobody answers the questions of an earlier leader.
+            self.reads.forget_asked(u64::MAX);
+            match known {
+                Some(known) => _ = self.leaders.insert(partition, known),
+                None => _ = self.leaders.remove(&partition),
+            }
+        }
+    }
+
+    fn turn(&mut self, partition: PartitionId, turn: Turn, effects: &mut ClusterEffects) {
+        for (to, message) in turn.messages {
+            self.send(to, &Frame::Consensus { partition, message }, effects);
+        }
+        self.appended(partition, &turn.kept, effects);
+        self.merge.agreed(partition, turn.committed);
+        for (question, index) in turn.indices {
+            let epoch = self.merge.epoch_at(partition, index);
+            self.reads.answer(question, epoch);
+        }
+        let always = self.options.fsync == FsyncPolicy::Always;
+        let must_sync = turn.is_promise || turn.must_sync && always;
+        let has_record = !turn.kept.is_empty();
+        if has_record {
+            if effects.kept.is_empty() {
+                self.records += 1;
+            }
+            effects.kept.push(turn.kept);
+        }
+        self.unkept.push_back(Unkept {
+            record: self.records,
+            partition,
+            turn: turn.number,
+            promises: turn.promises,
+            must_sync: must_sync && !is_active(Mutant::PromiseBeforeSync),
+        });
+    }
+
+    /// A group's log has further entries, perhaps in the place of others.
+    fn appended(&mut self, partition: PartitionId, kept: &Kept, effects: &mut ClusterEffects) {
+        let Some(first) = kept.entries.first() else {
+            return;
+        };
+        if let Some(retraction) = self.merge.replaced(partition, first.index) {
+            self.retract(&retraction, effects);
+        }
+        for entry in &kept.entries {
+            let own = self.leads.get_mut(&partition).and_then(|lead| {
+                let epoch = Epoch(self.merge.held(partition).0 + 1);
+                (!entry.data.is_empty())
+                    .then(|| lead.take_proposed(entry.term, epoch))
+                    .flatten()
+            });
+            let found = match own {
+                Some(batch) => Ok(Some(Held {
+                    index: entry.index,
+                    term: entry.term,
+                    digest: digest_of(&entry.data),
+                    bytes: entry.data.len() as u64,
+                    batch,
+                })),
+                None => held(entry, &self.registry),
+            };
+            match found {
+                Ok(Some(held)) => self.merge.appended(partition, held),
+                Ok(None) => {}
+                Err(error) => {
+                    let text = format!(
+                        "entry {} of the log of {partition} cannot be read: {error}",
+                        entry.index
+                    );
+                    return self.fail(&text, effects);
+                }
+            }
+        }
+    }
+
+    fn retract(&mut self, retraction: &Retraction, effects: &mut ClusterEffects) {
+        self.counters.retracted += 1;
+        effects.warnings.push(format!(
+            "another leader's batch replaces epoch {} and what followed it",
+            retraction.epoch.0
+        ));
+        if is_active(Mutant::IgnoreRetraction) {
+            return;
+        }
+        for &(partition, from) in &retraction.from {
+            if let Some(executor) = self.executors.get_mut(&partition)
+                && from < executor.next
+            {
+                executor.engine.retract(from);
+                executor.next = from;
+            }
+        }
+    }
+
+    /// Tells the engines of epochs that are delivered and confirmed.
+    fn execute(&mut self, effects: &mut ClusterEffects) {
+        let room = |executor: &Executor| {
+            let behind = executor.next.prev().0 - executor.engine.view().final_position().0;
+            behind < self.options.limits.in_flight_requests_max
+        };
+        while self.executors.values().all(room)
+            && let Some(delivery) = self.merge.deliver()
+        {
+            for (partition, batch) in delivery.batches {
+                let Some(executor) = self.executors.get_mut(&partition) else {
+                    continue;
+                };
+                executor.next = batch.first.advanced(batch.requests.len() as u64);
+                executor.engine.deliver(execute::Batch {
+                    epoch: batch.epoch,
+                    time_ms: batch.time_ms,
+                    first: batch.first,
+                    requests: batch.requests,
+                });
+                effects.delivered = true;
+            }
+        }
+        while let Some(confirmation) = self.merge.confirm() {
+            self.confirmed(&confirmation, effects);
+        }
+    }
+
+    fn confirmed(&mut self, confirmation: &Confirmation, effects: &mut ClusterEffects) {
+        self.counters.epochs += 1;
+        let end = &confirmation.end;
+        for (executor, next) in self.executors.values_mut().zip(&end.next) {
+            if next.prev() > executor.engine.status().confirmed {
+                executor.engine.confirm(next.prev());
+                effects.confirmed = true;
+            }
+        }
+        for (control, change) in &end.changes {
+            self.wanted.retain(|wanted| wanted != control);
+            if let Changed::Boot {
+                node, nonce, boot, ..
+            } = *change
+                && (node, nonce) == (self.options.me, self.nonce)
+            {
+                self.boot = boot;
+                self.gateway.begin(boot);
+                effects.boot = Some(boot);
+            }
+        }
+        for partition in self.gateway.groups() {
+            let agreed = self.merge.group(partition).0.last(self.boot);
+            self.gateway.agreed(partition, agreed);
+        }
+        let readable = self.reads.confirmed(end.epoch);
+        let local = self.executors.keys().zip(&end.next);
+        let position: BTreeMap<PartitionId, Position> = local
+            .map(|(&partition, next)| (partition, next.prev()))
+            .collect();
+        for read in readable {
+            let upto = position.get(&read.partition).copied();
+            effects
+                .readable
+                .push((read.id, read.partition, upto.unwrap_or_default()));
+        }
+    }
+
+    /// Passes requests and changes on to the leaders of their groups.
+    fn pass_on(&mut self, effects: &mut ClusterEffects) {
+        for partition in self.gateway.groups() {
+            let Some(&(leader, term)) = self.leaders.get(&partition) else {
+                continue;
+            };
+            loop {
+                let submissions = self.gateway.next_for(partition, leader, term);
+                if submissions.is_empty() {
+                    break;
+                }
+                if leader != self.options.me {
+                    let frame = Frame::Submit {
+                        partition,
+                        submissions,
+                    };
+                    self.send(leader, &frame, effects);
+                    continue;
+                }
+                let Some(lead) = self.leads.get_mut(&partition) else {
+                    break;
+                };
+                for submission in submissions {
+                    if let Err(expected) = lead.take(submission) {
+                        self.gateway.expected(partition, expected);
+                        break;
+                    }
+                }
+            }
+        }
+        if self.wanted.is_empty() || !self.ticks.is_multiple_of(QUESTION_TICKS) {
+            return;
+        }
+        match self.leader(PartitionId(0)) {
+            Some(leader) if leader == self.options.me => {
+                if let Some(lead) = self.leads.get_mut(&PartitionId(0)) {
+                    self.wanted
+                        .iter()
+                        .cloned()
+                        .for_each(|wanted| lead.change(wanted));
+                }
+            }
+            Some(leader) => {
+                for control in &self.wanted {
+                    self.send(leader, &Frame::Change(control.clone()), effects);
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// Asks for an index on behalf of the reads that have arrived.
+    fn ask(&mut self) {
+        if !self.reads.has_new() {
+            return;
+        }
+        // A group that this node leads answers without a way there and back; any other knows as much.
+        let led = self.leads.keys().next().copied();
+        let known = || {
+            let mut local = self.groups.keys().copied();
+            local.find(|partition| self.leaders.contains_key(partition))
+        };
+        let Some(partition) = led.or_else(known) else {
+            return;
+        };
+        let question = self.reads.ask(self.now_ms);
+        if led.is_some() && is_active(Mutant::ReadWithoutIndex) {
+            let epoch = self.merge.confirmed().epoch;
+            return self.reads.answer(question, epoch);
+        }
+        if let Some(group) = self.groups.get_mut(&partition) {
+            // A question that is refused is asked again at a later tick.
+            let _ = group.handle(Input::AskIndex { question });
+            self.dirty.insert(partition);
+        }
+    }
+
+    /// Makes the batches that are due in the groups that this node leads. Whether it made any.
+    fn propose(&mut self, effects: &mut ClusterEffects) -> bool {
+        let mut any = false;
+        let begun = self.begun.max(self.merge.newest());
+        let in_flight_max = self.options.epochs_in_flight_max;
+        let led: Vec<PartitionId> = self.leads.keys().copied().collect();
+        for partition in led {
+            let held = self.merge.held(partition);
+            let in_flight = self.merge.unconfirmed(partition);
+            let stamp_ms = self.stamp_ms(partition);
+            let (Some(lead), Some(group)) = (
+                self.leads.get_mut(&partition),
+                self.groups.get_mut(&partition),
+            ) else {
+                continue;
+            };
+            let wanted = lead.has_work() && in_flight < in_flight_max;
+            if held >= begun && !wanted {
+                continue;
+            }
+            let epoch = Epoch(held.0 + 1);
+            let batch = lead.batch(epoch, stamp_ms);
+            match group.handle(Input::Propose(batch.encode().into())) {
+                Ok(()) => {
+                    lead.proposed(batch);
+                    any = true;
+                    self.dirty.insert(partition);
+                    self.turns(effects);
+                }
+                Err(_) => lead.put_back(batch),
+            }
+        }
+        let newest = self.merge.newest();
+        if newest > self.begun {
+            self.begun = newest;
+            self.tell_begun(effects);
+        }
+        any
+    }
+
+    /// What a batch is stamped with: this node's clock, unless that is ahead of a majority's.
+    fn stamp_ms(&self, partition: PartitionId) -> u64 {
+        let beyond_ms = self.ahead_ms(partition) - self.options.clock_ahead_ms_max.cast_signed();
+        self.now_ms.saturating_sub(beyond_ms.max(0).cast_unsigned())
+    }
+
+    /// Tells leaders of groups of which this node keeps no replica that an epoch was begun: they have no other way to know.
+    fn tell_begun(&self, effects: &mut ClusterEffects) {
+        let elsewhere: BTreeSet<NodeId> = self
+            .leaders
+            .iter()
+            .filter(|(partition, _)| !self.groups.contains_key(partition))
+            .map(|(_, &(leader, _))| leader)
+            .collect();
+        for leader in elsewhere {
+            self.send(leader, &Frame::Begun(self.begun), effects);
+        }
+    }
+
+    /// Lets go what is kept.
+    fn release(&mut self, effects: &mut ClusterEffects) {
+        while let Some(unkept) = self.unkept.pop_front_if(|unkept| {
+            let enough = if unkept.must_sync {
+                self.synced
+            } else {
+                self.written
+            };
+            unkept.record <= enough
+        }) {
+            let partition = unkept.partition;
+            for (to, message) in unkept.promises {
+                self.send(to, &Frame::Consensus { partition, message }, effects);
+            }
+            if let Some(group) = self.groups.get_mut(&partition) {
+                group.kept(unkept.turn);
+                self.dirty.insert(partition);
+            }
+        }
+    }
+
+    /// What needs no record is kept at once; what needs a sync gets one.
+    fn flush(&mut self, effects: &mut ClusterEffects) {
+        if effects.kept.is_empty() {
+            let before = self.unkept.len();
+            self.release(effects);
+            if self.unkept.len() < before {
+                return self.pump(effects);
+            }
+            let waits = self.unkept.iter().any(|unkept| unkept.must_sync);
+            if waits && !self.syncing && self.synced < self.written {
+                self.syncing = true;
+                effects.sync = true;
+            }
+        }
+    }
+}

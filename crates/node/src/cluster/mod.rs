@@ -1,0 +1,103 @@
+//! One node of a cluster as a state machine: a replica of some partitions, and a gateway to all of them.
+//!
+//! [`ClusterNode`] owns no thread, no file, no clock and no socket. Frames of other nodes, requests of clients, the journal's
+//! completions and the clock's ticks come in ([`ClusterEvent`]); frames, records for the journal and answers go out
+//! ([`ClusterEffects`]).
+//!
+//! # The life of a request
+//!
+//! 1. The node that accepted it is its *gateway*: it gives it a number in the stream of its home group and passes it to that
+//!    group's leader ([`gateway`]), again and again until the group has it.
+//! 2. The *leader* puts it into the batch of the next epoch ([`lead`]). A leader makes a batch when it has requests, and also,
+//!    were it empty, when it hears that another group has begun an epoch: all groups go in lock-step.
+//! 3. Every replica of the group appends the batch to its log. When a node holds the batches of all groups for an epoch, it
+//!    *delivers* the epoch to its engines, which execute it at once, while agreement is under way.
+//! 4. When all groups have agreed on their batches the epoch is *confirmed*, and the engines final-commit. If a leader fell and
+//!    a batch was replaced, everything from that epoch on is *retracted* first.
+//! 5. The gateway's own replica answers its clients: every node executes every transaction of its partitions.
+//!
+//! # Order of a connection
+//!
+//! All requests of a connection that are on their way at the same time have the same home, so they keep their order whatever
+//! partitions they involve ([`txn::PartitionRoute`]).
+//!
+//! # Exactly once
+//!
+//! Streams have no gaps: a group's log is itself the record of what it has ([`order::Streams`]). A new leader reads it there,
+//! so a request that is passed to it again gets no second place.
+//!
+//! # What is promised, and when
+//!
+//! All groups share one journal. What a turn of a group wants kept goes into one record with what the others want, and what
+//! the turn promises (a vote, "I have this entry") leaves when the record is durable: always for votes, and for entries under
+//! `always`; under `everysec` and `no` a written entry counts, as `appendfsync` means it.
+//!
+//! # Failures
+//!
+//! * A write or a sync of the journal that fails stops the node for good: it promises nothing any more, and the others go on.
+//! * A leader whose clock runs ahead of a majority hands over, and until then stamps batches with a bounded time.
+//!
+//! # Invariants
+//!
+//! 1. `final-committed <= confirmed <= delivered` at every engine; what is confirmed is agreed in all groups.
+//! 2. A request of a live gateway is in its group's log at most once, and in the order of its stream.
+//! 3. What waits is bounded: requests by [`Limits`](crate::Limits), epochs by [`ClusterOptions::epochs_in_flight_max`].
+
+mod frames;
+mod gateway;
+mod lead;
+mod machine;
+mod peers;
+mod reads;
+mod recover;
+
+pub use frames::{Frame, FrameError};
+pub use machine::{ClusterEffects, ClusterEvent, ClusterNode, ClusterStatus};
+pub use recover::{ClusterRecoverError, ClusterStart, GroupImage};
+
+use crate::options::{FsyncPolicy, Limits};
+use std::sync::Arc;
+use txn::{NodeId, Procedure};
+
+/// What a node of a cluster is told at its start.
+#[derive(Clone)]
+pub struct ClusterOptions {
+    /// Which node it is.
+    pub me: NodeId,
+    /// Decides when replicas stand for election, beside their numbers.
+    pub seed: u64,
+    /// When an entry counts as kept.
+    pub fsync: FsyncPolicy,
+    /// Bounds on what is on its way.
+    pub limits: Limits,
+    /// How long a tick is.
+    pub tick_ms: u64,
+    /// How many epochs a group may have begun that are not confirmed.
+    pub epochs_in_flight_max: usize,
+    /// How far a leader's clock may be ahead of a majority.
+    pub clock_ahead_ms_max: u64,
+    /// When a client is told that nobody knows how its request ended.
+    pub request_timeout_ms: u64,
+    /// The newest behaviour that this build knows.
+    pub level: u32,
+    /// Removes the keys that are its arguments if they have expired.
+    pub expire: Option<Arc<dyn Procedure>>,
+}
+
+impl ClusterOptions {
+    /// The defaults for a node.
+    pub fn new(me: NodeId) -> ClusterOptions {
+        ClusterOptions {
+            me,
+            seed: 0,
+            fsync: FsyncPolicy::Always,
+            limits: Limits::default(),
+            tick_ms: 50,
+            epochs_in_flight_max: 4,
+            clock_ahead_ms_max: 500,
+            request_timeout_ms: 10_000,
+            level: 1,
+            expire: None,
+        }
+    }
+}

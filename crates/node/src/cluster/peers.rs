@@ -1,0 +1,57 @@
+//! What a node knows of the others: whether they live, and what their clocks show.
+
+use std::collections::BTreeMap;
+use txn::NodeId;
+
+/// A clock is judged by the best of what was heard in this time: frames that waited somewhere make it look late.
+const CLOCK_WINDOW_MS: u64 = 2_000;
+
+/// Another node.
+#[derive(Clone, Copy, Debug)]
+struct Peer {
+    heard_ms: u64,
+    /// How far its clock is ahead of ours, at least: the best of this window, and of the one before.
+    ahead_ms: i64,
+    ahead_before_ms: i64,
+    window_ms: u64,
+}
+
+/// All others of which something was heard.
+#[derive(Debug, Default)]
+pub(super) struct Peers(BTreeMap<NodeId, Peer>);
+
+impl Peers {
+    /// A frame has arrived.
+    pub fn heard(&mut self, node: NodeId, clock_ms: u64, now_ms: u64) {
+        let ahead_ms = clock_ms.cast_signed().wrapping_sub(now_ms.cast_signed());
+        let peer = self.0.entry(node).or_insert(Peer {
+            heard_ms: now_ms,
+            ahead_ms,
+            ahead_before_ms: ahead_ms,
+            window_ms: now_ms,
+        });
+        peer.heard_ms = now_ms;
+        // Our own clock may have been set back, too.
+        if now_ms.abs_diff(peer.window_ms) >= CLOCK_WINDOW_MS {
+            peer.ahead_before_ms = peer.ahead_ms;
+            peer.ahead_ms = ahead_ms;
+            peer.window_ms = now_ms;
+        }
+        peer.ahead_ms = peer.ahead_ms.max(ahead_ms);
+    }
+
+    /// Whether something was heard of a node since `since_ms`.
+    pub fn is_live(&self, node: NodeId, since_ms: u64) -> bool {
+        self.0
+            .get(&node)
+            .is_some_and(|peer| peer.heard_ms >= since_ms)
+    }
+
+    /// How far our clock is ahead of those of these nodes that were heard since `since_ms`, at most, for each.
+    pub fn ahead_of(&self, nodes: &[NodeId], since_ms: u64) -> Vec<i64> {
+        let live = nodes.iter().filter_map(|node| self.0.get(node));
+        live.filter(|peer| peer.heard_ms >= since_ms)
+            .map(|peer| -peer.ahead_ms.max(peer.ahead_before_ms))
+            .collect()
+    }
+}

@@ -1,0 +1,226 @@
+//! From what the journal and the checkpoints hold to a running node.
+
+use super::ClusterOptions;
+use super::machine::ClusterNode;
+use execute::Engine;
+use order::consensus::{Base, Entry, EntryKind, Group, HardState, Members, RaftGroup};
+use order::merge::{EpochEnd, Held, Merge, Start};
+use order::{GroupBatch, PartitionMap, Streams, digest_of};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use txn::codec::{Reader, RequestError, put_varint};
+use txn::{Epoch, PartitionId, Position, Registry};
+
+/// What the journal has of a group.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GroupImage {
+    /// Its hard state.
+    pub hard_state: HardState,
+    /// Where its log begins.
+    pub base: Base,
+    /// The entries behind that.
+    pub entries: Vec<Entry>,
+}
+
+/// What a node starts from.
+pub struct ClusterStart {
+    /// The cluster's first map: what counts if nothing was kept.
+    pub map: PartitionMap,
+    /// What the journal has of each group.
+    pub images: BTreeMap<PartitionId, GroupImage>,
+    /// An engine for each partition of which this node keeps a replica, loaded from its checkpoint if there is one.
+    pub engines: BTreeMap<PartitionId, Arc<dyn Engine>>,
+    /// What no other process has.
+    pub nonce: u64,
+}
+
+/// Why a node of a cluster cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterRecoverError {
+    /// The log of a group cannot be used.
+    #[error("{0}: restore the directory from a backup, or replace this node by a new one")]
+    Group(String),
+    /// An entry cannot be read.
+    #[error("entry {index} of the log of {partition} cannot be read: {cause}")]
+    Entry {
+        /// Whose.
+        partition: PartitionId,
+        /// Which.
+        index: u64,
+        /// Why.
+        cause: RequestError,
+    },
+    /// What a base says of the state cannot be read.
+    #[error(
+        "what the journal says of the checkpoint of {0} cannot be read: start the version that wrote it"
+    )]
+    Base(PartitionId),
+}
+
+/// The state behind an epoch, beside the records: what a group's base carries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct BaseState {
+    pub epoch: Epoch,
+    pub time_ms: u64,
+    pub digest: u64,
+    /// The partition's next position.
+    pub next: Position,
+    pub streams: Streams,
+    pub map: PartitionMap,
+}
+
+impl BaseState {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for number in [self.epoch.0, self.time_ms, self.digest, self.next.0] {
+            put_varint(&mut out, number);
+        }
+        self.streams.encode(&mut out);
+        self.map.encode(&mut out);
+        out
+    }
+
+    pub fn decode(bytes: &[u8]) -> Option<BaseState> {
+        let mut reader = Reader::new(bytes);
+        let state = BaseState {
+            epoch: Epoch(reader.varint()?),
+            time_ms: reader.varint()?,
+            digest: reader.varint()?,
+            next: Position(reader.varint()?),
+            streams: Streams::decode(&mut reader)?,
+            map: PartitionMap::decode(&mut reader)?,
+        };
+        reader.is_empty().then_some(state)
+    }
+}
+
+/// The base of a group that has never had a checkpoint.
+fn first_base(map: &PartitionMap, partition: PartitionId) -> (Base, BaseState) {
+    let mut voters: Vec<_> = map
+        .partition(partition)
+        .replicas
+        .values()
+        .copied()
+        .collect();
+    voters.sort();
+    let state = BaseState {
+        epoch: Epoch(0),
+        time_ms: 0,
+        digest: 0,
+        next: Position::FIRST,
+        streams: Streams::default(),
+        map: map.clone(),
+    };
+    let base = Base {
+        members: Members {
+            voters,
+            ..Members::default()
+        },
+        ..Base::default()
+    };
+    (base, state)
+}
+
+impl ClusterNode {
+    /// A node that goes on where its files end. What was agreed is executed again; the rest is known once a leader says so.
+    pub fn recover(
+        options: ClusterOptions,
+        registry: Registry,
+        mut start: ClusterStart,
+    ) -> Result<ClusterNode, ClusterRecoverError> {
+        let me = options.me;
+        let mut groups: BTreeMap<PartitionId, Box<dyn Group>> = BTreeMap::new();
+        let mut states = BTreeMap::new();
+        let mut logs = BTreeMap::new();
+        for &partition in start.engines.keys() {
+            let image = start.images.remove(&partition).unwrap_or_default();
+            let (base, state) = if image.base.index == 0 {
+                first_base(&start.map, partition)
+            } else {
+                let state = BaseState::decode(&image.base.state);
+                (
+                    image.base,
+                    state.ok_or(ClusterRecoverError::Base(partition))?,
+                )
+            };
+            states.insert(partition, (state, (base.index, base.term)));
+            let commit = image.hard_state.commit;
+            logs.insert(partition, (image.entries.clone(), commit));
+            let group = RaftGroup::new(
+                me,
+                partition,
+                base,
+                image.entries,
+                image.hard_state,
+                options.seed,
+            )
+            .map_err(ClusterRecoverError::Group)?;
+            groups.insert(partition, Box::new(group));
+        }
+        // All bases are of one epoch: they are kept in one record.
+        let (first, _) = states.values().next().cloned().unwrap_or_else(|| {
+            let (_, state) = first_base(&start.map, PartitionId(0));
+            (state, (0, 0))
+        });
+        let map = first.map.clone();
+        let end = EpochEnd {
+            epoch: first.epoch,
+            time_ms: first.time_ms,
+            digest: first.digest,
+            next: states.values().map(|(state, _)| state.next).collect(),
+            map: Arc::new(map.clone()),
+            changes: Vec::new(),
+        };
+        let mut merge = Merge::new(Start {
+            local: start.engines.keys().copied().collect(),
+            end,
+            groups: map
+                .partition_ids()
+                .map(|partition| {
+                    let known = states.get(&partition);
+                    known.map_or_else(Default::default, |(state, place)| {
+                        (state.streams.clone(), *place)
+                    })
+                })
+                .collect(),
+        });
+        for (partition, (entries, commit)) in logs {
+            for entry in entries {
+                if let Some(held) = held(&entry, &registry).map_err(|cause| {
+                    let index = entry.index;
+                    ClusterRecoverError::Entry {
+                        partition,
+                        index,
+                        cause,
+                    }
+                })? {
+                    merge.appended(partition, held);
+                }
+            }
+            merge.agreed(partition, commit);
+        }
+        Ok(ClusterNode::new(
+            options,
+            registry,
+            merge,
+            groups,
+            start.engines,
+            start.nonce,
+        ))
+    }
+}
+
+/// What an entry brings to the merge; `None` if it is not a batch.
+pub(super) fn held(entry: &Entry, registry: &Registry) -> Result<Option<Held>, RequestError> {
+    if entry.kind != EntryKind::Batch || entry.data.is_empty() {
+        return Ok(None);
+    }
+    let batch = GroupBatch::decode(&entry.data, registry)?;
+    Ok(Some(Held {
+        index: entry.index,
+        term: entry.term,
+        digest: digest_of(&entry.data),
+        bytes: entry.data.len() as u64,
+        batch: Arc::new(batch),
+    }))
+}
