@@ -24,6 +24,7 @@
 //! - [`options`], [`run`]: a run, from its seed or from a scenario file; [`minimize`]: the smallest run that still fails;
 //! - [`trace`]: an account of a run, as a text and as a sequence diagram.
 
+pub mod cluster;
 pub mod cost;
 pub mod disk;
 pub mod draw;

@@ -19,8 +19,10 @@ use txn::hash::mix;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SystemKind {
-    /// Ordo's nodes.
+    /// Ordo's nodes, each on its own.
     Ordo,
+    /// A cluster of Ordo's nodes.
+    Cluster,
     /// A replicated register on the consensus library.
     Register,
 }
@@ -30,6 +32,7 @@ impl SystemKind {
     pub fn name(self) -> &'static str {
         match self {
             SystemKind::Ordo => "ordo",
+            SystemKind::Cluster => "cluster",
             SystemKind::Register => "register",
         }
     }
@@ -44,10 +47,12 @@ impl fmt::Display for SystemKind {
 impl std::str::FromStr for SystemKind {
     type Err = String;
     fn from_str(text: &str) -> Result<SystemKind, String> {
-        [SystemKind::Ordo, SystemKind::Register]
+        [SystemKind::Ordo, SystemKind::Cluster, SystemKind::Register]
             .into_iter()
             .find(|kind| kind.name() == text)
-            .ok_or_else(|| format!("'{text}' is no system of the simulator: use ordo or register"))
+            .ok_or_else(|| {
+                format!("'{text}' is no system of the simulator: use ordo, cluster or register")
+            })
     }
 }
 
@@ -60,6 +65,8 @@ pub struct Options {
     pub system: SystemKind,
     /// Hosts.
     pub nodes: u16,
+    /// Partitions of a cluster.
+    pub partitions: u16,
     /// What clients do.
     pub workload: WorkloadKind,
     /// The engine.
@@ -108,6 +115,8 @@ pub struct Wishes {
     pub system: Option<SystemKind>,
     /// Hosts.
     pub nodes: Option<u16>,
+    /// Partitions of a cluster.
+    pub partitions: Option<u16>,
     /// What clients do.
     pub workload: Option<WorkloadKind>,
     /// The engine.
@@ -137,6 +146,7 @@ impl Wishes {
         };
         add("system", self.system.map(|value| value.to_string()));
         add("nodes", self.nodes.map(|value| value.to_string()));
+        add("partitions", self.partitions.map(|value| value.to_string()));
         add("workload", self.workload.map(|value| value.to_string()));
         add("engine", self.engine.map(|value| value.to_string()));
         add("workers", self.workers.map(|value| value.to_string()));
@@ -184,6 +194,7 @@ impl Options {
         let engine = wishes.engine.unwrap_or(drawn);
         let drawn = match system {
             SystemKind::Ordo => draw.pick(&[1, 1, 1, 2]),
+            SystemKind::Cluster => draw.pick(&[3, 3, 3, 5]),
             SystemKind::Register => draw.pick(&[3, 3, 5]),
         };
         let nodes = wishes.nodes.unwrap_or(drawn).max(1);
@@ -202,6 +213,12 @@ impl Options {
         };
         let drawn = draw.pick(&[1, 2, 4, 8]);
         let clients = wishes.clients.unwrap_or(drawn).max(nodes);
+        let partitions = match (system, wishes.partitions) {
+            (SystemKind::Cluster, None) => draw.pick(&[1, 1, 2, 3, 4]),
+            (SystemKind::Cluster, Some(partitions)) => partitions.max(1),
+            _ => 1,
+        };
+        let clients = clients.max(partitions);
         let drawn = draw.pick(&[20, 60, 150]);
         let operations = wishes.operations.unwrap_or(drawn);
         let drawn = draw.pick(&[1, 1, 4, 20]);
@@ -224,6 +241,7 @@ impl Options {
             seed,
             system,
             nodes,
+            partitions,
             workload,
             engine,
             workers,
@@ -251,6 +269,15 @@ impl Options {
         }
         if wishes.faults != Some(false) {
             options.faults = draw_faults(&mut draw, stage);
+        }
+        if system == SystemKind::Cluster {
+            // As many zones as replicas; operations spread over the time in which things go wrong.
+            options.zones = nodes;
+            let spread_us = stage.until_ms * 1_000 * pipeline / operations.max(1) * 2;
+            options.think_us = options.think_us.max(spread_us);
+            for timed in &mut options.faults {
+                timed.fault.spare_promises(fsync);
+            }
         }
         options
     }
@@ -365,7 +392,7 @@ impl fmt::Display for Options {
             "seed {seed}: {system}, {nodes} nodes, {clients} clients with {operations} commands each, {pipeline} at once"
         )?;
         match system {
-            SystemKind::Ordo => write!(
+            SystemKind::Ordo | SystemKind::Cluster => write!(
                 f,
                 "; {} with {} workers and {} slots, workload {}, fsync {}, {} in flight, segments of {} bytes, checkpoints \
                  after {} bytes",

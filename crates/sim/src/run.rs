@@ -44,6 +44,7 @@ pub fn run(options: &Options, trace: Option<Trace>) -> Outcome {
 pub fn run_defective(options: &Options, mutant: Option<Mutant>, trace: Option<Trace>) -> Outcome {
     let ran = catch_unwind(AssertUnwindSafe(|| match options.system {
         SystemKind::Ordo => run_plan(options, mutant, trace, true),
+        SystemKind::Cluster => crate::cluster::run(options, trace, true),
         SystemKind::Register => crate::register::run(options, trace),
     }));
     ran.unwrap_or_else(|panic| Outcome {
@@ -90,7 +91,9 @@ fn population(options: &Options, draw: &mut Draw) -> Population {
 pub fn describe(options: &Options) -> String {
     let mut draw = Draw::new(mix(options.seed));
     match options.system {
-        SystemKind::Ordo => population(options, &mut draw).describe().to_owned(),
+        SystemKind::Ordo | SystemKind::Cluster => {
+            population(options, &mut draw).describe().to_owned()
+        }
         SystemKind::Register => crate::register::describe(options),
     }
 }

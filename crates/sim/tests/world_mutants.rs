@@ -108,6 +108,14 @@ fn options(defect: Defect, seed: u64) -> Options {
                 wishes.pipeline = Some(4);
                 think_us = Some(20_000);
             }
+            Mutant::ForgetVote
+            | Mutant::PromiseBeforeSync
+            | Mutant::ProposeTwice
+            | Mutant::ReadWithoutIndex
+            | Mutant::IgnoreRetraction => {
+                wishes.system = Some(SystemKind::Cluster);
+                wishes.fsync = Some(FsyncPolicy::Always);
+            }
             Mutant::ClaimBeforeSync
             | Mutant::KeepRemains
             | Mutant::TimeGoesBack

@@ -16,7 +16,7 @@ const FRAME_BYTES_MAX: usize = 1 << 20;
 struct Waiting {
     submission: Submission,
     bytes: u64,
-    since_ms: u64,
+    since_tick: u64,
     /// Its client was told that nobody knows how it ended.
     given_up: bool,
 }
@@ -58,7 +58,7 @@ impl Gateway {
     }
 
     /// Takes a request.
-    pub fn take(&mut self, request: Arc<Request>, now_ms: u64) {
+    pub fn take(&mut self, request: Arc<Request>, now_tick: u64) {
         let outbox = self.outboxes.entry(request.route.home).or_default();
         outbox.last += 1;
         let bytes = bytes_of(&request);
@@ -71,7 +71,7 @@ impl Gateway {
                 request,
             },
             bytes,
-            since_ms: now_ms,
+            since_tick: now_tick,
             given_up: false,
         });
     }
@@ -130,10 +130,10 @@ impl Gateway {
     }
 
     /// What went to anybody may be lost, if it waits for this long.
-    pub fn doubt(&mut self, older_than_ms: u64) {
+    pub fn doubt(&mut self, older_than_tick: u64) {
         for outbox in self.outboxes.values_mut() {
             let oldest = outbox.waiting.front();
-            if oldest.is_some_and(|waiting| waiting.since_ms < older_than_ms) {
+            if oldest.is_some_and(|waiting| waiting.since_tick < older_than_tick) {
                 outbox.sent = None;
             }
         }
@@ -153,13 +153,13 @@ impl Gateway {
         }
     }
 
-    /// Those that have waited since before `older_than_ms`: whoever sent them is told so, once. They stay: only the order
+    /// Those that have waited since before `older_than_tick`: whoever sent them is told so, once. They stay: only the order
     /// can say how they end.
-    pub fn give_up(&mut self, older_than_ms: u64) -> Vec<RequestId> {
+    pub fn give_up(&mut self, older_than_tick: u64) -> Vec<RequestId> {
         let mut given_up = Vec::new();
         for outbox in self.outboxes.values_mut() {
             for waiting in &mut outbox.waiting {
-                if waiting.since_ms >= older_than_ms {
+                if waiting.since_tick >= older_than_tick {
                     break;
                 }
                 if !std::mem::replace(&mut waiting.given_up, true) {

@@ -3,8 +3,8 @@
 use order::{Admission, Control, GroupBatch, Streams, Submission};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use txn::Epoch;
 use txn::mutant::{Mutant, is_active};
-use txn::{BootId, Epoch};
 
 /// Requests of one batch, at most.
 const BATCH_REQUESTS_MAX: usize = 8192;
@@ -54,11 +54,6 @@ impl Lead {
             }
             Admission::Gap(expected) => Err(expected),
         }
-    }
-
-    /// The number that is expected next of a process.
-    pub fn expects(&self, boot: BootId) -> u64 {
-        self.streams.last(boot) + 1
     }
 
     /// Takes a change for the next batch.

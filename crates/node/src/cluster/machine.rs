@@ -29,6 +29,10 @@ const SILENCE_TICKS: u64 = 10;
 const DOUBT_TICKS: u64 = 20;
 /// A question for an index is asked again after so many ticks.
 const QUESTION_TICKS: u64 = 2;
+/// A leader looks for expired entries every so many ticks.
+const EXPIRY_TICKS: u64 = 2;
+/// Every so many ticks nodes tell each other their clocks.
+const CLOCK_TICKS: u64 = 4;
 /// A leader that is not the preferred one looks every so many ticks whether that one could take over.
 const BALANCE_TICKS: u64 = 40;
 
@@ -106,6 +110,7 @@ struct Executor {
     engine: Arc<dyn Engine>,
     /// The next position to be delivered.
     next: Position,
+    expiry: ExpiryScan,
 }
 
 /// Counters and places of a node.
@@ -156,8 +161,8 @@ pub struct ClusterNode {
     syncing: bool,
     now_ms: u64,
     ticks: u64,
-    expiry: ExpiryScan,
-    /// The last internal request of each partition: the next waits until it has final-committed.
+    /// Wanted changes are passed on again.
+    remind: bool,
     stopping: bool,
     counters: ClusterStatus,
 }
@@ -175,7 +180,17 @@ impl ClusterNode {
         let executors = engines
             .into_iter()
             .zip(next)
-            .map(|((partition, engine), next)| (partition, Executor { engine, next }))
+            .map(|((partition, engine), next)| {
+                let expiry = ExpiryScan::default();
+                (
+                    partition,
+                    Executor {
+                        engine,
+                        next,
+                        expiry,
+                    },
+                )
+            })
             .collect();
         ClusterNode {
             options,
@@ -200,7 +215,7 @@ impl ClusterNode {
             syncing: false,
             now_ms: 0,
             ticks: 0,
-            expiry: ExpiryScan::default(),
+            remind: false,
             stopping: false,
             counters: ClusterStatus::default(),
         }
@@ -235,7 +250,7 @@ impl ClusterNode {
 
     /// Whether something was heard of a node lately.
     pub fn is_live(&self, node: NodeId) -> bool {
-        node == self.options.me || self.peers.is_live(node, self.silence_ms())
+        node == self.options.me || self.peers.is_live(node, self.silent_since())
     }
 
     /// Counters and places.
@@ -263,9 +278,9 @@ impl ClusterNode {
                 .all(|executor| executor.engine.view().final_position() >= executor.next.prev())
     }
 
-    fn silence_ms(&self) -> u64 {
-        let silence_ms = SILENCE_TICKS * self.options.tick_ms;
-        self.now_ms.saturating_sub(silence_ms)
+    /// Who was heard since this tick is not taken for gone.
+    fn silent_since(&self) -> u64 {
+        self.ticks.saturating_sub(SILENCE_TICKS)
     }
 
     /// Whether requests would be taken now.
@@ -294,10 +309,10 @@ impl ClusterNode {
         now_ms: u64,
         effects: &mut ClusterEffects,
     ) -> Result<(), Refused> {
-        self.look_at_clock(now_ms);
+        self.now_ms = now_ms;
         self.admission()?;
         for request in requests.drain(..) {
-            self.gateway.take(request, now_ms);
+            self.gateway.take(request, self.ticks);
         }
         self.pump(effects);
         Ok(())
@@ -311,22 +326,18 @@ impl ClusterNode {
         now_ms: u64,
         effects: &mut ClusterEffects,
     ) {
-        self.look_at_clock(now_ms);
+        self.now_ms = now_ms;
         self.reads.add(Read {
             id,
             partition,
-            since_ms: now_ms,
+            since_tick: self.ticks,
         });
         self.pump(effects);
     }
 
-    fn look_at_clock(&mut self, now_ms: u64) {
-        self.now_ms = now_ms;
-    }
-
     /// Takes an event.
     pub fn handle(&mut self, event: ClusterEvent, now_ms: u64, effects: &mut ClusterEffects) {
-        self.look_at_clock(now_ms);
+        self.now_ms = now_ms;
         if self.counters.stopped.is_some() {
             return;
         }
@@ -352,7 +363,10 @@ impl ClusterNode {
             }
             ClusterEvent::JournalFailed(error) => return self.fail(&error, effects),
             ClusterEvent::Tick => self.tick(effects),
-            ClusterEvent::ChangeWanted(control) => self.wanted.push(control),
+            ClusterEvent::ChangeWanted(control) => {
+                self.wanted.push(control);
+                self.remind = true;
+            }
             ClusterEvent::TransferWanted { partition, to } => self.transfer(partition, to),
             ClusterEvent::Stop => self.stop(),
         }
@@ -394,7 +408,7 @@ impl ClusterNode {
                 return;
             }
         };
-        self.peers.heard(from, clock_ms, self.now_ms);
+        self.peers.heard(from, clock_ms, self.now_ms, self.ticks);
         match frame {
             Frame::Consensus { partition, message } => {
                 if let Some(group) = self.groups.get_mut(&partition) {
@@ -473,22 +487,23 @@ impl ClusterNode {
             let _ = group.handle(Input::Tick);
             self.dirty.insert(partition);
         }
-        if self.boot == BootId(0) && self.ticks % QUESTION_TICKS == 1 {
+        if self.boot == BootId(0) {
             self.ask_for_boot();
         }
-        let before = |ticks: u64| self.now_ms.saturating_sub(ticks * self.options.tick_ms);
-        let (doubtful_ms, lost_ms) = (before(DOUBT_TICKS), before(QUESTION_TICKS));
-        if self.ticks % DOUBT_TICKS == 0 {
-            self.gateway.doubt(doubtful_ms);
+        self.remind = self.ticks.is_multiple_of(QUESTION_TICKS);
+        let before = |ticks: u64| self.ticks.saturating_sub(ticks);
+        let (doubtful, lost) = (before(DOUBT_TICKS), before(QUESTION_TICKS));
+        if self.ticks.is_multiple_of(DOUBT_TICKS) {
+            self.gateway.doubt(doubtful);
         }
-        self.reads.forget_asked(lost_ms);
-        let late_ms = self.now_ms.saturating_sub(self.options.request_timeout_ms);
-        for id in self.gateway.give_up(late_ms) {
+        self.reads.forget_asked(lost);
+        let late = before(self.options.request_timeout_ms / self.options.tick_ms.max(1));
+        for id in self.gateway.give_up(late) {
             let text = "ORDOUNKNOWN no majority answered in time: this command may or may not take effect; send it through \
                         ORDO.IDEMPOTENT where that matters, and again";
             effects.refused.push((id, Err(Stop::abort(text))));
         }
-        for id in self.reads.give_up(late_ms) {
+        for id in self.reads.give_up(late) {
             let text = "CLUSTERDOWN no majority answered in time: nothing was read; try again";
             effects.refused.push((id, Err(Stop::abort(text))));
         }
@@ -497,7 +512,9 @@ impl ClusterNode {
             self.balance();
         }
         self.tell_clock(effects);
-        self.expire();
+        if self.ticks.is_multiple_of(EXPIRY_TICKS) {
+            self.expire();
+        }
     }
 
     /// Wants a boot id for this process.
@@ -538,7 +555,7 @@ impl ClusterNode {
         let me = self.options.me;
         let voters = self.groups[&partition].members().voters;
         let others: Vec<NodeId> = voters.iter().copied().filter(|&node| node != me).collect();
-        let mut ahead = self.peers.ahead_of(&others, self.silence_ms());
+        let mut ahead = self.peers.ahead_of(&others, self.silent_since());
         // A majority that this node is no member of is one of the others; whom it does not hear is not ahead of.
         let majority = voters.len() / 2 + 1;
         ahead.sort_by(|a, b| b.cmp(a));
@@ -581,7 +598,7 @@ impl ClusterNode {
 
     /// Groups without traffic between two nodes would leave their clocks unknown.
     fn tell_clock(&self, effects: &mut ClusterEffects) {
-        if self.ticks % 4 != 0 {
+        if !self.ticks.is_multiple_of(CLOCK_TICKS) {
             return;
         }
         for &node in self.map().nodes.keys() {
@@ -598,14 +615,14 @@ impl ClusterNode {
         };
         let leads: Vec<PartitionId> = self.leads.keys().copied().collect();
         for partition in leads {
-            let Some(executor) = self.executors.get(&partition) else {
+            let Some(executor) = self.executors.get_mut(&partition) else {
                 continue;
             };
             let view = executor.engine.view();
             if view.final_position() < executor.next.prev() {
                 continue;
             }
-            let look = self.expiry.look(view, self.now_ms);
+            let look = executor.expiry.look(view, self.now_ms);
             if look.expired.is_empty() {
                 continue;
             }
@@ -883,7 +900,7 @@ impl ClusterNode {
                 }
             }
         }
-        if self.wanted.is_empty() || !self.ticks.is_multiple_of(QUESTION_TICKS) {
+        if self.wanted.is_empty() || !std::mem::take(&mut self.remind) {
             return;
         }
         match self.leader(PartitionId(0)) {
@@ -918,7 +935,7 @@ impl ClusterNode {
         let Some(partition) = led.or_else(known) else {
             return;
         };
-        let question = self.reads.ask(self.now_ms);
+        let question = self.reads.ask(self.ticks);
         if led.is_some() && is_active(Mutant::ReadWithoutIndex) {
             let epoch = self.merge.confirmed().epoch;
             return self.reads.answer(question, epoch);

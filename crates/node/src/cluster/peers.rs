@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 use txn::NodeId;
 
-/// A clock is judged by the best of what was heard in this time: frames that waited somewhere make it look late.
-const CLOCK_WINDOW_MS: u64 = 2_000;
+/// A clock is judged by the best of what was heard in so many ticks: frames that waited somewhere make it look late.
+const CLOCK_WINDOW_TICKS: u64 = 40;
 
 /// Another node.
 #[derive(Clone, Copy, Debug)]
 struct Peer {
-    heard_ms: u64,
+    heard_tick: u64,
     /// How far its clock is ahead of ours, at least: the best of this window, and of the one before.
     ahead_ms: i64,
     ahead_before_ms: i64,
-    window_ms: u64,
+    window_tick: u64,
 }
 
 /// All others of which something was heard.
@@ -22,35 +22,34 @@ pub(super) struct Peers(BTreeMap<NodeId, Peer>);
 
 impl Peers {
     /// A frame has arrived.
-    pub fn heard(&mut self, node: NodeId, clock_ms: u64, now_ms: u64) {
+    pub fn heard(&mut self, node: NodeId, clock_ms: u64, now_ms: u64, now_tick: u64) {
         let ahead_ms = clock_ms.cast_signed().wrapping_sub(now_ms.cast_signed());
         let peer = self.0.entry(node).or_insert(Peer {
-            heard_ms: now_ms,
+            heard_tick: now_tick,
             ahead_ms,
             ahead_before_ms: ahead_ms,
-            window_ms: now_ms,
+            window_tick: now_tick,
         });
-        peer.heard_ms = now_ms;
-        // Our own clock may have been set back, too.
-        if now_ms.abs_diff(peer.window_ms) >= CLOCK_WINDOW_MS {
+        peer.heard_tick = now_tick;
+        if now_tick >= peer.window_tick + CLOCK_WINDOW_TICKS {
             peer.ahead_before_ms = peer.ahead_ms;
             peer.ahead_ms = ahead_ms;
-            peer.window_ms = now_ms;
+            peer.window_tick = now_tick;
         }
         peer.ahead_ms = peer.ahead_ms.max(ahead_ms);
     }
 
-    /// Whether something was heard of a node since `since_ms`.
-    pub fn is_live(&self, node: NodeId, since_ms: u64) -> bool {
+    /// Whether something was heard of a node since `since_tick`.
+    pub fn is_live(&self, node: NodeId, since_tick: u64) -> bool {
         self.0
             .get(&node)
-            .is_some_and(|peer| peer.heard_ms >= since_ms)
+            .is_some_and(|peer| peer.heard_tick >= since_tick)
     }
 
-    /// How far our clock is ahead of those of these nodes that were heard since `since_ms`, at most, for each.
-    pub fn ahead_of(&self, nodes: &[NodeId], since_ms: u64) -> Vec<i64> {
+    /// How far our clock is ahead of those of these nodes that were heard since `since_tick`, at most, for each.
+    pub fn ahead_of(&self, nodes: &[NodeId], since_tick: u64) -> Vec<i64> {
         let live = nodes.iter().filter_map(|node| self.0.get(node));
-        live.filter(|peer| peer.heard_ms >= since_ms)
+        live.filter(|peer| peer.heard_tick >= since_tick)
             .map(|peer| -peer.ahead_ms.max(peer.ahead_before_ms))
             .collect()
     }

@@ -12,14 +12,14 @@ use txn::{Epoch, PartitionId, RequestId};
 pub(super) struct Read {
     pub id: RequestId,
     pub partition: PartitionId,
-    pub since_ms: u64,
+    pub since_tick: u64,
 }
 
 /// Reads that share a question.
 #[derive(Debug)]
 struct Asked {
     reads: Vec<Read>,
-    at_ms: u64,
+    at_tick: u64,
 }
 
 /// See the module's head.
@@ -50,20 +50,20 @@ impl Reads {
     }
 
     /// A question for all reads that were not asked for.
-    pub fn ask(&mut self, now_ms: u64) -> u64 {
+    pub fn ask(&mut self, now_tick: u64) -> u64 {
         self.questions += 1;
         let reads = std::mem::take(&mut self.new);
-        let at_ms = now_ms;
-        self.asked.insert(self.questions, Asked { reads, at_ms });
+        let at_tick = now_tick;
+        self.asked.insert(self.questions, Asked { reads, at_tick });
         self.questions
     }
 
     /// Questions that were asked before this are asked again: they, or their answers, may be lost.
-    pub fn forget_asked(&mut self, older_than_ms: u64) {
+    pub fn forget_asked(&mut self, older_than_tick: u64) {
         let lost: Vec<u64> = self
             .asked
             .iter()
-            .filter(|(_, asked)| asked.at_ms <= older_than_ms)
+            .filter(|(_, asked)| asked.at_tick <= older_than_tick)
             .map(|(&question, _)| question)
             .collect();
         for question in lost {
@@ -99,11 +99,11 @@ impl Reads {
     }
 
     /// Gives up reads that have waited since before this.
-    pub fn give_up(&mut self, older_than_ms: u64) -> Vec<RequestId> {
+    pub fn give_up(&mut self, older_than_tick: u64) -> Vec<RequestId> {
         let mut given_up = Vec::new();
         let mut sift = |reads: &mut Vec<Read>| {
             reads.retain(|read| {
-                let stays = read.since_ms >= older_than_ms;
+                let stays = read.since_tick >= older_than_tick;
                 if !stays {
                     given_up.push(read.id);
                 }

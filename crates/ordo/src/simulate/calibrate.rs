@@ -90,6 +90,7 @@ fn request(sequence: u64, draft: &Draft) -> Arc<Request> {
         procedure: draft.procedure.clone(),
         args: draft.args.clone(),
         footprint: draft.footprint.clone(),
+        route: txn::PartitionRoute::default(),
     })
 }
 

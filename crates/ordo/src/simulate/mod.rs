@@ -104,9 +104,12 @@ struct WishArgs {
     /// ordo, or register (a replicated register on the consensus library).
     #[arg(long)]
     system: Option<SystemKind>,
-    /// Hosts. Each Ordo node holds a partition of its own until nodes replicate each other.
-    #[arg(long, visible_alias = "partitions", value_parser = clap::value_parser!(u16).range(1..))]
+    /// Hosts. With --system ordo each is a database of its own.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     nodes: Option<u16>,
+    /// Partitions of a cluster.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    partitions: Option<u16>,
     /// programs, redis, append, bank or tpcc.
     #[arg(long)]
     workload: Option<WorkloadKind>,
@@ -138,6 +141,7 @@ impl WishArgs {
         Wishes {
             system: self.system,
             nodes: self.nodes,
+            partitions: self.partitions,
             workload: self.workload,
             engine: self.engine,
             workers: self.workers,
@@ -578,6 +582,7 @@ fn model(arguments: &ModelArgs) -> Result<()> {
                 let wishes = Wishes {
                     system: Some(SystemKind::Ordo),
                     nodes: Some(nodes),
+                    partitions: None,
                     workload: Some(arguments.workload),
                     engine: Some(engine),
                     workers: Some(workers),

@@ -167,6 +167,21 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// Makes it one that a replica's promises survive: a flipped bit looks like a torn end where nothing else tells, a lost
+    /// disk takes the votes with it, and where entries are not synced a loss of power takes what was promised.
+    pub fn spare_promises(&mut self, fsync: node::FsyncPolicy) {
+        if let Fault::Crash {
+            power,
+            flip_bit,
+            lose_disk,
+            ..
+        } = self
+        {
+            *power &= fsync == node::FsyncPolicy::Always;
+            (*flip_bit, *lose_disk) = (false, false);
+        }
+    }
+
     /// How long it lasts.
     pub fn lasts_ms(&self) -> u64 {
         match *self {

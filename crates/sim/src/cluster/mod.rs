@@ -1,0 +1,389 @@
+//! A cluster in the world: real replicas that agree with each other, and clients that go from node to node.
+//!
+//! A host runs one node of the cluster: the real state machine ([`node::cluster::ClusterNode`]), the real consensus groups,
+//! a journal on the host's disk, and for every partition a real engine with virtual workers. A client is connected to one
+//! node at a time; every command goes to a partition of its choice, which executes it on records of its own.
+//!
+//! Frames between nodes travel as datagrams: they may be lost, come twice, or overtake each other.
+//!
+//! The oracles ([`watch`]): all replicas of a partition confirm the same transactions at the same positions and times; the
+//! order has no request twice; every replica final-commits what the serial specification says; nothing that was answered
+//! is missing, overtaken, or read late; once nothing is wrong any more, everything is answered and all replicas end alike.
+
+mod client;
+mod journal;
+mod process;
+mod watch;
+
+use crate::cost::CostTable;
+use crate::draw::Draw;
+use crate::history::Operation;
+use crate::options::Options;
+use crate::ordo::{EngineKind, Tally};
+use crate::run::{Outcome, Report, setting};
+use crate::trace::Trace;
+use crate::traffic::{Draft, Population};
+use crate::watch::real_time::Place;
+use crate::world::{Address, Core, End, Input, Start, System, Traffic, Violation, World};
+use client::Client;
+use journal::Journal;
+use node::{FsyncPolicy, Limits};
+use order::{Described, PartitionMap};
+use process::Process;
+use std::fmt;
+use std::sync::Arc;
+use txn::hash::mix;
+use txn::{PartitionId, Position, Registry};
+use watch::PartitionWatch;
+
+/// What the nodes and clients of a run are like.
+struct Plan {
+    seed: u64,
+    engine: EngineKind,
+    workers: u16,
+    capacity: usize,
+    fsync: FsyncPolicy,
+    limits: Limits,
+    hosts: u16,
+    partitions: u16,
+    clients: u16,
+    operations: u64,
+    pipeline: u64,
+    think_us: u64,
+    timeout_ms: u64,
+    /// A node's unit of time.
+    tick_ns: u64,
+    epochs_in_flight_max: usize,
+    costs: CostTable,
+    jitter: bool,
+    judged: bool,
+}
+
+impl Plan {
+    fn draw(options: &Options, fsync: FsyncPolicy, judged: bool, draw: &mut Draw) -> Plan {
+        let latency = options.latency;
+        let base_us = latency.zone_us.max(latency.between_zones_us);
+        let flight_us = base_us + base_us * latency.jitter_percent / 100;
+        Plan {
+            seed: options.seed,
+            engine: options.engine,
+            workers: options.workers,
+            capacity: options.capacity,
+            fsync,
+            limits: Limits {
+                in_flight_requests_max: options.in_flight,
+                in_flight_bytes_max: options.in_flight * 200,
+            },
+            hosts: options.nodes,
+            partitions: options.partitions,
+            clients: options.clients,
+            operations: options.operations,
+            pipeline: options.pipeline,
+            think_us: options.think_us,
+            timeout_ms: options.timeout_ms,
+            // An election takes a vote's way there and back, so a timeout must be longer than that.
+            tick_ns: (flight_us / 3).max(4_000) * 1_000 * draw.pick(&[1, 1, 2]),
+            epochs_in_flight_max: draw.pick(&[1, 2, 4, 16]),
+            costs: options.costs,
+            jitter: options.jitter,
+            judged,
+        }
+    }
+}
+
+/// What travels.
+#[derive(Clone)]
+pub enum Frame {
+    /// What nodes say to each other.
+    Peer(bytes::Bytes),
+    /// A command: the `number`th of this connection, from 1.
+    Command {
+        /// The client's connection, from 1.
+        connection: u32,
+        /// Which command.
+        number: u64,
+        /// Where it is executed.
+        partition: PartitionId,
+        /// The command.
+        draft: Arc<Draft>,
+    },
+    /// Its reply.
+    Reply {
+        /// The connection.
+        connection: u32,
+        /// Which command.
+        number: u64,
+        /// How it ended.
+        outcome: txn::Outcome,
+        /// Where it was decided: for oracles only.
+        place: Place,
+    },
+    /// There is no such connection.
+    Closed {
+        /// Which.
+        connection: u32,
+    },
+}
+
+impl fmt::Display for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Frame::Peer(bytes) => write!(f, "{} bytes for a peer", bytes.len()),
+            Frame::Command {
+                connection,
+                number,
+                partition,
+                draft,
+            } => write!(f, "{connection}.{number} to {partition}: {draft}"),
+            Frame::Reply {
+                connection,
+                number,
+                outcome,
+                place,
+            } => write!(f, "{connection}.{number} {outcome:?} ({place:?})"),
+            Frame::Closed { connection } => write!(f, "no connection {connection}"),
+        }
+    }
+}
+
+/// What hosts and clients remind themselves of.
+#[derive(Clone, Copy, Debug)]
+pub enum Timer {
+    /// A worker steps.
+    Worker(u16),
+    /// What has arrived is taken in.
+    Round,
+    /// The node's clock.
+    Tick,
+    /// A sync is done.
+    Synced,
+    /// Snapshots are opened, or looked at and closed.
+    Look,
+    /// A client goes on.
+    Go,
+    /// A client looks whether its oldest command is answered.
+    Timeout {
+        /// Its connection.
+        connection: u32,
+        /// Which command.
+        number: u64,
+    },
+}
+
+/// Nodes, clients and oracles.
+pub struct Cluster {
+    plan: Plan,
+    population: Population,
+    registry: Registry,
+    map: PartitionMap,
+    /// What each host's disk holds.
+    journals: Vec<Journal>,
+    partitions: Vec<PartitionWatch>,
+    clients: Vec<Client>,
+    /// Clients that still load the initial records of a partition; the others wait.
+    loading: u16,
+    /// Processes that were started.
+    processes: u64,
+    history: Vec<Operation>,
+    tally: Tally,
+}
+
+/// Runs a cluster.
+pub fn run(options: &Options, trace: Option<Trace>, judged: bool) -> Outcome {
+    let mut draw = Draw::new(mix(options.seed));
+    let population = Population::new(
+        options.workload,
+        options.clients,
+        options.warehouses,
+        draw.bits(),
+    );
+    let fsync = match options.policy() {
+        Ok(fsync) => fsync,
+        Err(text) => {
+            return Outcome {
+                report: Report::default(),
+                violation: Some(Violation::new("options", text)),
+                trace,
+            };
+        }
+    };
+    let plan = Plan::draw(options, fsync, judged, &mut draw);
+    let system = Cluster::new(plan, population, options.zones);
+    let mut world = World::new(setting(options), system, draw, trace);
+    let (account, result) = world.run();
+    let (system, trace) = world.into_parts();
+    Outcome {
+        report: Report {
+            account,
+            tally: system.tally,
+        },
+        violation: result.err(),
+        trace,
+    }
+}
+
+impl Cluster {
+    fn new(plan: Plan, population: Population, zones: u16) -> Cluster {
+        let described: Vec<Described> = (0..plan.hosts)
+            .map(|host| Described {
+                name: format!("n{host}"),
+                zone: format!("zone-{}", host % zones),
+                peer_address: format!("n{host}:1"),
+                client_address: format!("n{host}:2"),
+            })
+            .collect();
+        let map = PartitionMap::new("world", &described, plan.partitions)
+            .expect("a run has hosts and partitions");
+        let clients: Vec<Client> = (0..plan.clients)
+            .map(|number| Client::new(number, &plan, &population))
+            .collect();
+        let loading = clients.iter().filter(|client| client.loads()).count() as u16;
+        Cluster {
+            registry: population.registry(),
+            map,
+            journals: (0..plan.hosts).map(|_| Journal::default()).collect(),
+            partitions: (0..plan.partitions)
+                .map(|_| PartitionWatch::new())
+                .collect(),
+            clients,
+            loading,
+            processes: 0,
+            history: Vec::new(),
+            tally: Tally::default(),
+            population,
+            plan,
+        }
+    }
+
+    fn partition(&mut self, partition: PartitionId) -> &mut PartitionWatch {
+        &mut self.partitions[usize::from(partition.0)]
+    }
+}
+
+impl System for Cluster {
+    type Frame = Frame;
+    type Timer = Timer;
+    type Node = Process;
+
+    fn frame_bytes(frame: &Frame) -> u64 {
+        match frame {
+            Frame::Peer(bytes) => 4 + bytes.len() as u64,
+            Frame::Command { draft, .. } => 20 + draft.bytes(),
+            Frame::Reply { .. } => 40,
+            Frame::Closed { .. } => 10,
+        }
+    }
+
+    fn traffic(from: Address, to: Address) -> Traffic {
+        match (from, to) {
+            (Address::Host(_), Address::Host(_)) => Traffic::Datagram,
+            _ => Traffic::Stream,
+        }
+    }
+
+    fn start(&mut self, host: u16, core: &mut Core<Self>) -> Result<Start<Process>, Violation> {
+        Process::start(self, host, core)
+    }
+
+    fn host(
+        &mut self,
+        host: u16,
+        node: &mut Process,
+        input: Input<Frame, Timer>,
+        core: &mut Core<Self>,
+    ) -> Result<(), Violation> {
+        process::Turn {
+            system: self,
+            process: node,
+            core,
+            host,
+        }
+        .take(input)
+    }
+
+    fn ended(
+        &mut self,
+        host: u16,
+        node: Option<Process>,
+        end: End,
+        core: &mut Core<Self>,
+    ) -> Result<(), Violation> {
+        self.tally.ends += 1;
+        if let Some(node) = node {
+            node.close_snapshots();
+            node.count(&mut self.tally);
+        }
+        self.journals[usize::from(host)].ended(end, &mut core.draw);
+        Ok(())
+    }
+
+    fn client(
+        &mut self,
+        client: u16,
+        input: Input<Frame, Timer>,
+        core: &mut Core<Self>,
+    ) -> Result<(), Violation> {
+        client::take(self, client, input, core)
+    }
+
+    fn disconnect(&mut self, client: u16, core: &mut Core<Self>) -> Result<(), Violation> {
+        client::disconnect(self, client, core);
+        Ok(())
+    }
+
+    fn first_timer(&self, _: u16) -> Timer {
+        Timer::Go
+    }
+
+    fn settled(&self, nodes: &mut [Option<Process>]) -> bool {
+        let alike = |process: &Process| {
+            process.is_idle()
+                && process.positions().all(|(partition, position)| {
+                    position == self.partitions[usize::from(partition.0)].last()
+                })
+        };
+        self.clients.iter().all(Client::is_done)
+            && nodes.iter().all(|node| node.as_ref().is_some_and(alike))
+    }
+
+    fn check_end(
+        &mut self,
+        nodes: &mut [Option<Process>],
+        _: &mut Core<Self>,
+    ) -> Result<(), Violation> {
+        for node in nodes.iter_mut().flatten() {
+            node.close_snapshots();
+            node.count(&mut self.tally);
+            if self.plan.judged {
+                node.check_end(&self.partitions)?;
+            }
+        }
+        if !self.history.is_empty() {
+            crate::history::check(&self.history)
+                .map_err(|anomaly| Violation::new("history", anomaly.to_string()))?;
+        }
+        Ok(())
+    }
+
+    fn needs_restart(&self, node: &Process) -> bool {
+        node.is_stopped()
+    }
+
+    fn waiting(&self, nodes: &mut [Option<Process>]) -> String {
+        let mut waiting = Vec::new();
+        for client in &self.clients {
+            if !client.is_done() {
+                waiting.push(client.to_string());
+            }
+        }
+        for (host, node) in nodes.iter().enumerate() {
+            match node {
+                None => waiting.push(format!("host {host} is down")),
+                Some(node) => waiting.push(format!("host {host}: {}", node.describe())),
+            }
+        }
+        let lasts: Vec<Position> = self.partitions.iter().map(PartitionWatch::last).collect();
+        waiting.push(format!("the orders end at {lasts:?}"));
+        waiting.join("; ")
+    }
+}

@@ -1,0 +1,905 @@
+//! A host's process: a node of the cluster, its engines with virtual workers, and its clients' connections.
+//!
+//! What arrives while the last round is still being worked on is taken in together. Every worker steps the engines in turn
+//! with a budget of one single-key operation and is busy for what the operation costs. A sync takes its own time, beside
+//! everything else; what was written while it ran waits for the next one.
+
+use super::watch::{PartitionWatch, ReplicaWatch};
+use super::{Cluster, Frame, Timer};
+use crate::judge;
+use crate::ordo::{EngineKind, Tally};
+use crate::traffic::Draft;
+use crate::watch::real_time::Place;
+use crate::watch::recorder::Recorder;
+use crate::watch::{invariant, leak};
+use crate::world::{Address, Core, Input, Start, Violation};
+use execute::sparkle::{Options as SparkleOptions, Sparkle};
+use execute::{
+    Budget, Calvin, Committed, Engine, Progress, ReadOutcome, Serial, SnapshotReader, WorkerId,
+};
+use node::cluster::{ClusterEffects, ClusterEvent, ClusterNode, ClusterOptions, ClusterStart};
+use node::{Refused, Route, session};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use store::Snapshot;
+use txn::mutant::set_local_clock_ms;
+use txn::{
+    BootId, NodeId, Outcome, PartitionId, PartitionRoute, Position, Request, RequestId, SessionId,
+};
+
+/// A command of a connection that has no reply yet.
+struct Unanswered {
+    number: u64,
+    /// What its client gets once everything before it is answered.
+    answer: Option<(Outcome, Place)>,
+}
+
+/// A client's connection.
+struct Connection {
+    /// The client's number of it.
+    number: u32,
+    session: SessionId,
+    /// Requests that were made.
+    sequence: u64,
+    unanswered: VecDeque<Unanswered>,
+    /// Which command each unfinished request is.
+    requests: BTreeMap<u64, u64>,
+    /// Through which group its unfinished requests go.
+    home: PartitionId,
+    /// A strict read that waits, and the commands behind it.
+    reading: Option<(u64, Arc<Request>)>,
+    behind: VecDeque<(u64, PartitionId, Arc<Draft>)>,
+}
+
+/// A virtual worker.
+#[derive(Clone, Copy)]
+struct Worker {
+    busy_until_ns: u64,
+    idle: bool,
+}
+
+/// A local partition.
+struct Lane {
+    engine: Arc<Recorder>,
+    shared: Arc<dyn Engine>,
+    reader: SnapshotReader,
+    watch: ReplicaWatch,
+    /// Open for a while, and then compared with the specification.
+    snapshot: RefCell<Option<Snapshot>>,
+}
+
+/// A running process.
+pub struct Process {
+    node: ClusterNode,
+    effects: ClusterEffects,
+    lanes: BTreeMap<PartitionId, Lane>,
+    /// A sync is on its way, up to this record.
+    syncing: Option<u64>,
+    /// What the node calls its records begins behind this one of the journal.
+    records_before: u64,
+    connections: BTreeMap<u16, Connection>,
+    by_session: BTreeMap<SessionId, u16>,
+    sessions: u32,
+    ticks: u64,
+    inbox: Vec<(Address, Frame)>,
+    round_due: bool,
+    backlog: Vec<Arc<Request>>,
+    /// Strict reads that wait for a final commit.
+    readable: Vec<(RequestId, PartitionId, Position)>,
+    workers: Vec<Worker>,
+}
+
+/// A snapshot stays open for half of this time, on average.
+const LOOK_NS: u64 = 40_000_000;
+/// Operations that a worker does before the queue is asked again, at most.
+const STEPS_AT_ONCE: u32 = 256;
+/// The collector looks every so many ticks,
+const COLLECT_TICKS: u64 = 16;
+/// at so many records.
+const COLLECTED: usize = 200;
+
+fn node_of(host: u16) -> NodeId {
+    NodeId(host + 1)
+}
+fn host_of(node: NodeId) -> u16 {
+    node.0 - 1
+}
+
+impl Process {
+    /// Starts a process from what its host's disk holds.
+    pub(super) fn start(
+        system: &mut Cluster,
+        host: u16,
+        core: &mut Core<Cluster>,
+    ) -> Result<Start<Process>, Violation> {
+        let plan = &system.plan;
+        let workers = usize::from(plan.workers);
+        let mut lanes = BTreeMap::new();
+        let mut engines: BTreeMap<PartitionId, Arc<dyn Engine>> = BTreeMap::new();
+        for partition in system.map.kept_by(node_of(host)) {
+            let engine: Box<dyn Engine> = match plan.engine {
+                EngineKind::Sparkle => Box::new(Sparkle::new(SparkleOptions {
+                    capacity: plan.capacity,
+                    ..SparkleOptions::new(workers)
+                })),
+                EngineKind::Calvin => Box::new(Calvin::new(workers)),
+                EngineKind::Serial => Box::new(Serial::new()),
+            };
+            let engine = Arc::new(Recorder::new(engine));
+            let shared: Arc<dyn Engine> = engine.clone();
+            engines.insert(partition, shared.clone());
+            lanes.insert(
+                partition,
+                Lane {
+                    reader: SnapshotReader::new(shared.clone()),
+                    watch: ReplicaWatch::new(engine.view().final_position()),
+                    engine,
+                    shared,
+                    snapshot: RefCell::new(None),
+                },
+            );
+        }
+        system.processes += 1;
+        let options = ClusterOptions {
+            seed: plan.seed,
+            fsync: plan.fsync,
+            limits: plan.limits,
+            tick_ms: (plan.tick_ns / 1_000_000).max(1),
+            epochs_in_flight_max: plan.epochs_in_flight_max,
+            request_timeout_ms: 60_000,
+            expire: Some(Arc::new(redis_surface::ExpireProcedure)),
+            ..ClusterOptions::new(node_of(host))
+        };
+        let journal = &system.journals[usize::from(host)];
+        let start = ClusterStart {
+            map: system.map.clone(),
+            images: journal.images(),
+            engines,
+            nonce: system.processes,
+        };
+        let records_before = journal.len();
+        let node = match ClusterNode::recover(options, system.registry.clone(), start) {
+            Ok(node) => node,
+            Err(error) => return Ok(Start::Refused(error.to_string())),
+        };
+        // The serial engine's steps exclude each other.
+        let threads = match plan.engine {
+            EngineKind::Serial => 1,
+            _ => plan.workers,
+        };
+        let mut process = Process {
+            node,
+            effects: ClusterEffects::default(),
+            lanes,
+            syncing: None,
+            records_before,
+            connections: BTreeMap::new(),
+            by_session: BTreeMap::new(),
+            sessions: 0,
+            ticks: 0,
+            inbox: Vec::new(),
+            round_due: false,
+            backlog: Vec::new(),
+            readable: Vec::new(),
+            workers: vec![
+                Worker {
+                    busy_until_ns: 0,
+                    idle: true,
+                };
+                usize::from(threads)
+            ],
+        };
+        let first_tick_ns = 1 + core.draw.below(plan.tick_ns);
+        core.set_timer(Address::Host(host), first_tick_ns, Timer::Tick);
+        if plan.judged {
+            core.set_timer(Address::Host(host), LOOK_NS, Timer::Look);
+        }
+        let mut turn = Turn {
+            system,
+            process: &mut process,
+            core,
+            host,
+        };
+        turn.perform()?;
+        turn.wake();
+        Ok(Start::Running(process))
+    }
+
+    pub(super) fn close_snapshots(&self) {
+        for lane in self.lanes.values() {
+            if let Some(snapshot) = lane.snapshot.take() {
+                lane.engine.view().close(snapshot);
+            }
+        }
+    }
+
+    /// Adds what its engines have counted.
+    pub(super) fn count(&self, tally: &mut Tally) {
+        for lane in self.lanes.values() {
+            let status = lane.engine.status();
+            tally.restarts += status.restarts;
+            tally.suspensions += status.suspensions;
+        }
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.node.status().stopped.is_some()
+    }
+
+    /// Whether nothing is on its way. The clock goes on.
+    pub(super) fn is_idle(&self) -> bool {
+        self.workers.iter().all(|worker| worker.idle)
+            && self.node.is_idle()
+            && self.inbox.is_empty()
+            && self.backlog.is_empty()
+            && self.readable.is_empty()
+    }
+
+    /// How far each local partition has come.
+    pub(super) fn positions(&self) -> impl Iterator<Item = (PartitionId, Position)> + '_ {
+        self.lanes
+            .iter()
+            .map(|(&partition, lane)| (partition, lane.engine.view().final_position()))
+    }
+
+    /// Every local partition ends as the specification says, and nothing is left over.
+    pub(super) fn check_end(&mut self, partitions: &[PartitionWatch]) -> Result<(), Violation> {
+        self.settle()?;
+        for (partition, lane) in &self.lanes {
+            let watch = &partitions[usize::from(partition.0)];
+            watch.check_commits(&lane.watch)?;
+            let view = lane.engine.view();
+            let snapshot = view.open();
+            let checked = judge::check_snapshot(view, &snapshot, watch.oracle())
+                .map_err(|text| Violation::new("serial", text));
+            view.close(snapshot);
+            checked?;
+            leak::check(&*lane.engine, watch.oracle(), watch.last())
+                .map_err(|text| Violation::new("leak", text))?;
+        }
+        Ok(())
+    }
+
+    /// Steps every worker until it has nothing to do: each keeps a little garbage until its next turn.
+    fn settle(&mut self) -> Result<(), Violation> {
+        let mut committed: Vec<Committed> = Vec::new();
+        let mut left = 100_000;
+        for lane in self.lanes.values() {
+            let mut worked = true;
+            while std::mem::take(&mut worked) {
+                for worker in 0..self.workers.len() {
+                    while lane
+                        .shared
+                        .step(WorkerId(worker), Budget::ONE, &mut committed)
+                        == Progress::Worked
+                    {
+                        worked = true;
+                        left -= 1;
+                        if left == 0 || !committed.is_empty() {
+                            return Err(Violation::new(
+                                "liveness",
+                                format!("worker {worker} is not idle at the end, {committed:?}"),
+                            ));
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn describe(&self) -> String {
+        let mut text = format!(
+            "{:?}, {} frames to take in, {} requests without room, {} reads",
+            self.node.status(),
+            self.inbox.len(),
+            self.backlog.len(),
+            self.readable.len()
+        );
+        for (partition, lane) in &self.lanes {
+            text.push_str(&format!(
+                "; {partition}: {:?}",
+                self.node.group_status(*partition)
+            ));
+            text.push_str(&format!(" {:?}", lane.engine.status()));
+        }
+        text
+    }
+}
+
+/// A process's turn: something has reached it.
+pub(super) struct Turn<'a> {
+    pub system: &'a mut Cluster,
+    pub process: &'a mut Process,
+    pub core: &'a mut Core<Cluster>,
+    pub host: u16,
+}
+
+impl Turn<'_> {
+    fn me(&self) -> Address {
+        Address::Host(self.host)
+    }
+    fn now_ms(&self) -> u64 {
+        self.core.clock_ms(self.host)
+    }
+
+    /// What something that usually costs `ns` costs now.
+    fn cost_ns(&mut self, ns: u64) -> u64 {
+        let factor = self.core.cpu_factor(self.host);
+        let jitter = if self.system.plan.jitter {
+            self.core.draw.pick(&[1, 1, 1, 1, 2, 2, 5, 20])
+        } else {
+            1
+        };
+        ns * factor * jitter
+    }
+
+    pub(super) fn take(&mut self, input: Input<Frame, Timer>) -> Result<(), Violation> {
+        set_local_clock_ms(self.now_ms());
+        match input {
+            Input::Frame { from, frame } => {
+                self.process.inbox.push((from, frame));
+                self.schedule_round();
+            }
+            Input::Timer(Timer::Worker(worker)) => return self.step(worker),
+            Input::Timer(Timer::Round) => {
+                self.process.round_due = false;
+                self.round()?;
+            }
+            Input::Timer(Timer::Tick) => {
+                self.core
+                    .set_timer(self.me(), self.system.plan.tick_ns, Timer::Tick);
+                self.handle(ClusterEvent::Tick)?;
+                self.process.ticks += 1;
+                if self.process.ticks.is_multiple_of(COLLECT_TICKS) {
+                    for lane in self.process.lanes.values() {
+                        lane.engine.view().collect(COLLECTED);
+                    }
+                }
+                self.resubmit()?;
+            }
+            Input::Timer(Timer::Look) => self.look()?,
+            Input::Timer(Timer::Synced) => self.synced()?,
+            Input::Timer(Timer::Go | Timer::Timeout { .. }) => {}
+        }
+        Ok(())
+    }
+
+    /// Opens snapshots, or looks at those that were opened a while ago.
+    fn look(&mut self) -> Result<(), Violation> {
+        for (partition, lane) in &self.process.lanes {
+            let view = lane.engine.view();
+            let Some(snapshot) = lane.snapshot.take() else {
+                lane.snapshot.replace(Some(view.open()));
+                continue;
+            };
+            let watch = &self.system.partitions[usize::from(partition.0)];
+            let checked = match self.system.population.workload() {
+                None => judge::check_snapshot(view, &snapshot, watch.oracle())
+                    .map_err(|text| Violation::new("serial", text)),
+                Some(_) if watch.loaded == Position::NONE => Ok(()),
+                Some(workload) => {
+                    let first = watch.loaded.next();
+                    invariant::check(&**workload, view, &snapshot, watch.oracle(), first)
+                        .map_err(|text| Violation::new("invariant", text))
+                }
+            };
+            view.close(snapshot);
+            checked?;
+        }
+        let every_ns = match self.system.population.workload() {
+            Some(_) => LOOK_NS * 20,
+            None => LOOK_NS * 2,
+        };
+        let after_ns = self.core.draw.below(every_ns);
+        self.core.set_timer(self.me(), after_ns, Timer::Look);
+        Ok(())
+    }
+
+    fn schedule_round(&mut self) {
+        if !std::mem::replace(&mut self.process.round_due, true) {
+            let now_ns = self.core.now_ns();
+            let free = self
+                .process
+                .workers
+                .iter()
+                .map(|worker| worker.busy_until_ns);
+            let after_ns = free.min().unwrap_or(0).saturating_sub(now_ns);
+            self.core.set_timer(self.me(), after_ns, Timer::Round);
+        }
+    }
+
+    /// Takes in what has arrived.
+    fn round(&mut self) -> Result<(), Violation> {
+        let arrived = std::mem::take(&mut self.process.inbox);
+        let mut requests = std::mem::take(&mut self.process.backlog);
+        let mut spent_ns = 0;
+        for (from, frame) in arrived {
+            spent_ns += self.system.plan.costs.command_ns;
+            match (from, frame) {
+                (Address::Host(peer), Frame::Peer(bytes)) => {
+                    let from = node_of(peer);
+                    self.handle(ClusterEvent::Frame { from, bytes })?;
+                }
+                (
+                    Address::Client(client),
+                    Frame::Command {
+                        connection,
+                        number,
+                        partition,
+                        draft,
+                    },
+                ) => {
+                    if self.open(client, connection, number) {
+                        spent_ns +=
+                            self.command(client, number, partition, draft, &mut requests)?;
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.submit(requests)?;
+        let spent_ns = self.cost_ns(spent_ns);
+        let now_ns = self.core.now_ns();
+        let workers = self.process.workers.iter_mut();
+        if let Some(worker) = workers.min_by_key(|worker| worker.busy_until_ns) {
+            worker.busy_until_ns = worker.busy_until_ns.max(now_ns) + spent_ns;
+        }
+        Ok(())
+    }
+
+    /// Finds or opens the connection of a command. False if the connection is gone.
+    fn open(&mut self, client: u16, number: u32, command: u64) -> bool {
+        let known = self.process.connections.get(&client);
+        let known = known.map_or(0, |connection| connection.number);
+        if number == known {
+            return true;
+        }
+        // A node accepts nobody before the cluster has given it a boot id.
+        let boot = self.process.node.boot();
+        if number < known || command != 1 || boot == BootId(0) || self.process.is_stopped() {
+            let frame = Frame::Closed { connection: number };
+            self.core.send(self.me(), Address::Client(client), frame);
+            return false;
+        }
+        self.process.sessions += 1;
+        let session = session::compose(boot.0, 0, self.process.sessions);
+        let connection = Connection {
+            number,
+            session,
+            sequence: 0,
+            unanswered: VecDeque::new(),
+            requests: BTreeMap::new(),
+            home: PartitionId(0),
+            reading: None,
+            behind: VecDeque::new(),
+        };
+        if let Some(old) = self.process.connections.insert(client, connection) {
+            self.process.by_session.remove(&old.session);
+        }
+        self.process.by_session.insert(session, client);
+        true
+    }
+
+    /// Takes in a command. Returns what it costs at once.
+    fn command(
+        &mut self,
+        client: u16,
+        number: u64,
+        partition: PartitionId,
+        draft: Arc<Draft>,
+        requests: &mut Vec<Arc<Request>>,
+    ) -> Result<u64, Violation> {
+        let Some(connection) = self.process.connections.get_mut(&client) else {
+            return Ok(0);
+        };
+        if connection.reading.is_some() {
+            connection.behind.push_back((number, partition, draft));
+            return Ok(0);
+        }
+        let unfinished = !connection.unanswered.is_empty();
+        connection.unanswered.push_back(Unanswered {
+            number,
+            answer: None,
+        });
+        if connection.requests.is_empty() {
+            connection.home = partition;
+        }
+        let mut route = PartitionRoute::single(partition);
+        route.home = connection.home;
+        connection.sequence += 1;
+        let request = Arc::new(Request {
+            id: RequestId {
+                session: connection.session,
+                sequence: connection.sequence,
+                attempt: 0,
+            },
+            map_version: 0,
+            procedure: draft.procedure.clone(),
+            args: draft.args.clone(),
+            footprint: draft.footprint.clone(),
+            route,
+        });
+        if node::route(&request.footprint, unfinished) == Route::Order {
+            connection.requests.insert(request.id.sequence, number);
+            requests.push(request);
+            return Ok(self.system.plan.costs.request_ns);
+        }
+        let id = request.id;
+        connection.reading = Some((number, request));
+        let now_ms = self.now_ms();
+        let process = &mut *self.process;
+        process
+            .node
+            .read(id, partition, now_ms, &mut process.effects);
+        self.perform()?;
+        Ok(self.system.plan.costs.read_ns)
+    }
+
+    /// Runs the strict reads whose time has come.
+    fn run_reads(&mut self) -> Result<(), Violation> {
+        let mut waiting = std::mem::take(&mut self.process.readable);
+        waiting.retain(|_| true);
+        let mut requests = Vec::new();
+        for (id, partition, position) in waiting {
+            let reached = self
+                .process
+                .lanes
+                .get(&partition)
+                .map(|lane| lane.engine.view().final_position());
+            if reached.is_none_or(|reached| reached < position) {
+                self.process.readable.push((id, partition, position));
+                continue;
+            }
+            let Some(&client) = self.process.by_session.get(&id.session) else {
+                continue;
+            };
+            let Some(connection) = self.process.connections.get_mut(&client) else {
+                continue;
+            };
+            let Some((number, request)) =
+                connection.reading.take_if(|(_, request)| request.id == id)
+            else {
+                continue;
+            };
+            match self.read(&request)? {
+                Some((outcome, position)) => {
+                    self.answer(client, number, outcome, Place::Snapshot(position));
+                }
+                None => {
+                    if let Some(connection) = self.process.connections.get_mut(&client) {
+                        connection.requests.insert(request.id.sequence, number);
+                        requests.push(request);
+                    }
+                }
+            }
+            while let Some(connection) = self.process.connections.get_mut(&client)
+                && connection.reading.is_none()
+                && let Some((number, partition, draft)) = connection.behind.pop_front()
+            {
+                self.command(client, number, partition, draft, &mut requests)?;
+            }
+        }
+        self.submit(requests)
+    }
+
+    /// Reads at the newest final snapshot. `None` if the order must decide.
+    fn read(&mut self, request: &Arc<Request>) -> Result<Option<(Outcome, Position)>, Violation> {
+        let partition = request.route.partitions[0];
+        let Some(lane) = self.process.lanes.get_mut(&partition) else {
+            return Ok(None);
+        };
+        let view = lane.engine.view();
+        let position = view.final_position();
+        let snapshot_ms = view.final_time_ms();
+        let now_ms = self.core.clock_ms(self.host).max(snapshot_ms);
+        match lane.reader.run(request, now_ms) {
+            ReadOutcome::Done(outcome) => {
+                if self.system.plan.judged {
+                    self.system.partition(partition).judge_read(
+                        request,
+                        position,
+                        snapshot_ms,
+                        now_ms,
+                        &outcome,
+                    )?;
+                }
+                Ok(Some((outcome, position)))
+            }
+            ReadOutcome::MustOrder => Ok(None),
+            ReadOutcome::Interrupted => Err(Violation::new(
+                "serial",
+                format!("{request:?} was interrupted by nobody"),
+            )),
+        }
+    }
+
+    /// Submits requests.
+    fn submit(&mut self, mut requests: Vec<Arc<Request>>) -> Result<(), Violation> {
+        if requests.is_empty() {
+            return Ok(());
+        }
+        let now_ms = self.now_ms();
+        let process = &mut *self.process;
+        match process
+            .node
+            .submit(&mut requests, now_ms, &mut process.effects)
+        {
+            Ok(()) => self.perform(),
+            Err(Refused::Busy) => {
+                self.process.backlog.extend(requests);
+                Ok(())
+            }
+            Err(refused) => {
+                for request in requests {
+                    self.arrived(request.id, Ok(refused.reply()), Place::Nowhere);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn resubmit(&mut self) -> Result<(), Violation> {
+        let requests = std::mem::take(&mut self.process.backlog);
+        self.submit(requests)
+    }
+
+    fn handle(&mut self, event: ClusterEvent) -> Result<(), Violation> {
+        let now_ms = self.now_ms();
+        let process = &mut *self.process;
+        process.node.handle(event, now_ms, &mut process.effects);
+        self.perform()
+    }
+
+    /// Does what the node wants done.
+    fn perform(&mut self) -> Result<(), Violation> {
+        let now_ms = self.now_ms();
+        loop {
+            let process = &mut *self.process;
+            let effects = &mut process.effects;
+            if !effects.kept.is_empty() {
+                let kept = std::mem::take(&mut effects.kept);
+                let record = self.system.journals[usize::from(self.host)].append(kept);
+                let written = ClusterEvent::Written(record - process.records_before);
+                process.node.handle(written, now_ms, effects);
+                continue;
+            }
+            for warning in effects.warnings.drain(..) {
+                self.core.note(Address::Host(self.host), || warning);
+            }
+            for (to, bytes) in effects.frames.drain(..) {
+                let frame = Frame::Peer(bytes.into());
+                let to = Address::Host(host_of(to));
+                self.core.send(Address::Host(self.host), to, frame);
+            }
+            if std::mem::take(&mut effects.sync) {
+                process.syncing = Some(self.system.journals[usize::from(self.host)].len());
+                let after_ns = self.disk_time(self.system.plan.costs.sync_ns);
+                self.core.set_timer(self.me(), after_ns, Timer::Synced);
+                continue;
+            }
+            if let Some(boot) = effects.boot.take() {
+                self.core
+                    .note(Address::Host(self.host), || format!("is {boot}"));
+            }
+            let refused = std::mem::take(&mut effects.refused);
+            process.readable.append(&mut effects.readable);
+            let has_work = effects.confirmed || effects.delivered;
+            (effects.confirmed, effects.delivered) = Default::default();
+            if has_work {
+                self.wake();
+            }
+            for (id, outcome) in refused {
+                self.refuse(id, outcome);
+            }
+            break;
+        }
+        self.listen()?;
+        if !self.process.readable.is_empty() {
+            self.run_reads()?;
+        }
+        Ok(())
+    }
+
+    /// What a disk operation that usually takes `ns` takes now.
+    fn disk_time(&mut self, ns: u64) -> u64 {
+        let factor = self.core.disk_factor(self.host);
+        let jitter = if self.system.plan.jitter {
+            self.core.draw.pick(&[1, 1, 2, 10])
+        } else {
+            1
+        };
+        ns * factor * jitter
+    }
+
+    fn synced(&mut self) -> Result<(), Violation> {
+        let Some(record) = self.process.syncing.take() else {
+            return Ok(());
+        };
+        self.system.journals[usize::from(self.host)].synced(record);
+        let record = record - self.process.records_before;
+        self.handle(ClusterEvent::Synced(record))
+    }
+
+    /// Follows what the node told its engines.
+    fn listen(&mut self) -> Result<(), Violation> {
+        let me = Address::Host(self.host);
+        for (partition, lane) in &mut self.process.lanes {
+            if !self.system.plan.judged {
+                lane.engine.take();
+                continue;
+            }
+            let core = &mut *self.core;
+            self.system.partitions[usize::from(partition.0)].listen(
+                &mut lane.watch,
+                &lane.engine,
+                |text| core.note(me, || format!("{partition} {}", text())),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Wakes idle workers: there may be something for them.
+    fn wake(&mut self) {
+        let now_ns = self.core.now_ns();
+        for number in 0..self.process.workers.len() {
+            self.wake_worker(number, now_ns);
+        }
+    }
+
+    fn wake_worker(&mut self, number: usize, now_ns: u64) {
+        let worker = &mut self.process.workers[number];
+        if std::mem::take(&mut worker.idle) {
+            let after_ns = worker.busy_until_ns.saturating_sub(now_ns);
+            let jitter_ns = if self.system.plan.jitter {
+                self.core.draw.below(3_000)
+            } else {
+                0
+            };
+            let timer = Timer::Worker(number as u16);
+            self.core
+                .set_timer(Address::Host(self.host), after_ns + jitter_ns, timer);
+        }
+    }
+
+    /// A worker steps until something else is due.
+    fn step(&mut self, number: u16) -> Result<(), Violation> {
+        let place = usize::from(number);
+        let me = self.me();
+        let costs = self.system.plan.costs;
+        let operation_ns = match self.system.plan.engine {
+            EngineKind::Sparkle => costs.sparkle_operation_ns,
+            EngineKind::Calvin => costs.calvin_operation_ns,
+            EngineKind::Serial => costs.serial_operation_ns,
+        };
+        let busy_ns = self.process.workers[place]
+            .busy_until_ns
+            .saturating_sub(self.core.now_ns());
+        if busy_ns > 0 {
+            self.core.set_timer(me, busy_ns, Timer::Worker(number));
+            return Ok(());
+        }
+        for turn in 1.. {
+            if !self.step_once(place)? {
+                self.process.workers[place].idle = true;
+                if turn > 1 {
+                    self.wake_another(place);
+                }
+                break;
+            }
+            let cost_ns = self.cost_ns(operation_ns);
+            let now_ns = self.core.now_ns();
+            self.process.workers[place].busy_until_ns = now_ns + cost_ns;
+            self.wake_another(place);
+            if turn >= STEPS_AT_ONCE || !self.core.advance(self.host, cost_ns) {
+                self.core.set_timer(me, cost_ns, Timer::Worker(number));
+                break;
+            }
+        }
+        if !self.process.readable.is_empty() {
+            self.run_reads()?;
+        }
+        self.resubmit()
+    }
+
+    /// Steps the first engine that has something to do. False if none has.
+    fn step_once(&mut self, worker: usize) -> Result<bool, Violation> {
+        let partitions: Vec<PartitionId> = self.process.lanes.keys().copied().collect();
+        for partition in partitions {
+            let mut committed: Vec<Committed> = Vec::new();
+            let shared = self.process.lanes[&partition].shared.clone();
+            let progress = shared.step(WorkerId(worker), Budget::ONE, &mut committed);
+            self.system.tally.operations += 1;
+            for committed in committed {
+                self.committed(partition, committed)?;
+            }
+            if progress == Progress::Worked {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// What a worker did may have made work for an idle one.
+    fn wake_another(&mut self, me: usize) {
+        let workers = &self.process.workers;
+        let idle = (0..workers.len()).find(|&other| other != me && workers[other].idle);
+        let Some(idle) = idle else { return };
+        let has_work = |lane: &Lane| {
+            let waiting = lane.engine.waiting();
+            waiting.light + waiting.heavy > 0
+        };
+        if self.process.lanes.values().any(has_work) {
+            self.wake_worker(idle, self.core.now_ns());
+        }
+    }
+
+    /// A transaction has final-committed.
+    fn committed(&mut self, partition: PartitionId, committed: Committed) -> Result<(), Violation> {
+        if self.system.plan.judged
+            && let Some(lane) = self.process.lanes.get_mut(&partition)
+        {
+            self.system.partitions[usize::from(partition.0)].judge(&mut lane.watch, &committed)?;
+        }
+        let place = Place::At(committed.position);
+        self.arrived(committed.request.id, committed.outcome, place);
+        Ok(())
+    }
+
+    /// A request or a read is answered without the order.
+    fn refuse(&mut self, id: RequestId, outcome: Outcome) {
+        let Some(&client) = self.process.by_session.get(&id.session) else {
+            return;
+        };
+        // Its outcome is unknown: so is that of everything else on the connection.
+        if let Some(connection) = self.process.connections.remove(&client) {
+            self.process.by_session.remove(&id.session);
+            self.core
+                .note(Address::Host(self.host), || format!("{outcome:?}"));
+            let frame = Frame::Closed {
+                connection: connection.number,
+            };
+            self.core.send(self.me(), Address::Client(client), frame);
+        }
+    }
+
+    fn arrived(&mut self, id: RequestId, outcome: Outcome, place: Place) {
+        let Some(&client) = self.process.by_session.get(&id.session) else {
+            return;
+        };
+        let Some(connection) = self.process.connections.get_mut(&client) else {
+            return;
+        };
+        if let Some(number) = connection.requests.remove(&id.sequence) {
+            self.answer(client, number, outcome, place);
+        }
+    }
+
+    /// Answers a command as soon as those before it are answered.
+    fn answer(&mut self, client: u16, number: u64, outcome: Outcome, place: Place) {
+        let Some(connection) = self.process.connections.get_mut(&client) else {
+            return;
+        };
+        let mut unanswered = connection.unanswered.iter_mut();
+        if let Some(unanswered) = unanswered.find(|unanswered| unanswered.number == number) {
+            unanswered.answer = Some((outcome, place));
+        }
+        while let Some(answered) = connection
+            .unanswered
+            .pop_front_if(|unanswered| unanswered.answer.is_some())
+        {
+            let Some((outcome, place)) = answered.answer else {
+                break;
+            };
+            let frame = Frame::Reply {
+                connection: connection.number,
+                number: answered.number,
+                outcome,
+                place,
+            };
+            self.core
+                .send(Address::Host(self.host), Address::Client(client), frame);
+        }
+    }
+}

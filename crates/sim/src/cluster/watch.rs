@@ -1,0 +1,269 @@
+//! One partition's order, and the oracles over it, whichever replicas tell of it.
+//!
+//! 1. *agreement*: what one replica has confirmed at a position every replica confirms there: the same request, the same
+//!    time. Nothing that was confirmed is ever retracted.
+//! 2. *once*: no request has two positions.
+//! 3. *serial*: every replica final-commits each transaction once per life, as the specification says.
+//! 4. *real time* and *connection order*: see [`crate::watch::real_time`].
+
+use crate::oracle::Oracle;
+use crate::watch::real_time::Place;
+use crate::watch::recorder::{Recorder, Told};
+use crate::watch::{expiry, optimistic};
+use crate::world::Violation;
+use execute::Committed;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use txn::{Outcome, Position, Request, RequestId, SessionId};
+
+/// A transaction of the order.
+#[derive(Clone)]
+struct Ordered {
+    request: Arc<Request>,
+    time_ms: u64,
+}
+
+impl Ordered {
+    /// A request that was read back from a frame or a journal is another object.
+    fn same(&self, other: &Ordered) -> bool {
+        self.time_ms == other.time_ms
+            && self.request.id == other.request.id
+            && self.request.args == other.request.args
+            && self.request.procedure.name() == other.request.procedure.name()
+    }
+}
+
+/// What is known of a partition's order.
+pub(super) struct PartitionWatch {
+    oracle: Oracle,
+    confirmed: Vec<Ordered>,
+    requests: BTreeSet<RequestId>,
+    /// The largest position of what was answered.
+    reached: Position,
+    /// Where the initial records end.
+    pub loaded: Position,
+}
+
+/// One replica's part: what its engine was told, beyond what is confirmed.
+#[derive(Default)]
+pub(super) struct ReplicaWatch {
+    delivered: Vec<Ordered>,
+    /// Positions before that of the first of `delivered`.
+    confirmed: u64,
+    committed: u64,
+}
+
+fn violation<T>(oracle: &'static str, text: String) -> Result<T, Violation> {
+    Err(Violation::new(oracle, text))
+}
+
+impl ReplicaWatch {
+    /// A replica whose engine is at this position.
+    pub fn new(position: Position) -> ReplicaWatch {
+        ReplicaWatch {
+            delivered: Vec::new(),
+            confirmed: position.0,
+            committed: position.0,
+        }
+    }
+}
+
+impl PartitionWatch {
+    pub fn new() -> PartitionWatch {
+        PartitionWatch {
+            oracle: Oracle::new(),
+            confirmed: Vec::new(),
+            requests: BTreeSet::new(),
+            reached: Position::NONE,
+            loaded: Position::NONE,
+        }
+    }
+
+    pub fn oracle(&self) -> &Oracle {
+        &self.oracle
+    }
+
+    /// The last position that any replica has confirmed.
+    pub fn last(&self) -> Position {
+        Position(self.confirmed.len() as u64)
+    }
+
+    /// Follows what a node told a replica's engine.
+    pub fn listen(
+        &mut self,
+        replica: &mut ReplicaWatch,
+        recorder: &Recorder,
+        mut note: impl FnMut(&dyn Fn() -> String),
+    ) -> Result<(), Violation> {
+        for told in recorder.take() {
+            match told {
+                Told::Deliver(batch) => {
+                    note(&|| {
+                        let requests: Vec<String> =
+                            batch.requests.iter().map(|r| format!("{r:?}")).collect();
+                        format!(
+                            "delivers epoch {} from position {}: {}",
+                            batch.epoch.0,
+                            batch.first,
+                            requests.join(", ")
+                        )
+                    });
+                    let next = replica.confirmed + replica.delivered.len() as u64 + 1;
+                    if batch.first.0 != next {
+                        let text = format!("{:?} is delivered in the place of {next}", batch.first);
+                        return violation("agreement", text);
+                    }
+                    let time_ms = batch.time_ms;
+                    let requests = batch.requests.into_iter();
+                    replica
+                        .delivered
+                        .extend(requests.map(|request| Ordered { request, time_ms }));
+                }
+                Told::Confirm(upto) => {
+                    note(&|| format!("confirms up to position {upto}"));
+                    for ordered in replica
+                        .delivered
+                        .drain(..(upto.0 - replica.confirmed) as usize)
+                    {
+                        replica.confirmed += 1;
+                        self.confirm(Position(replica.confirmed), ordered)?;
+                    }
+                }
+                Told::Retract(from) => {
+                    note(&|| format!("retracts from position {from} on"));
+                    if from.0 <= replica.confirmed {
+                        let text = format!("{from:?} is retracted although it was confirmed");
+                        return violation("agreement", text);
+                    }
+                    let kept = (from.0 - replica.confirmed - 1) as usize;
+                    replica.delivered.truncate(kept);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn confirm(&mut self, position: Position, ordered: Ordered) -> Result<(), Violation> {
+        if let Some(first) = self.confirmed.get(position.prev().0 as usize) {
+            if first.same(&ordered) {
+                return Ok(());
+            }
+            let text = format!(
+                "{position:?} is {:?} at {} ms for one replica and {:?} at {} ms for another",
+                first.request, first.time_ms, ordered.request, ordered.time_ms
+            );
+            return violation("agreement", text);
+        }
+        let id = ordered.request.id;
+        if id.session != SessionId::INTERNAL && !self.requests.insert(id) {
+            let text = format!(
+                "{position:?} has {:?}, which is in the order before",
+                ordered.request
+            );
+            return violation("once", text);
+        }
+        self.oracle.run(&ordered.request, ordered.time_ms);
+        self.confirmed.push(ordered);
+        Ok(())
+    }
+
+    /// Judges a final commit at a replica.
+    pub fn judge(
+        &self,
+        replica: &mut ReplicaWatch,
+        committed: &Committed,
+    ) -> Result<(), Violation> {
+        let Committed {
+            position,
+            request,
+            outcome,
+        } = committed;
+        let expected = self.oracle.expected(*position);
+        let Some(expected) = expected.filter(|_| position.0 <= replica.confirmed) else {
+            let text = format!("{position:?} final-committed before it was confirmed: {outcome:?}");
+            return violation("serial", text);
+        };
+        let ordered = &self.confirmed[position.prev().0 as usize];
+        if ordered.request.id != request.id {
+            let text = format!(
+                "{position:?} final-committed {request:?}, and the order has {:?} there",
+                ordered.request
+            );
+            return violation("serial", text);
+        }
+        if !expected.admits(outcome) {
+            let text =
+                format!("{position:?} ({request:?}) ended {outcome:?} and must end {expected:?}");
+            return violation("serial", text);
+        }
+        optimistic::check(
+            &self.oracle,
+            request,
+            position.prev(),
+            ordered.time_ms,
+            outcome,
+        )
+        .map_err(|text| Violation::new("optimistic", text))?;
+        expiry::check_removal(&self.oracle, request, *position, ordered.time_ms)
+            .map_err(|text| Violation::new("expiry", text))?;
+        replica.committed += 1;
+        Ok(())
+    }
+
+    /// Whether a replica has final-committed what it confirmed, each once.
+    pub fn check_commits(&self, replica: &ReplicaWatch) -> Result<(), Violation> {
+        if replica.committed == self.last().0 {
+            return Ok(());
+        }
+        let text = format!(
+            "a replica has final-committed {} transactions, and the order has {}",
+            replica.committed,
+            self.last()
+        );
+        violation("serial", text)
+    }
+
+    /// Judges a read at a replica's snapshot.
+    pub fn judge_read(
+        &self,
+        request: &Arc<Request>,
+        position: Position,
+        snapshot_ms: u64,
+        now_ms: u64,
+        outcome: &Outcome,
+    ) -> Result<(), Violation> {
+        expiry::check_read(&self.oracle, request, position, snapshot_ms, now_ms)
+            .map_err(|text| Violation::new("expiry", text))?;
+        let expected = self.oracle.read_only(request, position, now_ms);
+        if expected.admits(outcome) {
+            return optimistic::check(&self.oracle, request, position, now_ms, outcome)
+                .map_err(|text| Violation::new("optimistic", text));
+        }
+        let text = format!(
+            "{request:?} at the snapshot of {position:?} ended {outcome:?} and must end {expected:?}"
+        );
+        violation("serial", text)
+    }
+
+    /// What a command that is sent now must at least see.
+    pub fn invoked(&self) -> Position {
+        self.reached
+    }
+
+    /// A command that was sent when `floor` was reached is answered.
+    pub fn answered(&mut self, floor: Position, place: Place) -> Result<(), Violation> {
+        let (right, reached) = match place {
+            Place::At(position) => (position > floor, position),
+            Place::Snapshot(position) => (position >= floor, position),
+            Place::Nowhere => return Ok(()),
+        };
+        if !right {
+            let text = format!(
+                "a command was decided at {place:?}, but {floor:?} had been answered before it was sent"
+            );
+            return violation("real time", text);
+        }
+        self.reached = self.reached.max(reached);
+        Ok(())
+    }
+}
