@@ -668,6 +668,7 @@ impl ClusterNode {
         loop {
             self.turns(effects);
             self.execute(effects);
+            self.release_reads(effects);
             self.pass_on(effects);
             self.ask();
             if !self.propose(effects) && self.dirty.is_empty() {
@@ -857,13 +858,17 @@ impl ClusterNode {
             let agreed = self.merge.group(partition).0.last(self.boot);
             self.gateway.agreed(partition, agreed);
         }
-        let readable = self.reads.confirmed(end.epoch);
-        let local = self.executors.keys().zip(&end.next);
-        let position: BTreeMap<PartitionId, Position> = local
-            .map(|(&partition, next)| (partition, next.prev()))
-            .collect();
-        for read in readable {
-            let upto = position.get(&read.partition).copied();
+    }
+
+    /// Lets the reads go whose epoch is confirmed.
+    fn release_reads(&mut self, effects: &mut ClusterEffects) {
+        let end = self.merge.confirmed();
+        for read in self.reads.confirmed(end.epoch) {
+            let local = self.executors.keys().zip(&end.next);
+            let upto = local
+                .filter(|&(&partition, _)| partition == read.partition)
+                .map(|(_, next)| next.prev())
+                .next();
             effects
                 .readable
                 .push((read.id, read.partition, upto.unwrap_or_default()));
