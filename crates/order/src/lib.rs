@@ -54,6 +54,8 @@ mod map;
 pub mod merge;
 mod record;
 mod recover;
+mod replay;
+mod report;
 mod segment;
 
 pub use batch::{BATCH_BYTES_MAX, Batch, BatchTooLarge, Sequencer, Tail};
@@ -71,5 +73,5 @@ pub use map::{
     Changed, Control, Described, MapError, NODES_MAX, NodeEntry, PARTITIONS_MAX, PartitionEntry,
     PartitionMap,
 };
-pub use record::Address;
-pub use recover::{Cut, Report};
+pub use record::{Address, Content};
+pub use report::{Cut, Report};
