@@ -1,5 +1,6 @@
 //! An entry point for fuzzers: the reader of segments must be total.
 
+use crate::journal::fuzz_payload;
 use crate::record::{self, Address, Content, Found, Kind, Place};
 use crate::segment::{HEADER_BYTES, Header, OpeningError, SegmentReader, decode_batch};
 use txn::{Position, Registry};
@@ -36,7 +37,7 @@ fn read(bytes: &[u8]) -> usize {
             Kind::Batch => {
                 decode_batch(&head, payload, &registry).map_or(0, |batch| batch.requests.len())
             }
-            Kind::Groups => 0,
+            Kind::Groups => fuzz_payload(payload),
         };
         assert!(parts <= payload.len());
         batches += 1;

@@ -43,7 +43,7 @@ pub struct Address {
 pub enum Content {
     /// Batches: the input log of a node on its own.
     Batches,
-    /// What the consensus groups of a process keep: its journal.
+    /// What the consensus groups of a process keep: its [journal](crate::Journal).
     Groups,
 }
 
