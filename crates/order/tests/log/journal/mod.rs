@@ -9,11 +9,11 @@ mod truncation;
 use crate::virtual_disk::VirtualDisk;
 use bytes::Bytes;
 use order::consensus::{Base, Entry, EntryKind, HardState, Kept, Members};
-use order::{Disk, GroupImage, Journal, OpenError, Report};
+use order::{Disk, DiskFile, GroupImage, Journal, OpenError, Report};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::sync::Arc;
-use txn::{NodeId, PartitionId};
+use txn::{NodeId, PartitionId, Position};
 
 /// What the groups have.
 type State = order::GroupImages;
@@ -223,4 +223,22 @@ impl Source {
             ..base(index)
         }
     }
+}
+
+/// The bytes of a sound segment with 20 records.
+pub fn segment() -> Vec<u8> {
+    let disk = VirtualDisk::new(2);
+    let mut journal = open(&disk, 40_000, 7).unwrap().journal;
+    let mut source = Source::new(2);
+    let mut state = State::new();
+    while journal.status().last < Position(20) {
+        let round = source.round(&state);
+        round.append(&mut journal).unwrap();
+        state = round.apply(&state);
+    }
+    assert_eq!(journal.status().segments, 1);
+    let file = disk.open(&disk.list().unwrap()[0]).unwrap();
+    let mut bytes = vec![0; file.len_bytes().unwrap() as usize];
+    assert_eq!(file.read_at(0, &mut bytes).unwrap(), bytes.len());
+    bytes
 }
