@@ -113,7 +113,7 @@ impl Sequencer {
         records: &mut Vec<u8>,
     ) -> Result<Batch, BatchTooLarge> {
         let start = records.len();
-        let mut draft = record::Draft::begin(records);
+        let mut draft = record::Draft::begin(records, record::Kind::Batch);
         for request in &requests {
             put_request(draft.payload(), request);
         }

@@ -1,10 +1,10 @@
 //! What can be wrong with a log.
 
-use crate::record::Address;
+use crate::record::{Address, Content};
 use crate::segment::segment_name;
 use std::io;
-use txn::Position;
 use txn::codec::RequestError;
+use txn::{PartitionId, Position};
 
 /// What is wrong at a place of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -39,9 +39,18 @@ pub enum Problem {
     /// The payload is not what a sequencer writes.
     #[error("the payload does not hold the requests that the head tells of")]
     Requests,
+    /// The record checks, but is none of those that this log holds.
+    #[error("the record is of a kind that does not belong into this log")]
+    Kind,
+    /// The payload is not what a journal writes.
+    #[error("the payload does not hold what consensus groups keep")]
+    Groups,
+    /// What a group kept does not make a whole.
+    #[error("what is kept of {0} has a gap, or counts entries as agreed that are not there")]
+    Gapped(PartitionId),
 }
 
-/// Why a log could not be opened. Nothing was changed then.
+/// Why a log or a journal could not be opened. Nothing was changed then.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The disk refused.
@@ -54,13 +63,13 @@ pub enum OpenError {
     },
     /// Something that had been made durable is damaged or gone.
     #[error(
-        "log file {} is damaged at byte {} (position {position}): {problem}. The log had been durable beyond that place, \
-         so this is not the trace of a crash, and nothing was changed. Restore the file from a backup or a replica, and \
-         start again; or, to give up every write from position {} on, move this file and the later log-*.ordo files \
-         out of the directory",
-        segment_name(address.segment), address.offset, address.segment
+        "log file {} is damaged at byte {} ({} {position}): {problem}. The log had been durable beyond that place, \
+         so this is not the trace of a crash, and nothing was changed. {}",
+        segment_name(address.segment), address.offset, content.unit(), advice(*content, address.segment)
     )]
     Corrupt {
+        /// What the log holds.
+        content: Content,
         /// Where.
         address: Address,
         /// The position of the first batch that cannot be read.
@@ -79,6 +88,30 @@ pub enum OpenError {
         wanted: Position,
         /// The first position of the oldest segment.
         found: Position,
+    },
+    /// The journal begins too late.
+    #[error(
+        "the journal begins with record {found}, and the records from {wanted} on are needed: older log-*.ordo files are \
+         gone. {}", advice(Content::Groups, *wanted)
+    )]
+    JournalBeginsTooLate {
+        /// The oldest record that must be there; [`Position::FIRST`] where not even that is known.
+        wanted: Position,
+        /// The first record of the oldest segment.
+        found: Position,
+    },
+    /// The directory belongs to a log with another content.
+    #[error(
+        "log file {name} belongs to {found}, and this start needs {wanted}: nothing was changed. Start with the \
+         directory that this node used before, or with an empty one"
+    )]
+    Content {
+        /// The file.
+        name: String,
+        /// What it holds.
+        found: Content,
+        /// What was to be opened.
+        wanted: Content,
     },
     /// The segment was written by a program that knows a later format.
     #[error(
@@ -103,6 +136,21 @@ pub enum OpenError {
         /// Why not.
         cause: RequestError,
     },
+}
+
+/// What to do about a damage from `first` on. What a replica promised to its group must not be forgotten, so a journal is
+/// never to be shortened.
+fn advice(content: Content, first: Position) -> String {
+    match content {
+        Content::Batches => format!(
+            "Restore the file from a backup or a replica, and start again; or, to give up every write from position \
+             {first} on, move this file and the later log-*.ordo files out of the directory"
+        ),
+        Content::Groups => "Restore exactly these files, and start again; or replace this node: remove it from the \
+             cluster, and add it under a new number with an empty directory. Never start it with a part of its \
+             journal: its groups would forget whom they voted for and what they acknowledged"
+            .to_owned(),
+    }
 }
 
 impl OpenError {

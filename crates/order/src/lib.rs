@@ -1,4 +1,4 @@
-//! The order: batches, and the input log that makes them durable.
+//! The order: batches, the input log that makes them durable, and what is needed to agree on them.
 //!
 //! Ordo orders requests first and executes them deterministically afterwards, so the *input log* is the database:
 //! whoever replays it from the start, or from a checkpoint on, reaches the same state. This crate gives requests their
@@ -35,6 +35,14 @@
 //! missing file, a gap in the positions and a broken chain of digests are judged in the same way. Claims of idle logs are
 //! made by [markers](Log::write_marker), small records without a batch.
 //!
+//! # The journal
+//!
+//! A node of a cluster keeps something else: the entries, votes and bases of its [consensus groups](consensus). They share
+//! one [`Journal`], so that a round of all groups costs one write and one sync. It is this log once more, with records of
+//! another [kind](Content): what is a batch above is there a record that takes one position. No checkpoint says where to
+//! read from; so the journal knows which records the groups' state is made of, removes only what is not, and says in every
+//! record what must be there.
+//!
 //! Invariants:
 //! 1. A claim is written only after the sync that it tells of had succeeded.
 //! 2. A record's checksums are seeded with the boot, the segment and the offset, so neither a stale record, nor a
@@ -49,11 +57,14 @@ mod disk;
 mod error;
 mod fuzz;
 mod group;
+mod journal;
 mod log;
 mod map;
 pub mod merge;
 mod record;
 mod recover;
+mod replay;
+mod report;
 mod segment;
 
 pub use batch::{BATCH_BYTES_MAX, Batch, BatchTooLarge, Sequencer, Tail};
@@ -63,6 +74,7 @@ pub use fuzz::fuzz_log_reader;
 pub use group::{
     Admission, GroupBatch, Streams, Submission, digest_of, put_submission, take_submission,
 };
+pub use journal::{GroupImage, GroupImages, Journal};
 pub use log::{
     Appended, Log, LogOptions, LogStatus, Preparer, SEGMENT_BYTES_DEFAULT, SyncTicket, Synced,
     Truncated, Truncation,
@@ -71,5 +83,5 @@ pub use map::{
     Changed, Control, Described, MapError, NODES_MAX, NodeEntry, PARTITIONS_MAX, PartitionEntry,
     PartitionMap,
 };
-pub use record::Address;
-pub use recover::{Cut, Report};
+pub use record::{Address, Content};
+pub use report::{Cut, Report};

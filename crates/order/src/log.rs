@@ -2,7 +2,7 @@
 
 use crate::batch::Tail;
 use crate::disk::{Disk, DiskFile};
-use crate::record::{self, Address, HEAD_BYTES, Head, Place};
+use crate::record::{self, Address, Content, HEAD_BYTES, Head, Place};
 use crate::segment::{HEADER_BYTES, Header, prepared_name, segment_name};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -65,6 +65,7 @@ pub(crate) struct Segment<F> {
 /// What the log, its tickets and its preparers share.
 pub(crate) struct Shared<D: Disk> {
     pub disk: Arc<D>,
+    pub content: Content,
     pub boot_id: u64,
     pub segment_bytes: u64,
     /// Set once, by the first sync that failed.
@@ -135,7 +136,7 @@ pub struct LogStatus {
 }
 
 impl<D: Disk> Shared<D> {
-    pub fn new(disk: Arc<D>, options: &LogOptions) -> Shared<D> {
+    pub fn new(disk: Arc<D>, content: Content, options: &LogOptions) -> Shared<D> {
         let prepared = Mutex::new(Prepared {
             slot: Slot::Empty,
             begun: 0,
@@ -145,6 +146,7 @@ impl<D: Disk> Shared<D> {
             .max((HEADER_BYTES + HEAD_BYTES) as u64);
         Shared {
             disk,
+            content,
             boot_id: options.boot_id,
             segment_bytes,
             poison: OnceLock::new(),
@@ -202,6 +204,7 @@ impl<D: Disk> Shared<D> {
             .create(&name, self.segment_bytes)
             .map_err(context)?;
         let header = Header {
+            content: self.content,
             boot_id: self.boot_id,
             len_bytes: self.segment_bytes,
         }
@@ -280,13 +283,14 @@ impl<D: Disk> Log<D> {
         Preparer(self.shared.clone())
     }
 
-    /// Writes records that a [`crate::Sequencer`] made, one or several, with one write. They must continue the log.
+    /// Writes records that a [`crate::Sequencer`] (or a journal) made, one or several, with one write. They must continue the log.
     /// After an error none of them is in the log; the log is usable, and the same records can be appended again (the
     /// sequencer can also be set back to [`Log::tail`]). Only if the disk also refuses to overwrite what it had taken of
     /// them, a crash before the next append may bring some of them back.
     pub fn append(&mut self, records: &mut [u8]) -> io::Result<Appended> {
         self.shared.check()?;
-        let Some(tail) = record::follow(self.tail, records) else {
+        let kind = self.shared.content.kind();
+        let Some(tail) = record::follow(self.tail, records, kind) else {
             let text = format!(
                 "the records do not continue the log at position {}: a bug, please report it",
                 self.tail.next
@@ -602,8 +606,15 @@ impl<D: Disk> Truncation<D> {
                     io::Error::new(error.kind(), text)
                 })?,
             }
+            // A crash may undo removals in any order. A journal is read from its oldest segment on, so what is left of it
+            // must have no gap.
+            if self.shared.content == Content::Groups {
+                self.shared.disk.sync_dir()?;
+            }
         }
-        self.shared.disk.sync_dir()?;
+        if self.shared.content == Content::Batches {
+            self.shared.disk.sync_dir()?;
+        }
         let last = self.segments.last().copied().unwrap_or(Position::NONE);
         Ok(Truncated {
             segments: self.segments.len(),

@@ -6,6 +6,7 @@
 
 use crate::batch::{BATCH_BYTES_MAX, Tail};
 use crate::error::Problem;
+use std::fmt;
 use txn::hash::{hash_bytes, mix};
 use txn::mutant::{Mutant, is_active};
 use txn::{Epoch, Position};
@@ -26,6 +27,7 @@ const _: () = assert!(
 
 const KIND_BATCH: u32 = 1;
 const KIND_MARKER: u32 = 2;
+const KIND_GROUPS: u32 = 3;
 
 /// A place in the log: a segment, by its first position, and a byte offset in its file. Ordered as the log is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,11 +38,49 @@ pub struct Address {
     pub offset: u64,
 }
 
+/// What a log holds. Its segments' headers tell it, so that one is never taken for the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Batches: the input log of a node on its own.
+    Batches,
+    /// What the consensus groups of a process keep: its [journal](crate::Journal).
+    Groups,
+}
+
+impl Content {
+    /// The kind of its records, markers aside.
+    pub(crate) fn kind(self) -> Kind {
+        match self {
+            Content::Batches => Kind::Batch,
+            Content::Groups => Kind::Groups,
+        }
+    }
+
+    /// What its positions count.
+    pub(crate) fn unit(self) -> &'static str {
+        match self {
+            Content::Batches => "position",
+            Content::Groups => "record",
+        }
+    }
+}
+
+impl fmt::Display for Content {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Content::Batches => "the input log of a node on its own",
+            Content::Groups => "the journal of a node of a cluster",
+        })
+    }
+}
+
 /// What kind of record it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// An epoch with its requests.
     Batch,
+    /// What consensus groups keep, in bytes of their own. Takes one position.
+    Groups,
     /// A statement about the log: where it stands, and what is durable. Opens every segment.
     Marker,
 }
@@ -52,9 +92,9 @@ pub(crate) struct Head {
     pub length: u32,
     pub payload_crc: u32,
     pub kind: Kind,
-    /// Requests in the payload.
+    /// How many positions it takes: the requests in the payload.
     pub count: u32,
-    /// A batch's own epoch; the last one before a marker.
+    /// A batch's own epoch, or a record's number; the last one before a marker.
     pub epoch: Epoch,
     /// A batch's first position; the next one after a marker.
     pub first: Position,
@@ -95,6 +135,7 @@ impl Head {
     fn encode(&self) -> [u8; HEAD_BYTES] {
         let kind = match self.kind {
             Kind::Batch => KIND_BATCH,
+            Kind::Groups => KIND_GROUPS,
             Kind::Marker => KIND_MARKER,
         };
         let mut bytes = [0; HEAD_BYTES];
@@ -123,6 +164,7 @@ impl Head {
     pub fn decode(bytes: &[u8; HEAD_BYTES]) -> Option<Head> {
         let kind = match get_u32(bytes, 12) {
             KIND_BATCH => Kind::Batch,
+            KIND_GROUPS => Kind::Groups,
             KIND_MARKER => Kind::Marker,
             _ => return None,
         };
@@ -178,7 +220,7 @@ impl Place {
     }
 }
 
-/// The digest of a batch, chained with the previous one's.
+/// The digest of a batch or of a journal's record, chained with the previous one's.
 fn chain(previous: Tail, time_ms: u64, payload: &[u8]) -> u64 {
     let mut digest = mix(previous.digest ^ hash_bytes(payload));
     for part in [previous.epoch.0.wrapping_add(1), previous.next.0, time_ms] {
@@ -187,21 +229,26 @@ fn chain(previous: Tail, time_ms: u64, payload: &[u8]) -> u64 {
     digest
 }
 
-/// A batch's record while it is being encoded at the end of a buffer. Its durability claim and its place are unknown
+/// A record while it is being encoded at the end of a buffer. Its durability claim and its place are unknown
 /// until [`seal`].
 pub(crate) struct Draft<'a> {
     records: &'a mut Vec<u8>,
+    kind: Kind,
     start: usize,
 }
 
 impl<'a> Draft<'a> {
-    pub fn begin(records: &'a mut Vec<u8>) -> Draft<'a> {
+    pub fn begin(records: &'a mut Vec<u8>, kind: Kind) -> Draft<'a> {
         let start = records.len();
         records.resize(start + HEAD_BYTES, 0);
-        Draft { records, start }
+        Draft {
+            records,
+            kind,
+            start,
+        }
     }
 
-    /// Where the requests go.
+    /// Where the requests go, or what groups keep.
     pub fn payload(&mut self) -> &mut Vec<u8> {
         self.records
     }
@@ -210,7 +257,7 @@ impl<'a> Draft<'a> {
         (self.records.len() - self.start).next_multiple_of(ALIGNMENT)
     }
 
-    /// Fills the head in. Returns the batch's digest.
+    /// Fills the head in. Returns the chained digest.
     pub fn finish(self, previous: Tail, time_ms: u64, count: u32) -> u64 {
         let length = self.len_bytes();
         self.records.resize(self.start + length, 0);
@@ -219,7 +266,7 @@ impl<'a> Draft<'a> {
         let fields = Head {
             length: length as u32,
             payload_crc: crc32fast::hash(payload),
-            kind: Kind::Batch,
+            kind: self.kind,
             count,
             epoch: Epoch(previous.epoch.0 + 1),
             first: previous.next,
@@ -235,11 +282,11 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Checks that a group of drafted batches continues at `tail`. Returns where it ends.
-pub(crate) fn follow(mut tail: Tail, mut group: &[u8]) -> Option<Tail> {
+/// Checks that a group of drafted records, all of one kind, continues at `tail`. Returns where it ends.
+pub(crate) fn follow(mut tail: Tail, mut group: &[u8], kind: Kind) -> Option<Tail> {
     while !group.is_empty() {
         let head = Head::decode(group.first_chunk()?)?;
-        if head.kind != Kind::Batch || head.epoch.0 != tail.epoch.0 + 1 || head.first != tail.next {
+        if head.kind != kind || head.epoch.0 != tail.epoch.0 + 1 || head.first != tail.next {
             return None;
         }
         tail = head.tail();
@@ -248,7 +295,7 @@ pub(crate) fn follow(mut tail: Tail, mut group: &[u8]) -> Option<Tail> {
     Some(tail)
 }
 
-/// Stamps a group of drafted batches, which [`follow`] accepted, with the durability claim and their checksums.
+/// Stamps a group of drafted records, which [`follow`] accepted, with the durability claim and their checksums.
 pub(crate) fn seal(group: &mut [u8], mut place: Place, durable: Address) {
     let mut rest = group;
     while let Some(head) = rest.first_chunk_mut::<HEAD_BYTES>() {
@@ -275,8 +322,8 @@ pub(crate) enum Found<'a> {
     Foreign(Problem),
 }
 
-/// Reads the record at the front of `bytes`, which must continue the log at `tail`.
-pub(crate) fn read(bytes: &[u8], place: Place, tail: Tail) -> Found<'_> {
+/// Reads the record at the front of `bytes`, which must continue a log with this content at `tail`.
+pub(crate) fn read(bytes: &[u8], place: Place, tail: Tail, content: Content) -> Found<'_> {
     let Some(front) = bytes.first_chunk::<HEAD_BYTES>() else {
         return Found::Nothing;
     };
@@ -293,19 +340,24 @@ pub(crate) fn read(bytes: &[u8], place: Place, tail: Tail) -> Found<'_> {
     if crc32fast::hash(payload) != head.payload_crc && !unchecked {
         return Found::Bad(Problem::Payload);
     }
+    if head.kind != Kind::Marker && head.kind != content.kind() {
+        return Found::Foreign(Problem::Kind);
+    }
     let follows = match head.kind {
         Kind::Marker => head.tail() == tail && payload.is_empty(),
-        Kind::Batch => {
+        Kind::Batch | Kind::Groups => {
             head.epoch.0.checked_sub(1) == Some(tail.epoch.0)
                 && head.first == tail.next
                 && head.first.0.checked_add(u64::from(head.count)).is_some()
                 && head.time_ms >= tail.time_ms
+                && (head.kind == Kind::Batch || head.count == 1 && head.time_ms == 0)
         }
     };
     if !follows {
         return Found::Foreign(Problem::Gap);
     }
-    if head.kind == Kind::Batch && chain(tail, head.time_ms, payload) != head.digest && !unchecked {
+    let chained = head.kind != Kind::Marker;
+    if chained && chain(tail, head.time_ms, payload) != head.digest && !unchecked {
         return Found::Foreign(Problem::Digest);
     }
     Found::Record(head, payload)
@@ -320,7 +372,7 @@ pub(crate) fn reseal(bytes: &mut [u8], place: Place, tail: &mut Option<Tail>) ->
         .split_first_chunk_mut::<HEAD_BYTES>()?;
     put_u32(front, 8, crc32fast::hash(payload));
     let head = Head::decode(front)?;
-    if let (Some(tail), Kind::Batch) = (*tail, head.kind) {
+    if let (Some(tail), Kind::Batch | Kind::Groups) = (*tail, head.kind) {
         put_u64(front, 64, chain(tail, head.time_ms, payload));
     }
     let crc = place.crc(front);

@@ -13,89 +13,17 @@ use crate::batch::{Batch, Tail};
 use crate::disk::{Disk, DiskFile};
 use crate::error::{OpenError, Problem};
 use crate::log::{Log, LogOptions, Segment, Shared, write_zeros};
-use crate::record::{Address, Found, HEAD_BYTES, Head, Kind, Place};
+use crate::record::{Address, Content, Found, HEAD_BYTES, Head, Kind, Place};
+use crate::replay::{Replay, ReplayBatches};
+use crate::report::{Cut, Report};
 use crate::segment::{
-    FORMAT_VERSION, HEADER_BYTES, OpeningError, PayloadError, SegmentReader, decode_batch,
-    first_of_name, is_prepared, segment_name, used_bytes,
+    FORMAT_VERSION, HEADER_BYTES, Header, OpeningError, PayloadError, SegmentReader, first_of_name,
+    is_prepared, segment_name, used_bytes,
 };
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 use txn::mutant::{Mutant, is_active};
 use txn::{Position, Registry};
-
-/// What opening a log found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report {
-    /// Segments that were read. Older ones are behind the checkpoint.
-    pub segments: u64,
-    /// Batches that were replayed.
-    pub batches: u64,
-    /// Requests in these batches.
-    pub requests: u64,
-    /// Where the log goes on.
-    pub tail: Tail,
-    /// The torn tail, if there was one.
-    pub cut: Option<Cut>,
-    /// There was no log at all: a first start, or somebody removed it.
-    pub created: bool,
-    /// The log ended at this position, before the checkpoint's end (its last part had never been synced), and was begun
-    /// anew behind the checkpoint.
-    pub ended_before_checkpoint: Option<Position>,
-}
-
-/// A torn tail that was cut off: written, and not synced, when the machine stopped.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cut {
-    /// Where it began.
-    pub address: Address,
-    /// The first position that could not be read. None of the positions from here on was durable.
-    pub position: Position,
-    /// How many bytes were cut, in this and later segments.
-    pub bytes: u64,
-    /// What was wrong with the first of them.
-    pub problem: Problem,
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.created {
-            write!(f, "began a new log at position {}", self.tail.next)?;
-        } else {
-            let Report {
-                segments,
-                batches,
-                requests,
-                ..
-            } = self;
-            write!(
-                f,
-                "replayed {requests} requests in {batches} batches from {segments} log segments; the log ends at "
-            )?;
-            write!(f, "position {}", self.tail.last())?;
-        }
-        if let Some(cut) = &self.cut {
-            let name = segment_name(cut.address.segment);
-            write!(
-                f,
-                "; cut a torn tail of {} bytes at byte {} of {name}: ",
-                cut.bytes, cut.address.offset
-            )?;
-            write!(
-                f,
-                "from position {} on nothing is known to have been synced when the machine stopped",
-                cut.position
-            )?;
-        }
-        if let Some(last) = self.ended_before_checkpoint {
-            write!(
-                f,
-                "; the log ended at position {last}, before the checkpoint, and was begun anew behind it"
-            )?;
-        }
-        Ok(())
-    }
-}
 
 impl<D: Disk> Log<D> {
     /// Opens the log on a disk, or makes one. Every batch with a request behind the checkpoint is handed to `replay`, in
@@ -107,14 +35,25 @@ impl<D: Disk> Log<D> {
         registry: &Registry,
         replay: &mut dyn FnMut(Batch),
     ) -> Result<(Log<D>, Report), OpenError> {
-        let shared = Arc::new(Shared::new(disk, &options));
-        let segments = list_segments(&*shared.disk)?;
+        let mut replay = ReplayBatches { registry, replay };
+        Log::open_with(disk, options, Content::Batches, &mut replay)
+    }
+
+    /// Opens a log with any content. That of groups is read from its oldest segment on, and has no checkpoint.
+    pub(crate) fn open_with(
+        disk: Arc<D>,
+        options: LogOptions,
+        content: Content,
+        replay: &mut dyn Replay,
+    ) -> Result<(Log<D>, Report), OpenError> {
+        let shared = Arc::new(Shared::new(disk, content, &options));
+        let segments = list_segments(&*shared.disk, content)?;
         let checkpoint = options.checkpoint;
         let Some(&oldest) = segments.first() else {
             let log = begin(shared, checkpoint, Vec::new())?;
-            return Ok((log, Report::new(checkpoint, true)));
+            return Ok((log, Report::new(content, checkpoint, true)));
         };
-        if oldest > checkpoint.next {
+        if content == Content::Batches && oldest > checkpoint.next {
             return Err(OpenError::BeginsTooLate {
                 wanted: checkpoint.next,
                 found: oldest,
@@ -124,9 +63,12 @@ impl<D: Disk> Log<D> {
             disk: &*shared.disk,
             segments: &segments,
             checkpoint,
-            registry,
+            content,
         };
-        let mut start = segments.partition_point(|&first| first <= checkpoint.next) - 1;
+        let mut start = match content {
+            Content::Batches => segments.partition_point(|&first| first <= checkpoint.next) - 1,
+            Content::Groups => 0,
+        };
         let walk = loop {
             match recovery.walk(start, replay)? {
                 Some(walk) => break walk,
@@ -134,7 +76,8 @@ impl<D: Disk> Log<D> {
                 None => start -= 1,
             }
         };
-        let mut report = Report::new(walk.tail, false);
+        replay.end(oldest, walk.end, walk.tail.next)?;
+        let mut report = Report::new(content, walk.tail, false);
         report.segments = (walk.last - start + 1) as u64;
         report.batches = walk.batches;
         report.requests = walk.requests;
@@ -187,20 +130,6 @@ impl<D: Disk> Log<D> {
     }
 }
 
-impl Report {
-    fn new(tail: Tail, created: bool) -> Report {
-        Report {
-            segments: 0,
-            batches: 0,
-            requests: 0,
-            tail,
-            cut: None,
-            created,
-            ended_before_checkpoint: None,
-        }
-    }
-}
-
 /// Makes a segment at `tail`, durable at once, and a log that goes on in it.
 fn begin<D: Disk>(
     shared: Arc<Shared<D>>,
@@ -244,21 +173,44 @@ fn begin<D: Disk>(
     })
 }
 
-/// The first positions of all segments, in order. Prepared segments, which hold nothing, are removed.
-fn list_segments<D: Disk>(disk: &D) -> Result<Vec<Position>, OpenError> {
+/// The first positions of all segments, in order. Prepared segments, which hold nothing, are removed, unless the
+/// directory belongs to a log with another content.
+fn list_segments<D: Disk>(disk: &D, content: Content) -> Result<Vec<Position>, OpenError> {
     let names = disk
         .list()
         .map_err(OpenError::io("listing the directory"))?;
-    for name in names.iter().filter(|name| is_prepared(name)) {
-        disk.remove(name)
-            .map_err(OpenError::io(format!("removing {name}")))?;
-    }
     let mut segments: Vec<Position> = names
         .iter()
         .filter_map(|name| first_of_name(name))
         .collect();
     segments.sort_unstable();
+    if let Some(&oldest) = segments.first() {
+        check_content(disk, oldest, content)?;
+    }
+    for name in names.iter().filter(|name| is_prepared(name)) {
+        disk.remove(name)
+            .map_err(OpenError::io(format!("removing {name}")))?;
+    }
     Ok(segments)
+}
+
+/// Looks at one header before anything else is judged, so that a log with another content is called that, and not
+/// incomplete.
+fn check_content<D: Disk>(disk: &D, first: Position, wanted: Content) -> Result<(), OpenError> {
+    let name = segment_name(first);
+    let (file, len_bytes) = open_file(disk, first)?;
+    let mut bytes = Vec::new();
+    read_whole(&file, len_bytes.min(HEADER_BYTES as u64), &mut bytes)
+        .map_err(OpenError::io(format!("reading {name}")))?;
+    match Header::read(&bytes) {
+        Ok(header) if header.content != wanted => Err(OpenError::Content {
+            name,
+            found: header.content,
+            wanted,
+        }),
+        // A bad header is judged where the segment is read.
+        _ => Ok(()),
+    }
 }
 
 fn open_file<D: Disk>(disk: &D, first: Position) -> Result<(D::File, u64), OpenError> {
@@ -273,7 +225,7 @@ struct Recovery<'a, D> {
     disk: &'a D,
     segments: &'a [Position],
     checkpoint: Tail,
-    registry: &'a Registry,
+    content: Content,
 }
 
 /// What a walk over the log found.
@@ -301,14 +253,15 @@ struct Torn {
 
 impl<D: Disk> Recovery<'_, D> {
     /// Reads the log from a segment on. `None` if that segment has no opening record and an earlier one may tell more.
-    fn walk(&self, start: usize, replay: &mut dyn FnMut(Batch)) -> Result<Option<Walk>, OpenError> {
+    fn walk(&self, start: usize, replay: &mut dyn Replay) -> Result<Option<Walk>, OpenError> {
         let mut bytes = Vec::new();
         let mut walk: Option<Walk> = None;
         for index in start..self.segments.len() {
             self.load(index, &mut bytes)?;
-            let mut reader = match SegmentReader::open(&bytes, self.segments[index]) {
+            let mut reader = match self.open_segment(index, &bytes) {
                 Ok(reader) => reader,
                 Err(OpeningError::Header(version)) => return Err(self.header_error(index, version)),
+                Err(OpeningError::Content(found)) => return Err(self.content_error(index, found)),
                 Err(OpeningError::Shortened) => return Err(self.shortened(index, bytes.len())),
                 Err(OpeningError::Opening(reader)) => {
                     let opening = reader.address();
@@ -366,7 +319,7 @@ impl<D: Disk> Recovery<'_, D> {
         &self,
         reader: &mut SegmentReader<'_>,
         walk: &mut Walk,
-        replay: &mut dyn FnMut(Batch),
+        replay: &mut dyn Replay,
     ) -> Result<Option<Problem>, OpenError> {
         loop {
             let address = reader.address();
@@ -377,24 +330,20 @@ impl<D: Disk> Recovery<'_, D> {
                 Found::Bad(problem) => return Ok(Some(problem)),
                 Found::Foreign(problem) => return Err(self.corrupt(address, problem, Some(walk))),
             };
-            if head.kind == Kind::Batch {
+            if head.kind != Kind::Marker {
                 if head.tail().next > self.checkpoint.next || head.first >= self.checkpoint.next {
-                    let batch =
-                        decode_batch(&head, payload, self.registry).map_err(
-                            |error| match error {
-                                PayloadError::Problem(problem) => {
-                                    self.corrupt(address, problem, Some(walk))
-                                }
-                                PayloadError::Request(position, cause) => OpenError::Request {
-                                    address,
-                                    position,
-                                    cause,
-                                },
-                            },
-                        )?;
+                    let requests = replay.record(&head, payload).map_err(|error| match error {
+                        PayloadError::Problem(problem) => {
+                            self.corrupt(address, problem, Some(walk))
+                        }
+                        PayloadError::Request(position, cause) => OpenError::Request {
+                            address,
+                            position,
+                            cause,
+                        },
+                    })?;
                     walk.batches += 1;
-                    walk.requests += batch.requests.len() as u64;
-                    replay(batch);
+                    walk.requests += requests;
                 }
                 walk.last_batch_end = reader.address();
             }
@@ -419,9 +368,10 @@ impl<D: Disk> Recovery<'_, D> {
         };
         for later in index..self.segments.len() {
             self.load(later, &mut bytes)?;
-            let mut reader = match SegmentReader::open(&bytes, self.segments[later]) {
+            let mut reader = match self.open_segment(later, &bytes) {
                 Ok(reader) | Err(OpeningError::Opening(reader)) => reader,
                 Err(OpeningError::Header(version)) => return Err(self.header_error(later, version)),
+                Err(OpeningError::Content(found)) => return Err(self.content_error(later, found)),
                 Err(OpeningError::Shortened) => return Err(self.shortened(later, bytes.len())),
             };
             let start = if later == index {
@@ -508,6 +458,14 @@ impl<D: Disk> Recovery<'_, D> {
             .map_err(OpenError::io("syncing the directory"))
     }
 
+    fn open_segment<'a>(
+        &self,
+        index: usize,
+        bytes: &'a [u8],
+    ) -> Result<SegmentReader<'a>, OpeningError<'a>> {
+        SegmentReader::open(bytes, self.segments[index], self.content)
+    }
+
     fn load(&self, index: usize, bytes: &mut Vec<u8>) -> Result<D::File, OpenError> {
         let (file, len_bytes) = open_file(self.disk, self.segments[index])?;
         let action = || format!("reading {}", segment_name(self.segments[index]));
@@ -518,6 +476,7 @@ impl<D: Disk> Recovery<'_, D> {
     fn corrupt(&self, address: Address, problem: Problem, walk: Option<&Walk>) -> OpenError {
         let position = walk.map_or(address.segment, |walk| walk.tail.next);
         OpenError::Corrupt {
+            content: self.content,
             address,
             position,
             problem,
@@ -531,6 +490,14 @@ impl<D: Disk> Recovery<'_, D> {
             offset: len_bytes as u64,
         };
         self.corrupt(address, Problem::Shortened, None)
+    }
+
+    fn content_error(&self, index: usize, found: Content) -> OpenError {
+        OpenError::Content {
+            name: segment_name(self.segments[index]),
+            found,
+            wanted: self.content,
+        }
     }
 
     fn header_error(&self, index: usize, version: Option<u32>) -> OpenError {
@@ -553,6 +520,7 @@ impl<D: Disk> Recovery<'_, D> {
     }
 }
 
+/// Reads the first `len_bytes` of a file, fewer if it is shorter.
 fn read_whole(file: &impl DiskFile, len_bytes: u64, bytes: &mut Vec<u8>) -> io::Result<()> {
     let len =
         usize::try_from(len_bytes).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;

@@ -3,7 +3,7 @@
 use crate::batch::{Batch, Tail};
 use crate::error::Problem;
 use crate::record::{
-    self, Address, Found, HEAD_BYTES, Head, Place, get_u32, get_u64, put_u32, put_u64,
+    self, Address, Content, Found, HEAD_BYTES, Head, Place, get_u32, get_u64, put_u32, put_u64,
 };
 use std::sync::Arc;
 use txn::codec::{Reader, RequestError, take_request};
@@ -15,6 +15,7 @@ pub(crate) const HEADER_BYTES: usize = 4096;
 pub(crate) const FORMAT_VERSION: u32 = 1;
 
 const MAGIC: [u8; 8] = *b"ORDOLOG\0";
+const MAGIC_GROUPS: [u8; 8] = *b"ORDOJNL\0";
 const PREPARED: &str = "prepared-";
 const SUFFIX: &str = ".ordo";
 
@@ -43,6 +44,7 @@ pub(crate) fn is_prepared(name: &str) -> bool {
 /// A segment's header. It is durable before the file gets a segment's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
+    pub content: Content,
     pub boot_id: u64,
     /// The length with which the file was made. It only ever grows, so a shorter file has lost its end.
     pub len_bytes: u64,
@@ -51,7 +53,10 @@ pub(crate) struct Header {
 impl Header {
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
-        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[..8].copy_from_slice(match self.content {
+            Content::Batches => &MAGIC,
+            Content::Groups => &MAGIC_GROUPS,
+        });
         put_u32(&mut bytes, 8, FORMAT_VERSION);
         put_u64(&mut bytes, 16, self.boot_id);
         put_u64(&mut bytes, 24, self.len_bytes);
@@ -63,11 +68,17 @@ impl Header {
     /// Reads a header: `Err(Some(version))` if it is sound and of another version.
     pub fn read(bytes: &[u8]) -> Result<Header, Option<u32>> {
         let bytes: &[u8; HEADER_BYTES] = bytes.first_chunk().ok_or(None)?;
-        if bytes[..8] != MAGIC || get_u32(bytes, 12) != header_crc(bytes) {
+        let content = match bytes.first_chunk() {
+            Some(&MAGIC) => Content::Batches,
+            Some(&MAGIC_GROUPS) => Content::Groups,
+            _ => return Err(None),
+        };
+        if get_u32(bytes, 12) != header_crc(bytes) {
             return Err(None);
         }
         match get_u32(bytes, 8) {
             FORMAT_VERSION => Ok(Header {
+                content,
                 boot_id: get_u64(bytes, 16),
                 len_bytes: get_u64(bytes, 24),
             }),
@@ -86,6 +97,7 @@ fn header_crc(bytes: &[u8; HEADER_BYTES]) -> u32 {
 /// Walks over the records of one segment's bytes.
 pub(crate) struct SegmentReader<'a> {
     bytes: &'a [u8],
+    content: Content,
     boot_id: u64,
     segment: Position,
     /// Where the next record starts.
@@ -97,15 +109,23 @@ pub(crate) struct SegmentReader<'a> {
 }
 
 impl<'a> SegmentReader<'a> {
-    /// Checks the header and the opening record of the segment that starts at `segment`. The reader stands before the
-    /// opening record.
-    pub fn open(bytes: &'a [u8], segment: Position) -> Result<SegmentReader<'a>, OpeningError<'a>> {
+    /// Checks the header and the opening record of the segment of a log with this content that starts at `segment`. The
+    /// reader stands before the opening record.
+    pub fn open(
+        bytes: &'a [u8],
+        segment: Position,
+        content: Content,
+    ) -> Result<SegmentReader<'a>, OpeningError<'a>> {
         let header = Header::read(bytes).map_err(OpeningError::Header)?;
+        if header.content != content {
+            return Err(OpeningError::Content(header.content));
+        }
         if (bytes.len() as u64) < header.len_bytes {
             return Err(OpeningError::Shortened);
         }
         let mut reader = SegmentReader {
             bytes,
+            content,
             boot_id: header.boot_id,
             segment,
             offset: HEADER_BYTES,
@@ -155,7 +175,7 @@ impl<'a> SegmentReader<'a> {
 
     /// Reads the next record and steps behind it.
     pub fn next(&mut self) -> Found<'a> {
-        let found = record::read(self.rest(), self.place(), self.tail);
+        let found = record::read(self.rest(), self.place(), self.tail, self.content);
         if let Found::Record(head, _) = &found {
             self.offset += head.length as usize;
             self.tail = head.tail();
@@ -211,13 +231,15 @@ pub(crate) fn used_bytes(bytes: &[u8]) -> usize {
 pub(crate) enum OpeningError<'a> {
     /// The header, which was durable before the segment existed; or a sound header of another version.
     Header(Option<u32>),
+    /// The segment belongs to a log with another content.
+    Content(Content),
     /// The file is shorter than it was made.
     Shortened,
     /// The opening record, which is synced only with the first batch. The reader stands before it.
     Opening(SegmentReader<'a>),
 }
 
-/// Why a batch's payload could not be read.
+/// Why a record's payload could not be read.
 #[derive(Debug)]
 pub(crate) enum PayloadError {
     Problem(Problem),

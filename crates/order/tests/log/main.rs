@@ -12,6 +12,7 @@ mod virtual_disk;
 mod crashes;
 mod damage;
 mod faults;
+mod journal;
 mod reader;
 
 use order::{Batch, Log, LogOptions, OpenError, Report, Sequencer, Tail};

@@ -1,0 +1,217 @@
+//! The journal: the one log in which a process keeps what its consensus groups must not forget.
+//!
+//! Every round, all groups of a process say what they want [kept](Kept): entries, a term and a vote, a new base. The
+//! journal writes all of it as one record with one write, and one sync makes it durable for all of them. It is a
+//! [`Log`] with records of another kind, so that what is true of torn tails, durability claims, markers, segments and
+//! failed syncs is true here as well; a record takes one position, its *number*.
+//!
+//! A start reads the journal from its oldest segment on and gives for each group what it had kept: its newest hard
+//! state and base, and the entries behind the base ([`GroupImage`]). Nothing is taken for granted: entries must follow
+//! each other, what is agreed must be there, and each record tells which records the state is made of, so that a
+//! missing older segment is noticed.
+//!
+//! A group's *base* covers entries by a checkpoint. When all groups' bases are in later segments, the older ones are
+//! [removed](Journal::truncation).
+//!
+//! Invariants:
+//! 1. What is read back is the state after some record; none before the last durable one.
+//! 2. A base is written together with its group's hard state. So a group without news pins no segment before its newest
+//!    base.
+//! 3. A segment is removed only when the state after the last durable record, and after every later one, can be read
+//!    without it, and only after the removal of the ones before it is durable.
+
+mod encoding;
+mod image;
+mod needs;
+
+pub use image::{GroupImage, GroupImages};
+
+use crate::batch::{BATCH_BYTES_MAX, Tail};
+use crate::consensus::Kept;
+use crate::disk::Disk;
+use crate::error::OpenError;
+use crate::log::{
+    Appended, Log, LogOptions, LogStatus, Preparer, SyncTicket, Synced, Truncated, Truncation,
+};
+use crate::record::{Content, Draft, Kind};
+use crate::report::Report;
+use image::Images;
+use needs::{Needs, Plan};
+use std::io;
+use std::sync::Arc;
+use txn::{PartitionId, Position};
+
+/// A buffer that grew beyond this for a large record is given back.
+const BUFFER_BYTES_KEPT: usize = 4 << 20;
+
+/// A journal that is open for appending. One owner; [`SyncTicket`]s, [`Preparer`]s and [`Truncation`]s work on other
+/// threads.
+pub struct Journal<D: Disk> {
+    log: Log<D>,
+    needs: Needs,
+    /// The record that is written, for its memory.
+    buffer: Vec<u8>,
+}
+
+impl<D: Disk> Journal<D> {
+    /// Opens the journal on a disk, or makes one, and reads back what the groups had kept. `boot_id` is a number that
+    /// nobody else can guess and that differs at every start. Refuses a damaged journal, one that lost its beginning,
+    /// and the directory of a [`Log`] of batches; nothing is changed then.
+    ///
+    /// Whoever expects groups must look at [`Report::created`]: a node that lost its journal must not come back as
+    /// itself.
+    pub fn open(
+        disk: Arc<D>,
+        segment_bytes: u64,
+        boot_id: u64,
+    ) -> Result<(Journal<D>, GroupImages, Report), OpenError> {
+        let options = LogOptions {
+            segment_bytes,
+            boot_id,
+            checkpoint: Tail::ORIGIN,
+        };
+        let mut images = Images::default();
+        let (log, report) = Log::open_with(disk, options, Content::Groups, &mut images)?;
+        let needs = Needs::of(&images, log.tail().last());
+        debug_assert!(images.agree_with(&needs));
+        let journal = Journal {
+            needs,
+            log,
+            buffer: Vec::new(),
+        };
+        Ok((journal, images.finish(), report))
+    }
+
+    /// Writes what groups want kept: one record, one write. What is of one group takes effect in this order. Nothing is
+    /// written if they want nothing. It is not durable yet. After an error nothing of it is kept, and the same can be appended
+    /// again, as with [`Log::append`].
+    ///
+    /// Refuses ([`io::ErrorKind::InvalidInput`]) what does not follow: entries that leave a gap, or that replace what
+    /// is agreed; a base before the one that is there; a commit index behind the last entry. One below the base is
+    /// raised to it.
+    pub fn append(&mut self, kept: &[Kept]) -> io::Result<Appended> {
+        let kept: Vec<&Kept> = kept
+            .iter()
+            .filter(|kept| !kept.is_empty() || kept.reset)
+            .collect();
+        if kept.is_empty() {
+            return Ok(self.unchanged());
+        }
+        let plan = self.needs.plan(&kept, self.log.tail().next).map_err(|problem| {
+            let text = format!(
+                "what groups want kept does not follow what the journal has: {problem}: a bug, please \
+                 report it"
+            );
+            io::Error::new(io::ErrorKind::InvalidInput, text)
+        })?;
+        self.write(plan, |payload, plan| {
+            encoding::put_front(payload, plan.oldest, kept.len());
+            for (kept, hard_state) in kept.iter().zip(&plan.hard_states) {
+                encoding::put_kept(payload, kept, *hard_state);
+            }
+        })
+    }
+
+    /// Writes that a group has left this node: from this record on nothing of it is kept. It may come back later, as a
+    /// new one. Nothing is written if there is no such group.
+    pub fn forget(&mut self, partition: PartitionId) -> io::Result<Appended> {
+        match self.needs.plan_to_forget(partition, self.log.tail().next) {
+            None => Ok(self.unchanged()),
+            Some(plan) => self.write(plan, |payload, plan| {
+                encoding::put_front(payload, plan.oldest, 1);
+                encoding::put_forgotten(payload, partition);
+            }),
+        }
+    }
+
+    fn unchanged(&self) -> Appended {
+        Appended {
+            position: self.log.tail().last(),
+            rotated: false,
+        }
+    }
+
+    fn write(&mut self, plan: Plan, put: impl FnOnce(&mut Vec<u8>, &Plan)) -> io::Result<Appended> {
+        self.buffer.clear();
+        self.buffer.shrink_to(BUFFER_BYTES_KEPT);
+        let mut draft = Draft::begin(&mut self.buffer, Kind::Groups);
+        put(draft.payload(), &plan);
+        let bytes = draft.len_bytes();
+        if bytes > BATCH_BYTES_MAX {
+            let text = format!(
+                "a record of {bytes} bytes cannot be kept (the limit is {BATCH_BYTES_MAX}): keep it in parts"
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        draft.finish(self.log.tail(), 0, 1);
+        let appended = self.log.append(&mut self.buffer)?;
+        self.needs.written(plan);
+        Ok(appended)
+    }
+
+    /// Writes a marker where that is of use: see [`Log::write_marker`].
+    pub fn write_marker(&mut self) -> io::Result<bool> {
+        self.log.write_marker()
+    }
+
+    /// What must be synced so that everything appended so far is durable; `None` if it is.
+    pub fn sync_ticket(&self) -> Option<SyncTicket<D>> {
+        self.log.sync_ticket()
+    }
+
+    /// Notes what a ticket made durable. Tickets may come back in any order.
+    pub fn synced(&mut self, synced: Synced) {
+        self.log.synced(synced);
+        self.needs.synced(self.log.status().durable);
+    }
+
+    /// Syncs on this thread. Returns the last record.
+    pub fn sync(&mut self) -> io::Result<Position> {
+        if let Some(ticket) = self.sync_ticket() {
+            let synced = ticket.sync()?;
+            self.synced(synced);
+        }
+        self.log.sync()
+    }
+
+    /// Sizes and places, in records.
+    pub fn status(&self) -> LogStatus {
+        self.log.status()
+    }
+
+    /// Whether a sync has failed: nothing can be written before the journal is opened again.
+    pub fn is_closed(&self) -> bool {
+        self.log.is_closed()
+    }
+
+    /// A handle that prepares segments on another thread.
+    pub fn preparer(&self) -> Preparer<D> {
+        self.log.preparer()
+    }
+
+    /// The segments that no group needs, whatever a crash may take; `None` if there are none. Worth asking for when a
+    /// base has become durable.
+    pub fn truncation(&self) -> Option<Truncation<D>> {
+        self.log.truncation(self.needs.oldest_durable())
+    }
+
+    /// Notes what a truncation removed.
+    pub fn truncated(&mut self, truncated: Truncated) {
+        self.log.truncated(truncated);
+    }
+
+    /// The group that holds the oldest segments back: a new base of it lets them go.
+    pub fn pinned_by(&self) -> Option<PartitionId> {
+        self.needs.pinned_by()
+    }
+}
+
+/// Reads a payload as recovery does, for fuzzers. Returns how many groups and entries it holds.
+pub(crate) fn fuzz_payload(payload: &[u8]) -> usize {
+    let parts = encoding::take(payload).map_or_else(Vec::new, |payload| payload.parts);
+    let count = |part: &encoding::Part| match part {
+        encoding::Part::Kept(kept) => 1 + kept.entries.len(),
+        encoding::Part::Forgotten(_) => 1,
+    };
+    parts.iter().map(count).sum()
+}
