@@ -491,12 +491,16 @@ impl ClusterNode {
             self.ask_for_boot();
         }
         self.remind = self.ticks.is_multiple_of(QUESTION_TICKS);
-        let before = |ticks: u64| self.ticks.saturating_sub(ticks);
-        let (doubtful, lost) = (before(DOUBT_TICKS), before(QUESTION_TICKS));
+        let now = self.ticks;
+        let before = |ticks: u64| now.saturating_sub(ticks);
+        let doubtful = before(DOUBT_TICKS);
         if self.ticks.is_multiple_of(DOUBT_TICKS) {
             self.gateway.doubt(doubtful);
         }
-        self.reads.forget_asked(lost);
+        let again = self.reads.ask_again(before(QUESTION_TICKS), self.ticks);
+        for question in again {
+            self.ask(question);
+        }
         let late = before(self.options.request_timeout_ms / self.options.tick_ms.max(1));
         for id in self.gateway.give_up(late) {
             let text = "ORDOUNKNOWN no majority answered in time: this command may or may not take effect; send it through \
@@ -670,7 +674,10 @@ impl ClusterNode {
             self.execute(effects);
             self.release_reads(effects);
             self.pass_on(effects);
-            self.ask();
+            if self.reads.has_new() {
+                let question = self.reads.ask(self.ticks);
+                self.ask(question);
+            }
             if !self.propose(effects) && self.dirty.is_empty() {
                 break;
             }
@@ -710,11 +717,14 @@ impl ClusterNode {
         let status = group.status();
         let known = status.leader.map(|leader| (leader, status.term));
         if self.leaders.get(&partition).copied() != known {
-            // Nobody answers the questions of an earlier leader.
-            self.reads.forget_asked(u64::MAX);
             match known {
                 Some(known) => _ = self.leaders.insert(partition, known),
                 None => _ = self.leaders.remove(&partition),
+            }
+            // Nobody answers the questions of an earlier leader.
+            let again = self.reads.ask_again(u64::MAX, self.ticks);
+            for question in again {
+                self.ask(question);
             }
         }
     }
@@ -926,26 +936,21 @@ impl ClusterNode {
         }
     }
 
-    /// Asks for an index on behalf of the reads that have arrived.
-    fn ask(&mut self) {
-        if !self.reads.has_new() {
-            return;
-        }
+    /// Asks a question for an index.
+    fn ask(&mut self, question: u64) {
         // A group that this node leads answers without a way there and back; any other knows as much.
         let led = self.leads.keys().next().copied();
-        let known = || {
-            let mut local = self.groups.keys().copied();
-            local.find(|partition| self.leaders.contains_key(partition))
-        };
-        let Some(partition) = led.or_else(known) else {
-            return;
-        };
-        let question = self.reads.ask(self.ticks);
         if led.is_some() && is_active(Mutant::ReadWithoutIndex) {
             let epoch = self.merge.confirmed().epoch;
             return self.reads.answer(question, epoch);
         }
-        if let Some(group) = self.groups.get_mut(&partition) {
+        let known = || {
+            let mut local = self.groups.keys().copied();
+            local.find(|partition| self.leaders.contains_key(partition))
+        };
+        if let Some(partition) = led.or_else(known)
+            && let Some(group) = self.groups.get_mut(&partition)
+        {
             // A question that is refused is asked again at a later tick.
             let _ = group.handle(Input::AskIndex { question });
             self.dirty.insert(partition);

@@ -3,6 +3,9 @@
 //! One question to a group's leader serves all reads that have arrived meanwhile. The answer is an epoch: whatever was
 //! acknowledged before lies in it or before it, in whichever group it was ordered, because an epoch is acknowledged only
 //! once all groups have agreed on it. When this replica has final-committed that epoch the reads may run.
+//!
+//! Questions and answers may be lost. So a question is asked again under another name after a while, and the first answer to
+//! any of its names serves: however long answers take, and however short the while is, one of them arrives.
 
 use std::collections::{BTreeMap, VecDeque};
 use txn::{Epoch, PartitionId, RequestId};
@@ -17,9 +20,9 @@ pub(super) struct Read {
 
 /// Reads that share a question.
 #[derive(Debug)]
-struct Asked {
+struct Round {
     reads: Vec<Read>,
-    at_tick: u64,
+    asked_tick: u64,
 }
 
 /// See the module's head.
@@ -27,7 +30,10 @@ struct Asked {
 pub(super) struct Reads {
     /// Not yet asked for.
     new: Vec<Read>,
-    asked: BTreeMap<u64, Asked>,
+    /// By the first name of their question.
+    rounds: BTreeMap<u64, Round>,
+    /// Every name of a question, with the first.
+    names: BTreeMap<u64, u64>,
     /// Reads that wait for an epoch, in the order of the epochs.
     answered: VecDeque<(Epoch, Vec<Read>)>,
     questions: u64,
@@ -44,7 +50,7 @@ impl Reads {
 
     /// How many wait.
     pub fn count(&self) -> usize {
-        let asked: usize = self.asked.values().map(|asked| asked.reads.len()).sum();
+        let asked: usize = self.rounds.values().map(|round| round.reads.len()).sum();
         let answered: usize = self.answered.iter().map(|(_, reads)| reads.len()).sum();
         self.new.len() + asked + answered
     }
@@ -53,40 +59,42 @@ impl Reads {
     pub fn ask(&mut self, now_tick: u64) -> u64 {
         self.questions += 1;
         let reads = std::mem::take(&mut self.new);
-        let at_tick = now_tick;
-        self.asked.insert(self.questions, Asked { reads, at_tick });
+        let round = Round {
+            reads,
+            asked_tick: now_tick,
+        };
+        self.rounds.insert(self.questions, round);
+        self.names.insert(self.questions, self.questions);
         self.questions
     }
 
-    /// Questions that were asked before this are asked again: they, or their answers, may be lost.
-    pub fn forget_asked(&mut self, older_than_tick: u64) {
-        let lost: Vec<u64> = self
-            .asked
-            .iter()
-            .filter(|(_, asked)| asked.at_tick <= older_than_tick)
-            .map(|(&question, _)| question)
-            .collect();
-        for question in lost {
-            self.new.extend(
-                self.asked
-                    .remove(&question)
-                    .into_iter()
-                    .flat_map(|asked| asked.reads),
-            );
+    /// Further names for the questions that were last asked before or at this tick.
+    pub fn ask_again(&mut self, upto_tick: u64, now_tick: u64) -> Vec<u64> {
+        let mut names = Vec::new();
+        for (&first, round) in &mut self.rounds {
+            if round.asked_tick <= upto_tick {
+                round.asked_tick = now_tick;
+                self.questions += 1;
+                self.names.insert(self.questions, first);
+                names.push(self.questions);
+            }
         }
+        names
     }
 
     /// A question is answered: its reads wait for this epoch.
     pub fn answer(&mut self, question: u64, epoch: Epoch) {
-        let Some(asked) = self.asked.remove(&question) else {
+        let Some(&first) = self.names.get(&question) else {
             return;
         };
-        // Whatever was asked for later is not served by less.
-        let epoch = self
-            .answered
-            .back()
-            .map_or(epoch, |(last, _)| epoch.max(*last));
-        self.answered.push_back((epoch, asked.reads));
+        self.names.retain(|_, of| *of != first);
+        let Some(round) = self.rounds.remove(&first) else {
+            return;
+        };
+        // The queue is in the order of the epochs: waiting for a later one is never wrong.
+        let last = self.answered.back().map(|(last, _)| *last);
+        let epoch = last.map_or(epoch, |last| epoch.max(last));
+        self.answered.push_back((epoch, round.reads));
     }
 
     /// The reads whose epoch is confirmed up to here.
@@ -111,12 +119,53 @@ impl Reads {
             });
         };
         sift(&mut self.new);
-        for asked in self.asked.values_mut() {
-            sift(&mut asked.reads);
+        for round in self.rounds.values_mut() {
+            sift(&mut round.reads);
         }
         for (_, reads) in &mut self.answered {
             sift(reads);
         }
+        self.rounds.retain(|_, round| !round.reads.is_empty());
+        let rounds = &self.rounds;
+        self.names.retain(|_, first| rounds.contains_key(first));
         given_up
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use txn::SessionId;
+
+    fn read(sequence: u64, since_tick: u64) -> Read {
+        Read {
+            id: RequestId {
+                session: SessionId(1),
+                sequence,
+                attempt: 0,
+            },
+            partition: PartitionId(0),
+            since_tick,
+        }
+    }
+
+    #[test]
+    fn any_name_of_a_question_serves_its_reads_once() {
+        let mut reads = Reads::default();
+        reads.add(read(1, 0));
+        let first = reads.ask(0);
+        reads.add(read(2, 5));
+        let second = reads.ask(5);
+        assert_eq!(reads.ask_again(0, 6).len(), 1);
+        let again = reads.ask_again(6, 9);
+        assert_eq!(again.len(), 2);
+        reads.answer(again[0], Epoch(4));
+        reads.answer(first, Epoch(9));
+        assert_eq!(reads.confirmed(Epoch(3)).len(), 0);
+        assert_eq!(reads.confirmed(Epoch(4)).len(), 1);
+        assert_eq!(reads.give_up(5).len(), 0);
+        assert_eq!(reads.give_up(6).len(), 1);
+        reads.answer(second, Epoch(5));
+        assert_eq!((reads.count(), reads.confirmed(Epoch(9)).len()), (0, 0));
     }
 }

@@ -290,8 +290,18 @@ impl Process {
     }
 
     pub(super) fn describe(&self) -> String {
+        let reading: Vec<_> = self
+            .connections
+            .iter()
+            .map(|(client, connection)| {
+                format!(
+                    "{client}: {:?} reading {:?}",
+                    connection.requests, connection.reading
+                )
+            })
+            .collect();
         let mut text = format!(
-            "{:?}, {} frames to take in, {} requests without room, {} reads",
+            "{reading:?} {:?}, {} frames to take in, {} requests without room, {} reads",
             self.node.status(),
             self.inbox.len(),
             self.backlog.len(),
