@@ -1,6 +1,7 @@
 //! A node of a cluster, for real: its peers, and what it tells of the cluster.
 
 pub mod config;
+pub mod local;
 mod status;
 mod view;
 
