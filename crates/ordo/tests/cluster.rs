@@ -302,7 +302,16 @@ fn what_cannot_be_started_is_refused_with_what_to_do() {
             &["--port 60000", "from 1 to"],
         ),
         (
-            &["--dir", &path, "--local", "3", "--partitions", "999"],
+            &[
+                "--dir",
+                &path,
+                "--local",
+                "3",
+                "--port",
+                &port,
+                "--partitions",
+                "999",
+            ],
             &["partitions is 999"],
         ),
         (
