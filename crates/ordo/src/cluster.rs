@@ -49,12 +49,16 @@ fn start(args: &StartArgs) -> Result<()> {
     };
     let cluster = LocalCluster::prepare(&args.dir, &wishes)?;
     let program = std::env::current_exe().context("could not find out where this program is")?;
-    let count = cluster.config.nodes.len();
-    let origin = if cluster.fresh { "new" } else { "as it was" };
     println!(
-        "Starting a cluster ({origin}) of {count} nodes and {} partitions in {}",
+        "Starting {} in {}: nodes {}, partitions {}",
+        if cluster.fresh {
+            "a new cluster"
+        } else {
+            "the cluster"
+        },
+        cluster.dir.display(),
+        cluster.config.nodes.len(),
         cluster.config.partitions,
-        cluster.dir.display()
     );
     for warning in &cluster.config.warnings {
         println!("Note: {warning}");

@@ -204,6 +204,7 @@ fn a_dead_node_is_reported_and_the_others_go_on_until_all_are_stopped() {
     for launch in &launches[1..] {
         let said = std::fs::read_to_string(&launch.log).expect("a log");
         assert!(said.contains("stopped: everything acknowledged"), "{said}");
+        assert!(!said.contains('\u{1b}'), "a file has no colours: {said}");
     }
     drop(by_hand);
 }

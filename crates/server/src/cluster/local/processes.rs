@@ -60,6 +60,8 @@ impl Launch {
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
+            // Its output is read in a file, and in our errors.
+            .env("NO_COLOR", "1")
             // A Ctrl-C is for whoever keeps the processes, who then stops them.
             .process_group(0);
         Ok(Member {

@@ -83,26 +83,34 @@ fn instruct(processes: &Processes, out: &mut dyn Write) -> io::Result<()> {
     };
     let (last, process) = running.last().unwrap_or((first, 0));
     let port = host_and_port(&first.client_address).map_or(0, |(_, port)| port);
-    writeln!(out, "\nTo try:")?;
-    writeln!(
-        out,
-        "  redis-cli -p {port}        any node takes any command"
-    )?;
-    writeln!(
-        out,
-        "  redis-cli -c -p {port}     for clients that know clusters"
-    )?;
-    writeln!(
-        out,
-        "  ordo admin status --address {}",
-        first.client_address
-    )?;
+    let mut ideas = vec![
+        (
+            format!("redis-cli -p {port}"),
+            "any node takes any command".to_owned(),
+        ),
+        (
+            format!("redis-cli -c -p {port}"),
+            "the same, for clients that know clusters".to_owned(),
+        ),
+        (
+            format!("ordo admin status --address {}", first.client_address),
+            "who is there, and who leads".to_owned(),
+        ),
+    ];
     if process != 0 {
-        writeln!(
-            out,
-            "  kill -9 {process}         {} is gone, and the others go on",
-            last.name
-        )?;
+        ideas.push((
+            format!("kill -9 {process}"),
+            format!("{} is gone, and the others go on", last.name),
+        ));
+    }
+    let width = ideas
+        .iter()
+        .map(|(command, _)| command.len())
+        .max()
+        .unwrap_or(0);
+    writeln!(out, "\nTo try:")?;
+    for (command, effect) in ideas {
+        writeln!(out, "  {command:width$}  {effect}")?;
     }
     writeln!(out, "Ctrl-C stops all.")?;
     out.flush()
