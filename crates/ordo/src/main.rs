@@ -1,11 +1,13 @@
-//! The `ordo` binary: `ordo serve`, `ordo bench` and `ordo sim`.
+//! The `ordo` binary: `ordo serve`, `ordo cluster`, `ordo admin`, `ordo bench` and `ordo sim`.
 
 #![allow(
     clippy::disallowed_methods,
     reason = "this crate measures: `ordo sim calibrate` and progress"
 )]
 
+mod admin;
 mod bench;
+mod cluster;
 mod serve;
 mod simulate;
 
@@ -36,6 +38,17 @@ fn main() -> ExitCode {
                 .disable_help_flag(true)
                 .arg(words()),
         )
+        .subcommand(cluster::Cluster::augment_subcommands(
+            Command::new("cluster")
+                .about("Runs a cluster on this machine, to try out")
+                .subcommand_required(true)
+                .arg_required_else_help(true),
+        ))
+        .subcommand(admin::Admin::augment_args(
+            Command::new("admin")
+                .about("Shows a cluster, and changes who is in it and who leads")
+                .arg_required_else_help(true),
+        ))
         .subcommand(bench::Bench::augment_subcommands(
             Command::new("bench")
                 .about("Measures engines, and servers that speak the Redis protocol")
@@ -55,6 +68,12 @@ fn main() -> ExitCode {
                 .cloned()
                 .collect(),
         ),
+        Some(("cluster", matches)) => cluster::Cluster::from_arg_matches(matches)
+            .map_err(|error| error.exit())
+            .and_then(cluster::run),
+        Some(("admin", matches)) => admin::Admin::from_arg_matches(matches)
+            .map_err(|error| error.exit())
+            .and_then(|admin| admin::run(&admin)),
         Some(("bench", matches)) => bench::Bench::from_arg_matches(matches)
             .map_err(|error| error.exit())
             .and_then(bench::run),

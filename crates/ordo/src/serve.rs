@@ -23,6 +23,12 @@ pub fn run(words: Vec<String>) -> anyhow::Result<()> {
         env!("CARGO_PKG_VERSION"),
         std::process::id()
     );
+    if let Some((cluster, node)) = &config.cluster {
+        tracing::info!("node {node} of cluster {}", cluster.name);
+        for warning in &cluster.warnings {
+            tracing::warn!("{warning}");
+        }
+    }
     let dir = config.dir.clone();
     let fsync = config.appendfsync;
     let server = Server::start(config)?;

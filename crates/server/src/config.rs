@@ -3,14 +3,20 @@
 //!
 //! A new setting is one entry of the `settings!` table below: a field of [`Config`] comes out of it, and nothing else has
 //! to be written. Every value has a text form ([`Parameter`]), which is what flags, files and CONFIG exchange.
+//!
+//! A node of a cluster has two descriptions: its own settings, and the cluster's (`cluster`), which all nodes share.
+//! [`Config::validate`] brings them together.
 
+mod membership;
 mod parameter;
 mod sources;
 
 pub use parameter::{LogLevel, OutputLimit, OutputLimits, Parameter};
 pub use sources::{ConfigError, Invocation, help};
 
+use crate::cluster::ClusterConfig;
 use node::FsyncPolicy;
+use std::collections::BTreeSet;
 
 /// What the text form of a setting may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +94,11 @@ macro_rules! settings {
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub struct Config {
             $(#[doc = $help] pub $field: $type,)*
+            /// The cluster that `cluster` describes, and the name of this node in it: see [`Config::validate`]. `None` for
+            /// a server that stands alone.
+            pub cluster: Option<(ClusterConfig, String)>,
+            /// The names of the settings that somebody has set.
+            given: BTreeSet<&'static str>,
         }
 
         /// All settings, in the order in which the help text lists them.
@@ -100,16 +111,22 @@ macro_rules! settings {
             get: |config| config.$field.to_text(),
             set: |config, text| {
                 config.$field = <$type as Parameter>::from_text(text, &$kind, &config.$field)?;
+                config.given.insert($name);
                 Ok(())
             },
         },)*];
 
         impl Default for Config {
             fn default() -> Config {
-                let mut config = Config { $($field: <$type as Default>::default(),)* };
+                let mut config = Config {
+                    $($field: <$type as Default>::default(),)*
+                    cluster: None,
+                    given: BTreeSet::new(),
+                };
                 for setting in SETTINGS {
                     (setting.set)(&mut config, setting.default).expect("defaults are valid: a test sets them all");
                 }
+                config.given.clear();
                 config
             }
         }
@@ -147,6 +164,10 @@ settings! {
         "Without a password, serve clients of this machine only.";
     requirepass: String, "requirepass", Kind::Text, "", Anytime,
         "The password that clients must give with AUTH. Empty: none.";
+    cluster_file: String, "cluster", Kind::Text, "", AtStart,
+        "The file that describes the cluster, the same at every node (docs/cluster.md). Empty: this server stands alone.";
+    node: String, "node", Kind::Text, "", AtStart,
+        "The name of this node in the cluster's file. It listens at its client_address there, unless port or bind say otherwise.";
     dir: String, "dir", Kind::Text, ".", AtStart,
         "The directory of the input log and the checkpoints.";
     appendonly: bool, "appendonly", ALWAYS_LOGGED, "yes", Anytime,
@@ -226,6 +247,7 @@ mod tests {
             let mut copy = config.clone();
             (setting.set)(&mut copy, &(setting.get)(&config))
                 .unwrap_or_else(|e| panic!("{}: {e}", setting.name));
+            assert!(copy.given.remove(setting.name), "it was set");
             assert_eq!(copy, config, "{}", setting.name);
         }
     }

@@ -2,12 +2,13 @@
 //!
 //! [`server::Server`] puts a node ([`runtime`], on a directory of [`disk`]) behind sockets ([`net`]); a connection's
 //! bytes become commands, and its [`session`] turns commands into requests for the node. [`config`] is the one table of
-//! settings. This is the only crate of the house that owns sockets, files, clocks and threads.
+//! settings, [`cluster`] what a node knows of the others, and [`client`] the other end of a connection. This is the only crate of the house that owns sockets, files, clocks and threads.
 #![allow(
     clippy::disallowed_methods,
     reason = "clocks and threads belong to this crate"
 )]
 
+pub mod client;
 pub mod cluster;
 pub mod config;
 pub mod disk;

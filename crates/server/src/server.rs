@@ -23,6 +23,11 @@ pub enum StartError {
     /// The settings contradict each other.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// The settings name a cluster.
+    #[error(
+        "cluster mode is not in this build: leave --cluster and --node out to serve a node that stands alone"
+    )]
+    NoCluster,
     /// An address cannot be listened on.
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -63,6 +68,9 @@ impl Server {
     /// Recovers the data in `config.dir` and serves it.
     pub fn start(mut config: Config) -> Result<Server, StartError> {
         config.validate()?;
+        if config.cluster.is_some() {
+            return Err(StartError::NoCluster);
+        }
         config.maxclients = reserve_files(config.maxclients);
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let io_threads = config.io_threads_effective(processors);

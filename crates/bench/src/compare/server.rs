@@ -1,8 +1,8 @@
 //! A server process that ends with us.
 
 use super::Options;
-use crate::redis::client::{Answer, Client};
 use crate::redis::load::Target;
+use ::server::client::{Answer, Client};
 use anyhow::{Context, Result, bail};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};

@@ -10,15 +10,14 @@
 //!
 //! A closed loop: each client waits for its replies before it sends again.
 
-pub mod client;
 pub mod load;
 mod replies;
 mod template;
 
 use crate::report::{LatencySummary, Record, Spread};
 use anyhow::{Context, Result, bail};
-use client::{Answer, Client};
 use load::{Class, Measured, Target, Until};
+use server::client::{Answer, Client};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use template::{Part, Template};
@@ -307,11 +306,9 @@ fn long_script(options: &Options, client: &mut Client) -> Result<Vec<Record>> {
 
 impl Options {
     fn connect(&self) -> Result<Client> {
-        Client::connect(
-            &self.target.host,
-            self.target.port,
-            self.target.password.as_deref(),
-        )
+        let target = &self.target;
+        let client = Client::connect(&target.host, target.port, target.password.as_deref())?;
+        Ok(client)
     }
 
     fn measure(&self, classes: Vec<Class>) -> Result<Vec<Measured>> {
@@ -467,13 +464,14 @@ fn balance(client: &mut Client) -> Result<u64> {
             .text("GET")?
             .parse::<u64>()
             .context("an account holds no number")?;
-        Ok(())
+        Ok::<(), anyhow::Error>(())
     })?;
     Ok(total)
 }
 
 fn load_script(client: &mut Client, body: &str) -> Result<String> {
-    client.call(&["SCRIPT", "LOAD", body])?.text("SCRIPT LOAD")
+    let sha = client.call(&["SCRIPT", "LOAD", body])?;
+    Ok(sha.text("SCRIPT LOAD")?)
 }
 
 fn calibrated(client: &mut Client, sha: &str, duration: Duration) -> Result<u64> {

@@ -1,6 +1,7 @@
 //! Where settings come from: a TOML file, then flags, which win.
 
 use super::{Change, Config, SETTINGS, Setting};
+use crate::cluster::ClusterConfigError;
 use std::path::{Path, PathBuf};
 
 /// Settings that could not be taken. Every message names the source.
@@ -55,6 +56,9 @@ pub enum ConfigError {
     /// Settings that are valid alone and not together.
     #[error("{0}")]
     Together(String),
+    /// The file that `cluster` names describes no cluster.
+    #[error(transparent)]
+    Cluster(#[from] ClusterConfigError),
 }
 
 /// What a command line asks for.
@@ -175,8 +179,10 @@ impl Config {
         })
     }
 
-    /// Refuses combinations that would expose the data: see [`Config::protected_mode`].
-    pub fn validate(&self) -> Result<(), ConfigError> {
+    /// Finds this node in its cluster's description, and refuses combinations that would expose the data: see
+    /// [`Config::protected_mode`].
+    pub fn validate(&mut self) -> Result<(), ConfigError> {
+        self.join_cluster()?;
         if self.bind.is_empty() {
             return Err(ConfigError::Together(
                 "bind: name at least one address, for example 127.0.0.1".to_owned(),
@@ -238,9 +244,13 @@ fn find(origin: &str, name: &str) -> Result<&'static Setting, ConfigError> {
 /// The setting whose name is a few letters away.
 fn closest(name: &str) -> Option<&'static str> {
     let name = name.to_ascii_lowercase().replace('_', "-");
-    SETTINGS
-        .iter()
-        .map(|setting| (edits(&name, setting.name), setting.name))
+    closest_of(&name, SETTINGS.iter().map(|setting| setting.name))
+}
+
+/// Which of the names is a few letters away.
+pub(super) fn closest_of<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    names
+        .map(|known| (edits(name, known), known))
         .filter(|(distance, known)| *distance <= 1 + known.len() / 4)
         .min()
         .map(|(_, known)| known)

@@ -1,0 +1,290 @@
+//! `ordo admin`: asks a node of a cluster how the cluster is, and tells it who is to join, to leave, to lead.
+//!
+//! Every subcommand begins with the status of the first of the given nodes that answers: it turns names into numbers and
+//! finds mistakes before anything is changed. A change is sent once, to that node: if its reply is lost, nobody here
+//! knows whether it happened, and says so.
+
+mod show;
+
+use anyhow::{Result, anyhow, bail};
+use clap::{Args, Subcommand};
+use server::client::{Answer, Client, ClientError};
+use server::cluster::{ClusterStatus, NodeStatus};
+use std::io::{ErrorKind, Write};
+use std::time::Duration;
+
+/// How long a node may take to answer. A change waits for its place in the order.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The variable out of which `redis-cli` takes its password.
+const PASSWORD_VARIABLE: &str = "REDISCLI_AUTH";
+
+/// `ordo admin`.
+#[derive(Args)]
+pub struct Admin {
+    /// Where nodes answer clients. Several, with commas or repeated, are tried in turn.
+    #[arg(
+        long,
+        global = true,
+        value_delimiter = ',',
+        default_value = "127.0.0.1:7001",
+        value_name = "HOST:PORT"
+    )]
+    address: Vec<String>,
+    /// The nodes' password. Without it the variable REDISCLI_AUTH is taken, which other users of the machine cannot see.
+    #[arg(long, global = true)]
+    password: Option<String>,
+    #[command(subcommand)]
+    command: AdminCommand,
+}
+
+/// What to do.
+#[derive(Subcommand)]
+enum AdminCommand {
+    /// Shows the nodes and the partitions.
+    Status {
+        /// The JSON that the node sent instead of tables.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Tells the cluster of a node that is about to join.
+    AddNode {
+        /// Its name, which no other node has.
+        name: String,
+        /// Its zone: one that the cluster has.
+        #[arg(long)]
+        zone: String,
+        /// Where other nodes will reach it.
+        #[arg(long, value_name = "HOST:PORT")]
+        peer_address: String,
+        /// Where clients will reach it.
+        #[arg(long, value_name = "HOST:PORT")]
+        client_address: String,
+    },
+    /// Takes a node out of the cluster, for good. Its replicas move to other nodes of its zone first.
+    RemoveNode {
+        /// Its name or its number.
+        node: String,
+    },
+    /// Lets another replica lead a partition.
+    TransferLeader {
+        /// The partition's number.
+        partition: u16,
+        /// The name or the number of the node that is to lead it.
+        node: String,
+    },
+}
+
+/// Runs `ordo admin`.
+pub fn run(admin: &Admin) -> Result<()> {
+    let variable = std::env::var(PASSWORD_VARIABLE).ok();
+    let password = admin.password.as_deref().or(variable.as_deref());
+    run_to(admin, password, &mut std::io::stdout())
+}
+
+fn run_to(admin: &Admin, password: Option<&str>, out: &mut dyn Write) -> Result<()> {
+    let mut node = Node::find(&admin.address, password)?;
+    match &admin.command {
+        AdminCommand::Status { json: true } => writeln!(out, "{}", node.json)?,
+        AdminCommand::Status { json: false } => write!(out, "{}", show::status(&node.status))?,
+        AdminCommand::AddNode {
+            name,
+            zone,
+            peer_address,
+            client_address,
+        } => {
+            let zones = zones(&node.status);
+            if !zones.contains(&zone.as_str()) {
+                let zones = zones.join(", ");
+                bail!(
+                    "the cluster has no zone '{zone}': its zones are {zones}, and a node joins one of them"
+                );
+            }
+            let said = node.change(&["ADDNODE", name, zone, peer_address, client_address])?;
+            writeln!(out, "{said}")?;
+            writeln!(
+                out,
+                "Now add this to cluster.toml, at every node, and start it there with \
+                 `ordo serve --cluster cluster.toml --node {name} --dir DIR`:\n\n\
+                 [[node]]\nname = \"{name}\"\nzone = \"{zone}\"\npeer_address = \"{peer_address}\"\n\
+                 client_address = \"{client_address}\"\njoins = true"
+            )?;
+        }
+        AdminCommand::RemoveNode { node: who } => {
+            let id = find(&node.status, who)?.id.to_string();
+            writeln!(out, "{}", node.change(&["REMOVENODE", &id])?)?;
+        }
+        AdminCommand::TransferLeader {
+            partition,
+            node: who,
+        } => {
+            let to = may_lead(&node.status, *partition, who)?.to_string();
+            let said = node.change(&["TRANSFER", &partition.to_string(), &to])?;
+            writeln!(out, "{said}")?;
+        }
+    }
+    Ok(())
+}
+
+/// A node that answers.
+struct Node {
+    address: String,
+    client: Client,
+    status: ClusterStatus,
+    json: String,
+}
+
+impl Node {
+    /// The first of the nodes that tells its status.
+    fn find(addresses: &[String], password: Option<&str>) -> Result<Node> {
+        let mut problems = Vec::new();
+        for address in addresses {
+            match Node::ask(address, password) {
+                Ok(node) => return Ok(node),
+                Err(problem) => problems.push(format!("{address}: {problem}")),
+            }
+        }
+        match problems.len() {
+            0 => bail!("--address names no node"),
+            1 => Err(anyhow!(problems.remove(0))),
+            _ => bail!(
+                "no node of the cluster answers:\n  {}",
+                problems.join("\n  ")
+            ),
+        }
+    }
+
+    fn ask(address: &str, password: Option<&str>) -> Result<Node> {
+        let mut client = Client::open(address, PATIENCE).map_err(explained)?;
+        if let Some(password) = password {
+            let answer = client.call(&["AUTH", password]).map_err(explained)?;
+            if let Answer::Error(text) = answer {
+                bail!(
+                    "the node does not take the password ({text}): correct --password or {PASSWORD_VARIABLE}"
+                );
+            }
+        }
+        let answer = client
+            .call(&["ORDO.CLUSTER", "STATUS"])
+            .map_err(explained)?;
+        let json = match answer {
+            Answer::Text(json) => json,
+            Answer::Error(text) => return Err(refused(&text)),
+            other => bail!("ORDO.CLUSTER STATUS answered {other:?}, which is no status"),
+        };
+        let status = serde_json::from_str(&json).map_err(|problem| {
+            anyhow!("this `ordo` does not understand the node's status ({problem}): use one of the node's version")
+        })?;
+        Ok(Node {
+            address: address.to_owned(),
+            client,
+            status,
+            json,
+        })
+    }
+
+    /// Sends a change, and gives the reply.
+    fn change(&mut self, words: &[&str]) -> Result<String> {
+        let words = [&["ORDO.CLUSTER"], words].concat();
+        match self.client.call(&words) {
+            Ok(Answer::Text(text)) => Ok(text),
+            Ok(Answer::Error(text)) => Err(refused(&text)),
+            Ok(other) => bail!("{} answered {other:?}", words.join(" ")),
+            Err(error) => bail!(
+                "{}: {error}. Whether the change was made is not known: see `ordo admin status` before another try",
+                self.address
+            ),
+        }
+    }
+}
+
+/// What a failed conversation means, and what to do.
+fn explained(error: ClientError) -> anyhow::Error {
+    match &error {
+        ClientError::Unreachable { cause, .. } if cause.kind() == ErrorKind::ConnectionRefused => {
+            anyhow!("nobody listens there: start the node, or name one that runs with --address")
+        }
+        ClientError::Unreachable { cause, .. } => {
+            anyhow!("it cannot be reached ({cause}): correct --address, or name another node")
+        }
+        ClientError::Lost { .. } => {
+            anyhow!(
+                "{error}: the node may be stopping or frozen; look at its log, or name another one with --address"
+            )
+        }
+        ClientError::NotResp(_) => {
+            anyhow!(
+                "{error} The --address of a node is where it answers clients, and not its peers"
+            )
+        }
+        ClientError::Unexpected { .. } => error.into(),
+    }
+}
+
+/// What an error reply means, and what to do.
+fn refused(text: &str) -> anyhow::Error {
+    let lower = text.to_ascii_lowercase();
+    if lower.starts_with("noauth") {
+        anyhow!(
+            "the node asks for a password: give it with --password, or in the variable {PASSWORD_VARIABLE}"
+        )
+    } else if lower.contains("unknown command") || lower.contains("cluster support disabled") {
+        anyhow!(
+            "a server answers that is no node of a cluster: name one that was started with `ordo serve --cluster`"
+        )
+    } else {
+        anyhow!("the node refuses: {text}")
+    }
+}
+
+/// The zones that have a node.
+fn zones(status: &ClusterStatus) -> Vec<&str> {
+    let mut zones: Vec<&str> = status.nodes.iter().map(|node| node.zone.as_str()).collect();
+    zones.sort_unstable();
+    zones.dedup();
+    zones
+}
+
+/// The node of a name or a number.
+fn find<'a>(status: &'a ClusterStatus, who: &str) -> Result<&'a NodeStatus> {
+    let number: Option<u16> = who.parse().ok();
+    let mut nodes = status.nodes.iter();
+    nodes
+        .find(|node| node.name == who || Some(node.id) == number)
+        .ok_or_else(|| {
+            let all: Vec<String> = status
+                .nodes
+                .iter()
+                .map(|node| format!("{} ({})", node.name, node.id))
+                .collect();
+            anyhow!(
+                "the cluster has no node '{who}': its nodes are {}",
+                all.join(", ")
+            )
+        })
+}
+
+/// The number of a node that keeps a replica of a partition with a vote.
+fn may_lead(status: &ClusterStatus, partition: u16, who: &str) -> Result<u16> {
+    let to = find(status, who)?.id;
+    let Some(found) = status.partitions.iter().find(|found| found.id == partition) else {
+        let last = status.partitions.iter().map(|found| found.id).max();
+        let last = last.unwrap_or(0);
+        bail!("the cluster has no partition {partition}: they are numbered from 0 to {last}");
+    };
+    let voters = found
+        .replicas
+        .iter()
+        .filter(|replica| replica.role != "learner");
+    let voters: Vec<u16> = voters.map(|replica| replica.node).collect();
+    if !voters.contains(&to) {
+        let names: Vec<String> = voters.iter().map(|&id| show::name(status, id)).collect();
+        bail!(
+            "node '{who}' cannot lead partition {partition}: choose one of {}",
+            names.join(", ")
+        );
+    }
+    Ok(to)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,146 @@
+//! Tables of a cluster's status.
+
+use comfy_table::{CellAlignment, Table, presets};
+use server::cluster::{ClusterStatus, NodeStatus, PartitionStatus, ReplicaStatus};
+
+/// The name of a node, or its number if it has left.
+pub fn name(status: &ClusterStatus, id: u16) -> String {
+    let node = status.nodes.iter().find(|node| node.id == id);
+    node.map_or_else(|| format!("node {id}"), |node| node.name.clone())
+}
+
+/// The whole status, for people.
+pub fn status(status: &ClusterStatus) -> String {
+    let mut text = format!(
+        "Cluster {}, as {} sees it: map version {}, behaviour {}, executed up to epoch {}\n\n{}\n\n{}\n",
+        status.cluster,
+        name(status, status.me),
+        status.map_version,
+        status.level,
+        status.epoch,
+        nodes(status),
+        partitions(status),
+    );
+    for problem in problems(status) {
+        text.push_str(&format!("\n{problem}"));
+    }
+    if !text.ends_with('\n') || text.ends_with("\n\n") {
+        text.push('\n');
+    }
+    text
+}
+
+fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>, right: &[usize]) -> Table {
+    let mut table = Table::new();
+    table
+        .load_preset(presets::ASCII_MARKDOWN)
+        .set_header(header);
+    for row in rows {
+        table.add_row(row);
+    }
+    for &index in right {
+        if let Some(column) = table.column_mut(index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+fn nodes(status: &ClusterStatus) -> Table {
+    let row = |node: &NodeStatus| {
+        let partitions = status.partitions.iter();
+        let leads = partitions
+            .clone()
+            .filter(|found| found.leader == Some(node.id));
+        let keeps = partitions.filter(|found| {
+            let mut replicas = found.replicas.iter();
+            replicas.any(|replica| replica.node == node.id)
+        });
+        vec![
+            node.id.to_string(),
+            node.name.clone(),
+            node.zone.clone(),
+            node.client_address.clone(),
+            node.peer_address.clone(),
+            match node.boot {
+                0 => "never started".to_owned(),
+                boot => boot.to_string(),
+            },
+            if node.reachable { "yes" } else { "NO" }.to_owned(),
+            leads.count().to_string(),
+            keeps.count().to_string(),
+        ]
+    };
+    let header = [
+        "id",
+        "node",
+        "zone",
+        "clients",
+        "peers",
+        "boot",
+        "reachable",
+        "leads",
+        "replicas",
+    ];
+    table(&header, status.nodes.iter().map(row), &[0, 5, 7, 8])
+}
+
+fn partitions(status: &ClusterStatus) -> Table {
+    let replica = |replica: &ReplicaStatus| {
+        let lag = match replica.lag {
+            Some(0) => ", up to date".to_owned(),
+            Some(entries) => format!(", {entries} behind"),
+            None => String::new(),
+        };
+        format!("{} ({}{lag})", name(status, replica.node), replica.role)
+    };
+    let row = |found: &PartitionStatus| {
+        let slots: Vec<String> = found
+            .slots
+            .iter()
+            .map(|(first, last)| format!("{first}-{last}"))
+            .collect();
+        let replicas: Vec<String> = found.replicas.iter().map(replica).collect();
+        vec![
+            found.id.to_string(),
+            slots.join(" "),
+            found
+                .leader
+                .map_or_else(|| "NOT KNOWN".to_owned(), |leader| name(status, leader)),
+            found.term.to_string(),
+            replicas.join("\n"),
+        ]
+    };
+    let header = ["partition", "slots", "leader", "term", "replicas"];
+    table(&header, status.partitions.iter().map(row), &[0, 3])
+}
+
+/// What an operator must look at.
+fn problems(status: &ClusterStatus) -> Vec<String> {
+    let mut problems = Vec::new();
+    for node in status.nodes.iter().filter(|node| !node.reachable) {
+        problems.push(match node.boot {
+            0 => format!(
+                "Node {} has never started: start it with `ordo serve --cluster cluster.toml --node {}`.",
+                node.name, node.name
+            ),
+            _ => format!(
+                "Node {} is not heard of: start it again, or replace it (docs/cluster.md) if it is gone for good.",
+                node.name
+            ),
+        });
+    }
+    let headless: Vec<String> = status
+        .partitions
+        .iter()
+        .filter(|found| found.leader.is_none())
+        .map(|found| found.id.to_string())
+        .collect();
+    if !headless.is_empty() {
+        problems.push(format!(
+            "Nobody is known to lead partition {}: writes wait until a majority of its replicas can talk to each other.",
+            headless.join(", ")
+        ));
+    }
+    problems
+}

@@ -1,0 +1,386 @@
+use super::*;
+use clap::{Command, FromArgMatches};
+use server::cluster::{PartitionStatus, ReplicaStatus};
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::thread::JoinHandle;
+
+/// A server that takes one connection, replies in turn, and then closes. Joined, it gives the commands that it got.
+struct Fake {
+    address: String,
+    thread: JoinHandle<Vec<String>>,
+}
+
+impl Fake {
+    fn new(replies: Vec<String>) -> Fake {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound").to_string();
+        let serve = move || {
+            let (stream, _) = listener.accept().expect("a client");
+            let mut reader = BufReader::new(stream);
+            let mut got = Vec::new();
+            for reply in replies {
+                let Some(command) = command(&mut reader) else {
+                    break;
+                };
+                got.push(command);
+                reader.get_mut().write_all(reply.as_bytes()).expect("sent");
+            }
+            // What came without a reply was still sent.
+            got.extend(command(&mut reader));
+            got
+        };
+        Fake {
+            address,
+            thread: std::thread::spawn(serve),
+        }
+    }
+
+    fn got(self) -> Vec<String> {
+        self.thread.join().expect("the fake did its part")
+    }
+}
+
+/// Reads a command; `None` at the end of the connection.
+fn command(reader: &mut impl BufRead) -> Option<String> {
+    let line = |reader: &mut dyn BufRead| {
+        let mut line = String::new();
+        reader.read_line(&mut line).ok()?;
+        line.trim_end().get(1..)?.parse::<usize>().ok()
+    };
+    let count = line(reader)?;
+    let mut words = Vec::new();
+    for _ in 0..count {
+        let mut word = vec![0; line(reader)? + 2];
+        reader.read_exact(&mut word).ok()?;
+        words.push(String::from_utf8_lossy(&word).trim_end().to_owned());
+    }
+    Some(words.join(" "))
+}
+
+fn bulk(text: &str) -> String {
+    format!("${}\r\n{text}\r\n", text.len())
+}
+
+/// Three nodes in three zones, of which c is silent, a joining d, and two partitions, of which one has no leader.
+fn cluster() -> ClusterStatus {
+    let node = |(id, name, zone, reachable): (u16, &str, &str, bool)| NodeStatus {
+        id,
+        name: name.to_owned(),
+        zone: zone.to_owned(),
+        peer_address: format!("{name}.example:7101"),
+        client_address: format!("{name}.example:7001"),
+        boot: if name == "d" { 0 } else { 10 + u32::from(id) },
+        level: 0,
+        reachable,
+    };
+    let replica = |node, role: &str, lag| ReplicaStatus {
+        node,
+        role: role.to_owned(),
+        lag,
+    };
+    let partition = |id, slots, leader, replicas| PartitionStatus {
+        id,
+        slots,
+        leader,
+        term: 7,
+        replicas,
+    };
+    ClusterStatus {
+        cluster: "shop".to_owned(),
+        map_version: 4,
+        level: 0,
+        epoch: 12_345,
+        me: 1,
+        nodes: [
+            (1, "a", "x", true),
+            (2, "b", "y", true),
+            (3, "c", "z", false),
+            (4, "d", "z", false),
+        ]
+        .map(node)
+        .to_vec(),
+        partitions: vec![
+            partition(
+                0,
+                vec![(0, 8191)],
+                Some(1),
+                vec![
+                    replica(1, "leader", None),
+                    replica(2, "follower", Some(0)),
+                    replica(3, "follower", Some(99)),
+                    replica(4, "learner", Some(1_000)),
+                ],
+            ),
+            partition(
+                1,
+                vec![(8192, 16_000), (16_002, 16_383)],
+                None,
+                vec![replica(1, "follower", None), replica(9, "follower", None)],
+            ),
+        ],
+    }
+}
+
+fn status() -> String {
+    bulk(&serde_json::to_string(&cluster()).expect("JSON"))
+}
+
+/// Runs `ordo admin` with these words at these addresses.
+fn admin(addresses: &[&str], words: &[&str]) -> Result<String> {
+    let addresses = addresses.join(",");
+    let words = [&["admin", "--address", &addresses], words].concat();
+    let matches = Admin::augment_args(Command::new("admin")).try_get_matches_from(words)?;
+    let admin = Admin::from_arg_matches(&matches)?;
+    let mut out = Vec::new();
+    run_to(&admin, admin.password.as_deref(), &mut out)?;
+    Ok(String::from_utf8(out)?)
+}
+
+fn assert_has(text: &str, wants: &[&str]) {
+    for want in wants {
+        assert!(text.contains(want), "'{text}' lacks '{want}'");
+    }
+}
+
+#[test]
+fn the_status_is_two_tables_and_what_to_look_at() {
+    let fake = Fake::new(vec![status()]);
+    let text = admin(&[&fake.address], &["status"]).expect("a status");
+    assert_eq!(fake.got(), ["ORDO.CLUSTER STATUS"]);
+    assert_eq!(
+        text,
+        "\
+Cluster shop, as a sees it: map version 4, behaviour 0, executed up to epoch 12345
+
+| id | node | zone | clients        | peers          |          boot | reachable | leads | replicas |
+|----|------|------|----------------|----------------|---------------|-----------|-------|----------|
+|  1 | a    | x    | a.example:7001 | a.example:7101 |            11 | yes       |     1 |        2 |
+|  2 | b    | y    | b.example:7001 | b.example:7101 |            12 | yes       |     0 |        1 |
+|  3 | c    | z    | c.example:7001 | c.example:7101 |            13 | NO        |     0 |        1 |
+|  4 | d    | z    | d.example:7001 | d.example:7101 | never started | NO        |     0 |        1 |
+
+| partition | slots                  | leader    | term | replicas                 |
+|-----------|------------------------|-----------|------|--------------------------|
+|         0 | 0-8191                 | a         |    7 | a (leader)               |
+|           |                        |           |      | b (follower, up to date) |
+|           |                        |           |      | c (follower, 99 behind)  |
+|           |                        |           |      | d (learner, 1000 behind) |
+|         1 | 8192-16000 16002-16383 | NOT KNOWN |    7 | a (follower)             |
+|           |                        |           |      | node 9 (follower)        |
+
+Node c is not heard of: start it again, or replace it (docs/cluster.md) if it is gone for good.
+Node d has never started: start it with `ordo serve --cluster cluster.toml --node d`.
+Nobody is known to lead partition 1: writes wait until a majority of its replicas can talk to each other.
+"
+    );
+}
+
+#[test]
+fn json_is_passed_on_as_it_came() {
+    // A newer node may say more: tools get that, too.
+    let json =
+        serde_json::to_string(&cluster())
+            .expect("JSON")
+            .replacen('{', "{\"news\": [1],  ", 1);
+    let fake = Fake::new(vec![bulk(&json)]);
+    let text = admin(&[&fake.address], &["status", "--json"]).expect("a status");
+    assert_eq!(text, json + "\n");
+}
+
+#[test]
+fn nodes_are_tried_in_turn() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let nobody = listener.local_addr().expect("bound").to_string();
+    drop(listener);
+    let alone = Fake::new(vec![
+        "-ERR unknown command 'ORDO.CLUSTER', with args beginning with: 'STATUS' \r\n".to_owned(),
+    ]);
+    let good = Fake::new(vec![status()]);
+    let never = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let last = never.local_addr().expect("bound").to_string();
+    let addresses = [nobody.as_str(), &alone.address, &good.address, &last];
+    assert_has(
+        &admin(&addresses, &["status"]).expect("the third answers"),
+        &["Cluster shop"],
+    );
+    never.set_nonblocking(true).expect("set");
+    assert!(never.accept().is_err(), "one answer is enough");
+
+    let closing = Fake::new(Vec::new());
+    let error = admin(&[&nobody, &closing.address], &["status"]).expect_err("nobody answers");
+    let closing_address = closing.address.clone();
+    closing.got();
+    let error = error.to_string();
+    assert_has(
+        &error,
+        &[
+            "no node of the cluster answers",
+            &nobody,
+            &closing_address,
+            "nobody listens there",
+        ],
+    );
+}
+
+#[test]
+fn changes_go_to_the_node_that_answered() {
+    let cases: [(&[&str], &str); 5] = [
+        (&["remove-node", "b"], "ORDO.CLUSTER REMOVENODE 2"),
+        (&["remove-node", "3"], "ORDO.CLUSTER REMOVENODE 3"),
+        (&["transfer-leader", "0", "b"], "ORDO.CLUSTER TRANSFER 0 2"),
+        (&["transfer-leader", "1", "1"], "ORDO.CLUSTER TRANSFER 1 1"),
+        (
+            &[
+                "add-node",
+                "e",
+                "--zone",
+                "z",
+                "--peer-address",
+                "e.example:1",
+                "--client-address",
+                "e.example:2",
+            ],
+            "ORDO.CLUSTER ADDNODE e z e.example:1 e.example:2",
+        ),
+    ];
+    for (words, sent) in cases {
+        let fake = Fake::new(vec![status(), "+done, map version 5\r\n".to_owned()]);
+        let text = admin(&[&fake.address], words).expect("done");
+        assert_eq!(fake.got(), ["ORDO.CLUSTER STATUS", sent]);
+        assert!(text.starts_with("done, map version 5\n"), "{text}");
+        if words[0] == "add-node" {
+            // What it says to add is what a node takes.
+            let (_, entry) = text.split_once("[[node]]").expect("an entry");
+            let founder = "name = 's'\nsecret = 'sixteen letters!'\n[[node]]\nname = 'a'\nzone = 'z'\n\
+                           peer_address = 'a:1'\nclient_address = 'a:2'\n";
+            let file = format!("{founder}[[node]]{entry}");
+            let config = server::cluster::ClusterConfig::parse(&file, "cluster.toml".as_ref());
+            let config = config.expect("valid");
+            assert!(
+                config
+                    .node("e")
+                    .is_some_and(|node| node.joins && node.zone == "z")
+            );
+        }
+    }
+}
+
+#[test]
+fn mistakes_are_found_before_anything_is_sent() {
+    let cases: [(&[&str], &[&str]); 6] = [
+        (
+            &["remove-node", "f"],
+            &["no node 'f'", "a (1), b (2), c (3), d (4)"],
+        ),
+        (&["remove-node", "7"], &["no node '7'"]),
+        (
+            &["transfer-leader", "2", "a"],
+            &["no partition 2", "from 0 to 1"],
+        ),
+        (
+            &["transfer-leader", "1", "b"],
+            &["'b' cannot lead partition 1", "a, node 9"],
+        ),
+        (
+            &["transfer-leader", "0", "d"],
+            &["'d' cannot lead partition 0", "a, b, c"],
+        ),
+        (
+            &[
+                "add-node",
+                "e",
+                "--zone",
+                "w",
+                "--peer-address",
+                "e:1",
+                "--client-address",
+                "e:2",
+            ],
+            &["no zone 'w'", "x, y, z"],
+        ),
+    ];
+    for (words, wants) in cases {
+        let fake = Fake::new(vec![status()]);
+        let error = admin(&[&fake.address], words).expect_err("refused");
+        assert_eq!(fake.got(), ["ORDO.CLUSTER STATUS"], "{words:?}");
+        assert_has(&error.to_string(), wants);
+    }
+}
+
+#[test]
+fn each_refusal_says_what_to_do() {
+    for (reply, wants) in [
+        (
+            "-NOAUTH Authentication required.\r\n",
+            &["asks for a password", "--password", "REDISCLI_AUTH"][..],
+        ),
+        (
+            "-ERR unknown command 'ORDO.CLUSTER', with args beginning with: 'STATUS' \r\n",
+            &["no node of a cluster", "--cluster"],
+        ),
+        (
+            "-ERR This instance has cluster support disabled\r\n",
+            &["no node of a cluster", "--cluster"],
+        ),
+        (
+            "-ERR the node is starting\r\n",
+            &["the node refuses: ERR the node is starting"],
+        ),
+        ("+OK\r\n", &["does not understand", "version"]),
+        ("*0\r\n", &["no status"]),
+        (
+            "HTTP/1.1 400 Bad Request\r\n",
+            &["not RESP", "answers clients"],
+        ),
+        ("", &["closed the connection", "another one"]),
+    ] {
+        let replies = if reply.is_empty() {
+            Vec::new()
+        } else {
+            vec![reply.to_owned()]
+        };
+        let fake = Fake::new(replies);
+        let address = fake.address.clone();
+        let error = admin(&[&address], &["status"])
+            .expect_err("refused")
+            .to_string();
+        assert_has(&error, wants);
+        assert!(error.starts_with(&address), "{error}");
+        fake.got();
+    }
+    let fake = Fake::new(vec![status(), "-ERR b leads nothing\r\n".to_owned()]);
+    let error = admin(&[&fake.address], &["remove-node", "b"]).expect_err("refused");
+    assert_has(
+        &error.to_string(),
+        &["the node refuses: ERR b leads nothing"],
+    );
+    // The change may have been made all the same.
+    let fake = Fake::new(vec![status()]);
+    let error = admin(&[&fake.address], &["remove-node", "b"]).expect_err("no reply");
+    assert_eq!(
+        fake.got(),
+        ["ORDO.CLUSTER STATUS", "ORDO.CLUSTER REMOVENODE 2"]
+    );
+    assert_has(&error.to_string(), &["not known", "ordo admin status"]);
+}
+
+#[test]
+fn a_password_is_given_before_anything_else() {
+    let words = ["status", "--password", "open sesame"];
+    let fake = Fake::new(vec!["+OK\r\n".to_owned(), status()]);
+    admin(&[&fake.address], &words).expect("a status");
+    assert_eq!(fake.got(), ["AUTH open sesame", "ORDO.CLUSTER STATUS"]);
+    let fake = Fake::new(vec![
+        "-WRONGPASS invalid username-password pair or user is disabled.\r\n".to_owned(),
+    ]);
+    let error = admin(&[&fake.address], &words)
+        .expect_err("refused")
+        .to_string();
+    assert_eq!(fake.got(), ["AUTH open sesame"]);
+    assert_has(
+        &error,
+        &["does not take the password", "WRONGPASS", "--password"],
+    );
+    assert!(!error.contains("sesame"), "{error}");
+}

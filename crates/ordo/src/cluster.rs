@@ -1,0 +1,75 @@
+//! `ordo cluster`: a cluster on this machine, to try out.
+
+use anyhow::{Context, Result};
+use clap::{Args, Subcommand};
+use server::cluster::local::{Event, LocalCluster, Processes, Wishes, supervise};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::path::PathBuf;
+
+/// What to do with a cluster of this machine.
+#[derive(Subcommand)]
+pub enum Cluster {
+    /// Starts one process for each node, new or with the data of before, and keeps them until Ctrl-C.
+    Start(StartArgs),
+}
+
+/// `ordo cluster start`.
+#[derive(Args)]
+pub struct StartArgs {
+    /// The number of nodes, each in a zone of its own: 1 to 7. A cluster that exists keeps what it has.
+    #[arg(long, value_name = "NODES")]
+    local: Option<u16>,
+    /// The number of partitions [default: 1]. A cluster that exists keeps what it has.
+    #[arg(long)]
+    partitions: Option<u16>,
+    /// Where the description, the data and the output of the nodes are.
+    #[arg(long, default_value = "ordo-cluster")]
+    dir: PathBuf,
+    /// The first node's port for clients; the others have the next ones [default: 7001].
+    #[arg(long)]
+    port: Option<u16>,
+}
+
+/// Runs a subcommand.
+pub fn run(command: Cluster) -> Result<()> {
+    match command {
+        Cluster::Start(args) => start(&args),
+    }
+}
+
+fn start(args: &StartArgs) -> Result<()> {
+    // Before the first process: none may end unheard.
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGCHLD])
+        .context("the system refused to tell of signals")?;
+    let wishes = Wishes {
+        nodes: args.local,
+        partitions: args.partitions,
+        port: args.port,
+    };
+    let cluster = LocalCluster::prepare(&args.dir, &wishes)?;
+    let program = std::env::current_exe().context("could not find out where this program is")?;
+    println!(
+        "Starting {} in {}: nodes {}, partitions {}",
+        if cluster.fresh {
+            "a new cluster"
+        } else {
+            "the cluster"
+        },
+        cluster.dir.display(),
+        cluster.config.nodes.len(),
+        cluster.config.partitions,
+    );
+    for warning in &cluster.config.warnings {
+        println!("Note: {warning}");
+    }
+    let launches = cluster.launches(&program);
+    let interrupted = || signals.pending().any(|signal| signal != SIGCHLD);
+    let mut processes = Processes::start(&launches, interrupted)?;
+    let events = signals.forever().map(|signal| match signal {
+        SIGCHLD => Event::ChildEnded,
+        _ => Event::Stop,
+    });
+    supervise(&mut processes, events, &mut std::io::stdout())?;
+    Ok(())
+}

@@ -1,0 +1,185 @@
+//! `cluster.toml`: the description of a cluster, the same file at every node.
+//!
+//! It says who the nodes are and how they wait for each other. The nodes without `joins` are the cluster's *founders*:
+//! the first partition map is made from them, in the order of the file, so it must be the same at all of them. From then
+//! on the map is replicated state, and a node that has data goes by that. A node with `joins = true` was not there in the
+//! beginning: it makes no map of its own and learns the cluster's from its peers, once `ordo admin add-node` has named it.
+//!
+//! Reading goes in two steps: `file` says what the text holds, key by key and with the place of each value, and `check`
+//! whether that makes sense, alone and together. Every error names the file, the line
+//! and the key, and none shows the line itself: it may hold the secret.
+
+mod check;
+mod file;
+#[cfg(test)]
+mod tests;
+
+use order::{Described, MapError, PartitionMap};
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A shared secret's least length, in characters.
+pub const SECRET_CHARACTERS_MIN: usize = 16;
+
+/// What the nodes of a cluster prove to each other that they know. It is never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// The secret itself.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+/// Where the leaders of the partitions should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Leaders {
+    /// Spread over the zones: see [`PartitionMap::preferred_leader`].
+    Spread,
+    /// In the zone of this name, as long as it can.
+    Zone(String),
+}
+
+/// One `[[node]]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterNode {
+    /// Its name, which no other node has.
+    pub name: String,
+    /// Its zone's name.
+    pub zone: String,
+    /// Where other nodes reach it: host and port.
+    pub peer_address: String,
+    /// Where clients reach it: host and port.
+    pub client_address: String,
+    /// Whether it joins a cluster that was founded without it.
+    pub joins: bool,
+}
+
+/// A cluster's description. One that exists has been checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterConfig {
+    /// Names the cluster.
+    pub name: String,
+    /// What its nodes prove to each other that they know: at least [`SECRET_CHARACTERS_MIN`] characters.
+    pub secret: Secret,
+    /// The number of partitions of the first map.
+    pub partitions: u16,
+    /// How often a leader makes itself heard.
+    pub heartbeat_ms: u64,
+    /// How long a leader may be silent before it is replaced: at least four heartbeats.
+    pub election_timeout_ms: u64,
+    /// How far a leader's clock may be ahead of a majority's before it steps down.
+    pub clock_ahead_ms_max: u64,
+    /// How long a request may take before its client gets an error, and does not know whether it took effect.
+    pub request_timeout_ms: u64,
+    /// How old the data may be that a READONLY connection gets.
+    pub staleness_ms_max: u64,
+    /// Where the leaders of the partitions should be.
+    pub leaders: Leaders,
+    /// The nodes, in the order of the file. At least one is a founder.
+    pub nodes: Vec<ClusterNode>,
+    /// What is allowed, and probably not meant: for the log, at start.
+    pub warnings: Vec<String>,
+}
+
+/// Why a file describes no cluster.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterConfigError {
+    /// It, or the file with the secret, could not be read.
+    #[error("{path}: the file with {what} cannot be read: {cause}. {advice}")]
+    Unreadable {
+        /// The file.
+        path: String,
+        /// What should be in it.
+        what: &'static str,
+        /// Why.
+        cause: io::Error,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// What it says is wrong.
+    #[error("{path}{}: {problem}", .line.map_or(String::new(), |line| format!(", line {line}")))]
+    Wrong {
+        /// The file.
+        path: String,
+        /// The line, counted from 1, if the problem has one.
+        line: Option<usize>,
+        /// The key, what is wrong with it, and what to do.
+        problem: String,
+    },
+}
+
+impl ClusterConfig {
+    /// Reads and checks a file. A relative `secret_file` is looked for beside it.
+    pub fn load(path: &Path) -> Result<ClusterConfig, ClusterConfigError> {
+        let text =
+            std::fs::read_to_string(path).map_err(|cause| ClusterConfigError::Unreadable {
+                path: path.display().to_string(),
+                what: "the cluster's description",
+                cause,
+                advice: "--cluster names it; every node needs a copy",
+            })?;
+        ClusterConfig::parse(&text, path)
+    }
+
+    /// Reads and checks the text of the file at `path`.
+    pub fn parse(text: &str, path: &Path) -> Result<ClusterConfig, ClusterConfigError> {
+        check::checked(file::File::parse(text, path)?, text, path)
+    }
+
+    /// The nodes out of which the first map is made, in its order.
+    pub fn founders(&self) -> impl Iterator<Item = &ClusterNode> {
+        self.nodes.iter().filter(|node| !node.joins)
+    }
+
+    /// The node of a name.
+    pub fn node(&self, name: &str) -> Option<&ClusterNode> {
+        self.nodes.iter().find(|node| node.name == name)
+    }
+
+    /// The founders, as [`PartitionMap::new`] takes them.
+    pub fn described(&self) -> Vec<Described> {
+        let described = |node: &ClusterNode| Described {
+            name: node.name.clone(),
+            zone: node.zone.clone(),
+            peer_address: node.peer_address.clone(),
+            client_address: node.client_address.clone(),
+        };
+        self.founders().map(described).collect()
+    }
+
+    /// The cluster's first map.
+    pub fn map(&self) -> Result<PartitionMap, MapError> {
+        PartitionMap::new(&self.name, &self.described(), self.partitions)
+    }
+}
+
+/// The host and the port of an address: `host:port`, `1.2.3.4:port` or `[::1]:port`. The host comes without brackets.
+pub fn host_and_port(address: &str) -> Option<(&str, u16)> {
+    let (host, port) = address.rsplit_once(':')?;
+    let digits = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    let port = port.parse().ok().filter(|&port| digits && port > 0)?;
+    let host = match host.strip_prefix('[') {
+        Some(rest) => rest.strip_suffix(']').filter(|inner| inner.contains(':'))?,
+        None if host.contains(':') => return None,
+        None => host,
+    };
+    let plain = !host.is_empty()
+        && !host
+            .chars()
+            .any(|letter| letter.is_whitespace() || letter.is_control() || letter == '/');
+    plain.then_some((host, port))
+}
+
+/// Where a `secret_file` is.
+fn secret_path(path: &Path, name: &str) -> PathBuf {
+    path.parent().unwrap_or(Path::new("")).join(name)
+}

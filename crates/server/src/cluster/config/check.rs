@@ -1,0 +1,321 @@
+//! Whether a description makes sense.
+
+use super::file::{File, NodeTable, line_of};
+use super::{
+    ClusterConfig, ClusterConfigError, ClusterNode, Leaders, SECRET_CHARACTERS_MIN, Secret,
+    host_and_port, secret_path,
+};
+use order::{NODES_MAX, PARTITIONS_MAX};
+use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use toml::Spanned;
+
+/// The longest name of a cluster, a zone or a node.
+const NAME_CHARACTERS_MAX: usize = 64;
+/// What `leaders` means unless it names a zone.
+const SPREAD: &str = "spread";
+
+/// The text that is being checked.
+struct Source<'a> {
+    text: &'a str,
+    path: &'a Path,
+    warnings: Vec<String>,
+}
+
+impl Source<'_> {
+    /// An error at a value, or about the whole file.
+    fn wrong<T>(&self, at: Option<&Spanned<T>>, problem: String) -> ClusterConfigError {
+        ClusterConfigError::Wrong {
+            path: self.path.display().to_string(),
+            line: at.map(|value| line_of(self.text, value.span().start)),
+            problem,
+        }
+    }
+
+    fn line<T>(&self, value: &Spanned<T>) -> usize {
+        line_of(self.text, value.span().start)
+    }
+
+    fn warn(&mut self, problem: String) {
+        let path = self.path.display();
+        self.warnings.push(format!("{path}: {problem}"));
+    }
+
+    fn number(
+        &self,
+        key: &str,
+        value: &Option<Spanned<i64>>,
+        default: u64,
+        min: u64,
+        max: u64,
+    ) -> Result<u64, ClusterConfigError> {
+        let Some(value) = value else {
+            return Ok(default);
+        };
+        let number = *value.get_ref();
+        let found = u64::try_from(number).ok();
+        found
+            .filter(|found| (min..=max).contains(found))
+            .ok_or_else(|| {
+                let problem = format!("{key} is {number}: it must be from {min} to {max}");
+                self.wrong(Some(value), problem)
+            })
+    }
+
+    fn name(&self, what: &str, name: &Spanned<String>) -> Result<String, ClusterConfigError> {
+        let text = name.get_ref();
+        let letter = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+        if text.is_empty() || text.len() > NAME_CHARACTERS_MAX || !text.chars().all(letter) {
+            let problem = format!(
+                "{what} '{text}': a name is 1 to {NAME_CHARACTERS_MAX} letters, digits, '-', '_' and '.'"
+            );
+            return Err(self.wrong(Some(name), problem));
+        }
+        Ok(text.clone())
+    }
+
+    fn address(&self, key: &str, address: &Spanned<String>) -> Result<String, ClusterConfigError> {
+        let text = address.get_ref();
+        let Some((host, _)) = host_and_port(text) else {
+            let problem = format!(
+                "{key} '{text}': it must be host:port, for example 10.0.0.1:7001, node1.example:7001 or [::1]:7001"
+            );
+            return Err(self.wrong(Some(address), problem));
+        };
+        let everywhere = |ip: IpAddr| ip.is_unspecified();
+        if host == "*" || host.parse().is_ok_and(everywhere) {
+            let problem = format!(
+                "{key} '{text}': others connect to this address, so it must be one of the node's own (what it listens \
+                 on can be set apart, with --bind)"
+            );
+            return Err(self.wrong(Some(address), problem));
+        }
+        Ok(text.clone())
+    }
+
+    fn secret(&mut self, file: &File) -> Result<Secret, ClusterConfigError> {
+        let advice = "`openssl rand -hex 32` makes a good one";
+        let (value, text, holder) = match (&file.secret, &file.secret_file) {
+            (Some(_), Some(value)) => {
+                let problem =
+                    "there is both secret and secret_file: keep one of the two".to_owned();
+                return Err(self.wrong(Some(value), problem));
+            }
+            (Some(value), None) => (value, value.get_ref().clone(), self.path.to_owned()),
+            (None, Some(value)) => {
+                let holder = secret_path(self.path, value.get_ref());
+                let text = std::fs::read_to_string(&holder).map_err(|cause| {
+                    ClusterConfigError::Unreadable {
+                        path: holder.display().to_string(),
+                        what: "the cluster's secret",
+                        cause,
+                        advice: "secret_file names it, from the directory of the cluster's description on",
+                    }
+                })?;
+                (value, text.trim().to_owned(), holder)
+            }
+            (None, None) => {
+                let problem = format!(
+                    "there is no secret: add secret = \"...\" (or secret_file = \"path\") with at least \
+                     {SECRET_CHARACTERS_MIN} characters, the same at every node; {advice}"
+                );
+                return Err(self.wrong::<String>(None, problem));
+            }
+        };
+        let characters = text.chars().count();
+        if characters < SECRET_CHARACTERS_MIN {
+            let problem = format!(
+                "the secret has {characters} characters, and needs at least {SECRET_CHARACTERS_MIN}; {advice}"
+            );
+            return Err(self.wrong(Some(value), problem));
+        }
+        // Without a file (a text of a test) there is nobody to keep it from.
+        if std::fs::metadata(&holder).is_ok_and(|found| found.permissions().mode() & 0o004 != 0) {
+            let holder = holder.display();
+            self.warnings.push(format!(
+                "{holder}: every user of this machine can read the cluster's secret. Let only Ordo's user: chmod 600 \
+                 {holder}"
+            ));
+        }
+        Ok(Secret(text))
+    }
+
+    fn node(&self, table: &NodeTable) -> Result<ClusterNode, ClusterConfigError> {
+        let name = self.name("the node's name", &table.name)?;
+        if name.bytes().all(|byte| byte.is_ascii_digit()) {
+            let problem = format!(
+                "the node's name '{name}': add a letter, or `ordo admin` would take it for a number that the cluster gave"
+            );
+            return Err(self.wrong(Some(&table.name), problem));
+        }
+        let zone = self.name("the zone", &table.zone)?;
+        if zone == SPREAD {
+            let problem = "the zone 'spread': choose another name, or leaders = \"spread\" would mean two things".to_owned();
+            return Err(self.wrong(Some(&table.zone), problem));
+        }
+        Ok(ClusterNode {
+            name,
+            zone,
+            peer_address: self.address("peer_address", &table.peer_address)?,
+            client_address: self.address("client_address", &table.client_address)?,
+            joins: table.joins,
+        })
+    }
+
+    fn nodes(&self, tables: &[Spanned<NodeTable>]) -> Result<Vec<ClusterNode>, ClusterConfigError> {
+        let nodes: Vec<ClusterNode> = tables
+            .iter()
+            .map(|table| self.node(table.get_ref()))
+            .collect::<Result<_, _>>()?;
+        if nodes.iter().all(|node| node.joins) {
+            let problem = if nodes.is_empty() {
+                "there is no node: add a [[node]] with name, zone, peer_address and client_address for each"
+            } else {
+                "every node joins: leave out `joins` at the nodes that the cluster starts with"
+            };
+            return Err(self.wrong::<String>(None, problem.to_owned()));
+        }
+        if nodes.len() > usize::from(NODES_MAX) {
+            let problem = format!("there are {} nodes, and at most {NODES_MAX}", nodes.len());
+            return Err(self.wrong::<String>(None, problem));
+        }
+        let mut names: Vec<(&str, usize)> = Vec::new();
+        let mut addresses: Vec<(&str, usize)> = Vec::new();
+        for table in tables {
+            let table = table.get_ref();
+            self.unique("the node's name", &table.name, &mut names)?;
+            self.unique("peer_address", &table.peer_address, &mut addresses)?;
+            self.unique("client_address", &table.client_address, &mut addresses)?;
+        }
+        Ok(nodes)
+    }
+
+    /// Refuses a value that was there before.
+    fn unique<'a>(
+        &self,
+        what: &str,
+        value: &'a Spanned<String>,
+        seen: &mut Vec<(&'a str, usize)>,
+    ) -> Result<(), ClusterConfigError> {
+        let text = value.get_ref().as_str();
+        if let Some((_, line)) = seen.iter().find(|(other, _)| *other == text) {
+            let problem = format!("{what} '{text}' is taken at line {line}: choose another");
+            return Err(self.wrong(Some(value), problem));
+        }
+        seen.push((text, self.line(value)));
+        Ok(())
+    }
+
+    /// Says what is allowed and probably not meant. `zones` are the founders'.
+    fn look_at_zones(&mut self, zones: &[&str], nodes: &[ClusterNode], partitions: u16) {
+        match zones.len() {
+            1 => self.warn(
+                "there is one zone, so nothing is replicated: what its nodes lose is lost. Three zones with a node each \
+                 are the smallest cluster that bears a loss"
+                    .to_owned(),
+            ),
+            count if count % 2 == 0 => self.warn(format!(
+                "{count} zones bear the loss of {}, as {} would: an even number of zones adds cost and no safety",
+                (count - 1) / 2,
+                count - 1,
+            )),
+            _ => {}
+        }
+        for zone in zones {
+            let founders = nodes
+                .iter()
+                .filter(|node| !node.joins && node.zone == *zone);
+            let count = founders.count();
+            if count > usize::from(partitions) {
+                self.warn(format!(
+                    "zone '{zone}' has {count} nodes for {partitions} partitions: some keep no replica"
+                ));
+            }
+        }
+    }
+}
+
+/// The cluster that a file describes.
+pub(super) fn checked(
+    file: File,
+    text: &str,
+    path: &Path,
+) -> Result<ClusterConfig, ClusterConfigError> {
+    let mut source = Source {
+        text,
+        path,
+        warnings: Vec::new(),
+    };
+    let name = source.name("the cluster's name", &file.name)?;
+    let secret = source.secret(&file)?;
+    let number = |key, value, default, min, max| source.number(key, value, default, min, max);
+    let partitions_max = u64::from(PARTITIONS_MAX);
+    let partitions = number("partitions", &file.partitions, 1, 1, partitions_max)? as u16;
+    let heartbeat_ms = number("heartbeat_ms", &file.heartbeat_ms, 50, 5, 10_000)?;
+    let election = &file.election_timeout_ms;
+    let election_timeout_ms = number("election_timeout_ms", election, 500, 50, 60_000)?;
+    let clock = &file.clock_ahead_ms_max;
+    let clock_ahead_ms_max = number("clock_ahead_ms_max", clock, 500, 10, 60_000)?;
+    let request = &file.request_timeout_ms;
+    let request_timeout_ms = number("request_timeout_ms", request, 10_000, 100, 600_000)?;
+    let staleness = &file.staleness_ms_max;
+    let staleness_ms_max = number("staleness_ms_max", staleness, 10_000, 100, 3_600_000)?;
+    if election_timeout_ms < 4 * heartbeat_ms {
+        let problem = format!(
+            "election_timeout_ms is {election_timeout_ms}, and must be at least four times heartbeat_ms \
+             ({heartbeat_ms}): a leader would be replaced whenever a message is late"
+        );
+        let at = election.as_ref().or(file.heartbeat_ms.as_ref());
+        return Err(source.wrong(at, problem));
+    }
+
+    let nodes = source.nodes(&file.node)?;
+    let mut zones: Vec<&str> = Vec::new();
+    for node in nodes.iter().filter(|node| !node.joins) {
+        if !zones.contains(&node.zone.as_str()) {
+            zones.push(&node.zone);
+        }
+    }
+    for (node, table) in nodes.iter().zip(&file.node) {
+        if !zones.contains(&node.zone.as_str()) {
+            let problem = format!(
+                "node '{}' joins zone '{}', which the cluster does not have. Its zones are {}: they are those of the \
+                 nodes that it starts with",
+                node.name,
+                node.zone,
+                zones.join(", ")
+            );
+            return Err(source.wrong(Some(&table.get_ref().zone), problem));
+        }
+    }
+    let leaders = match &file.leaders {
+        None => Leaders::Spread,
+        Some(value) if value.get_ref() == SPREAD => Leaders::Spread,
+        Some(value) if zones.contains(&value.get_ref().as_str()) => {
+            Leaders::Zone(value.get_ref().clone())
+        }
+        Some(value) => {
+            let problem = format!(
+                "leaders is '{}': it must be \"{SPREAD}\" or a zone: {}",
+                value.get_ref(),
+                zones.join(", ")
+            );
+            return Err(source.wrong(Some(value), problem));
+        }
+    };
+    source.look_at_zones(&zones, &nodes, partitions);
+    Ok(ClusterConfig {
+        name,
+        secret,
+        partitions,
+        heartbeat_ms,
+        election_timeout_ms,
+        clock_ahead_ms_max,
+        request_timeout_ms,
+        staleness_ms_max,
+        leaders,
+        warnings: source.warnings,
+        nodes,
+    })
+}

@@ -1,0 +1,388 @@
+//! The directory of a local cluster.
+
+use super::{Launch, LocalError};
+use crate::cluster::ClusterConfig;
+use crate::cluster::config::host_and_port;
+use std::fmt::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::net::TcpListener;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// The most nodes of a local cluster: each is a zone, and more than seven replicas help nobody.
+pub const LOCAL_NODES_MAX: u16 = 7;
+/// The first node's port for clients, unless another is asked for.
+pub const PORT_DEFAULT: u16 = 7001;
+/// A node's port for its peers is its port for clients and this.
+const PEER_PORT_OFFSET: u16 = 10_000;
+const HOST: &str = "127.0.0.1";
+const FILE: &str = "cluster.toml";
+
+/// What a local cluster should be. What is left open is what is there, or a default.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wishes {
+    /// The number of nodes, at most [`LOCAL_NODES_MAX`]. A new cluster needs it.
+    pub nodes: Option<u16>,
+    /// The number of partitions.
+    pub partitions: Option<u16>,
+    /// The first node's port for clients; the others have the next ones.
+    pub port: Option<u16>,
+}
+
+/// A directory with a cluster's description.
+#[derive(Debug)]
+pub struct LocalCluster {
+    /// The directory, absolute.
+    pub dir: PathBuf,
+    /// What its `cluster.toml` says.
+    pub config: ClusterConfig,
+    /// Whether it was made just now.
+    pub fresh: bool,
+}
+
+impl LocalCluster {
+    /// Finds the cluster of a directory, or makes one with a random secret. All its ports are free now.
+    pub fn prepare(dir: &Path, wishes: &Wishes) -> Result<LocalCluster, LocalError> {
+        let unusable = |cause| LocalError::File {
+            path: dir.display().to_string(),
+            what: "used",
+            cause,
+        };
+        let dir = std::path::absolute(dir).map_err(unusable)?;
+        let path = dir.join(FILE);
+        let fresh = !path.try_exists().map_err(unusable)?;
+        if fresh {
+            let text = description(&dir, wishes)?;
+            // A file that is wrong would be in the way of the next try.
+            ClusterConfig::parse(&text, &path)?;
+            std::fs::create_dir_all(&dir).map_err(unusable)?;
+            write_secretly(&path, &text).map_err(|cause| LocalError::File {
+                path: path.display().to_string(),
+                what: "written",
+                cause,
+            })?;
+        }
+        let config = ClusterConfig::load(&path)?;
+        if !fresh {
+            agree(&config, wishes, &path)?;
+            for node in &config.nodes {
+                for address in [&node.client_address, &node.peer_address] {
+                    if let Some((host, port)) = host_and_port(address)
+                        && !is_free(host, port)
+                    {
+                        return Err(LocalError::Wish(format!(
+                            "{address} is in use, which is node {}'s: if the cluster of {} runs already, stop that \
+                             first; if another program has the port, stop it, or start a new cluster with another \
+                             --dir and --port",
+                            node.name,
+                            dir.display()
+                        )));
+                    }
+                }
+            }
+        }
+        Ok(LocalCluster { dir, config, fresh })
+    }
+
+    /// How to start each node with `program`, which is an `ordo`.
+    pub fn launches(&self, program: &Path) -> Vec<Launch> {
+        let launch = |name: &str, zone: &str, address: &str| Launch {
+            name: name.to_owned(),
+            zone: zone.to_owned(),
+            client_address: address.to_owned(),
+            log: self.dir.join(format!("{name}.log")),
+            program: program.to_owned(),
+            words: vec![
+                "serve".into(),
+                "--cluster".into(),
+                self.dir.join(FILE).into(),
+                "--node".into(),
+                name.into(),
+                "--dir".into(),
+                self.dir.join(name).into(),
+            ],
+        };
+        let nodes = self.config.nodes.iter();
+        nodes
+            .map(|node| launch(&node.name, &node.zone, &node.client_address))
+            .collect()
+    }
+}
+
+/// Refuses wishes that an existing cluster does not meet: its data depends on what it is.
+fn agree(config: &ClusterConfig, wishes: &Wishes, path: &Path) -> Result<(), LocalError> {
+    let first = config.nodes.first();
+    let port = first.and_then(|node| host_and_port(&node.client_address));
+    let found = [
+        ("--local", wishes.nodes, config.nodes.len() as u16),
+        ("--partitions", wishes.partitions, config.partitions),
+        ("--port", wishes.port, port.map_or(0, |(_, port)| port)),
+    ];
+    for (flag, wish, is) in found {
+        if let Some(wish) = wish.filter(|&wish| wish != is) {
+            return Err(LocalError::Wish(format!(
+                "{flag} {wish}: the cluster that {} describes has {is}. Leave {flag} out to start that one, or choose \
+                 another --dir for a new one",
+                path.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The text of a new cluster's description.
+fn description(dir: &Path, wishes: &Wishes) -> Result<String, LocalError> {
+    let Some(nodes) = wishes.nodes else {
+        return Err(LocalError::Wish(format!(
+            "there is no cluster in {} yet: say how many nodes a new one should have, for example --local 3",
+            dir.display()
+        )));
+    };
+    if !(1..=LOCAL_NODES_MAX).contains(&nodes) {
+        return Err(LocalError::Wish(format!(
+            "--local {nodes}: a cluster on one machine has from 1 to {LOCAL_NODES_MAX} nodes; 3 are the fewest that bear \
+             the loss of one"
+        )));
+    }
+    let port = wishes.port.unwrap_or(PORT_DEFAULT);
+    let port_max = u16::MAX - PEER_PORT_OFFSET - (nodes - 1);
+    if !(1..=port_max).contains(&port) {
+        return Err(LocalError::Wish(format!(
+            "--port {port}: it must be from 1 to {port_max}, because the nodes talk to each other on the ports {PEER_PORT_OFFSET} above"
+        )));
+    }
+    if let Some(taken) = taken(port, nodes) {
+        let free = (port..=port_max)
+            .step_by(100)
+            .skip(1)
+            .find(|&port| self::taken(port, nodes).is_none());
+        let advice = match free {
+            Some(free) => format!("choose others, for example --port {free}"),
+            None => "choose others with --port".to_owned(),
+        };
+        return Err(LocalError::Wish(format!(
+            "port {taken} is in use, and {nodes} nodes need {port} to {} and {} to {}: {advice}",
+            port + nodes - 1,
+            port + PEER_PORT_OFFSET,
+            port + PEER_PORT_OFFSET + nodes - 1,
+        )));
+    }
+    let secret = random_hexadecimal().map_err(|cause| LocalError::File {
+        path: RANDOM.to_owned(),
+        what: "read",
+        cause,
+    })?;
+    let partitions = wishes.partitions.unwrap_or(1);
+    let mut text = format!(
+        "# Made by `ordo cluster start`; docs/cluster.md tells what the keys mean.\n\
+         name = \"local\"\nsecret = \"{secret}\"\npartitions = {partitions}\n"
+    );
+    for number in 1..=nodes {
+        let client = port + number - 1;
+        let peer = client + PEER_PORT_OFFSET;
+        // Writing to a string cannot fail.
+        let _ = write!(
+            text,
+            "\n[[node]]\nname = \"n{number}\"\nzone = \"zone-{number}\"\npeer_address = \"{HOST}:{peer}\"\n\
+             client_address = \"{HOST}:{client}\"\n"
+        );
+    }
+    Ok(text)
+}
+
+/// The first port that such a cluster needs and cannot have.
+fn taken(port: u16, nodes: u16) -> Option<u16> {
+    let clients = port..port + nodes;
+    let peers = clients.clone().map(|port| port + PEER_PORT_OFFSET);
+    clients.chain(peers).find(|&port| !is_free(HOST, port))
+}
+
+fn is_free(host: &str, port: u16) -> bool {
+    TcpListener::bind((host, port)).is_ok()
+}
+
+const RANDOM: &str = "/dev/urandom";
+
+/// 256 bits that nobody can guess.
+fn random_hexadecimal() -> io::Result<String> {
+    let mut bytes = [0; 32];
+    File::open(RANDOM)?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Writes a file that only its owner may read, whole or not at all.
+fn write_secretly(path: &Path, text: &str) -> io::Result<()> {
+    let new = path.with_extension("toml.new");
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let mut file = options.open(&new)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    std::fs::rename(&new, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn wishes(nodes: u16, port: u16) -> Wishes {
+        Wishes {
+            nodes: Some(nodes),
+            partitions: None,
+            port: Some(port),
+        }
+    }
+
+    /// A port from which on some ports are free for clients and peers.
+    fn free_port(nodes: u16) -> u16 {
+        let listener = TcpListener::bind((HOST, 0)).expect("a port");
+        let from = listener.local_addr().expect("bound").port() % 30_000 + 2_000;
+        (from..50_000)
+            .find(|&port| taken(port, nodes).is_none())
+            .expect("free ports")
+    }
+
+    fn refusal(dir: &Path, wishes: &Wishes) -> String {
+        let error = LocalCluster::prepare(dir, wishes).expect_err("refused");
+        error.to_string()
+    }
+
+    #[test]
+    fn a_new_cluster_has_a_zone_for_each_node_and_a_secret_that_others_cannot_read() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let inner = dir.path().join("not/yet/there");
+        let port = free_port(3);
+        let wishes = Wishes {
+            partitions: Some(4),
+            ..wishes(3, port)
+        };
+        let made = LocalCluster::prepare(&inner, &wishes).expect("made");
+        assert!(made.fresh);
+        assert_eq!(made.config.warnings, Vec::<String>::new());
+        let map = made.config.map().expect("a map");
+        assert_eq!(
+            (map.zones.len(), map.nodes.len(), map.partitions.len()),
+            (3, 3, 4)
+        );
+        let second = made.config.node("n2").expect("the second node");
+        assert_eq!(second.zone, "zone-2");
+        assert_eq!(second.client_address, format!("127.0.0.1:{}", port + 1));
+        assert_eq!(second.peer_address, format!("127.0.0.1:{}", port + 10_001));
+        let file = inner.join("cluster.toml");
+        let mode = std::fs::metadata(&file)
+            .expect("there")
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o600);
+
+        let launches = made.launches(Path::new("/bin/ordo"));
+        let names: Vec<&str> = launches.iter().map(|launch| launch.name.as_str()).collect();
+        assert_eq!(names, ["n1", "n2", "n3"]);
+        let expected = format!(
+            "/bin/ordo serve --cluster {} --node n2 --dir {}",
+            file.display(),
+            inner.join("n2").display()
+        );
+        assert_eq!(launches[1].command_line(), expected);
+
+        // The same again: nothing is asked for, or the same.
+        for again in [Wishes::default(), wishes] {
+            let found = LocalCluster::prepare(&inner, &again).expect("found");
+            assert!(!found.fresh);
+            assert_eq!(found.config, made.config);
+        }
+        // Another one in its place: no.
+        for (other, flag) in [
+            (
+                Wishes {
+                    nodes: Some(5),
+                    ..Wishes::default()
+                },
+                "--local 5",
+            ),
+            (
+                Wishes {
+                    partitions: Some(1),
+                    ..Wishes::default()
+                },
+                "--partitions 1",
+            ),
+            (
+                Wishes {
+                    port: Some(7),
+                    ..Wishes::default()
+                },
+                "--port 7",
+            ),
+        ] {
+            let refusal = refusal(&inner, &other);
+            assert!(
+                refusal.contains(flag) && refusal.contains("another --dir"),
+                "{refusal}"
+            );
+        }
+        // While it runs: no.
+        let address = second.peer_address.clone();
+        let _peer = TcpListener::bind(&address).expect("free");
+        let refusal = refusal(&inner, &Wishes::default());
+        assert!(
+            refusal.contains(&address) && refusal.contains("runs already"),
+            "{refusal}"
+        );
+    }
+
+    #[test]
+    fn two_clusters_have_two_secrets() {
+        let secrets = [1, 2].map(|_| {
+            let dir = tempfile::tempdir().expect("a temporary directory");
+            let made = LocalCluster::prepare(dir.path(), &wishes(1, free_port(1)));
+            made.expect("made").config.secret
+        });
+        assert!(secrets[0].as_bytes().len() == 64 && secrets[0] != secrets[1]);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_before_anything_is_written() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let inner = dir.path().join("inner");
+        let held = TcpListener::bind((HOST, 0)).expect("a port");
+        let taken = held.local_addr().expect("bound").port();
+        // As a client port of the last of two, or as a peer port, whichever there is room for.
+        let from = if taken > 12_000 {
+            taken - 10_001
+        } else {
+            taken - 1
+        };
+        for (wishes, wants) in [
+            (Wishes::default(), &["no cluster", "--local 3"][..]),
+            (wishes(0, 7001), &["--local 0", "from 1 to 7"]),
+            (wishes(8, 7001), &["--local 8", "from 1 to 7"]),
+            (wishes(3, 0), &["--port 0", "from 1 to 55533"]),
+            (wishes(3, 55_534), &["--port 55534", "from 1 to 55533"]),
+            (
+                wishes(2, from),
+                &[&format!("port {taken} is in use"), "for example --port"],
+            ),
+        ] {
+            let refusal = refusal(&inner, &wishes);
+            for want in wants {
+                assert!(
+                    refusal.contains(want),
+                    "{wishes:?}: '{refusal}' lacks '{want}'"
+                );
+            }
+            assert!(!inner.exists());
+        }
+        drop(held);
+        // A wish that the description's own check refuses.
+        let many = Wishes {
+            partitions: Some(999),
+            ..wishes(1, free_port(1))
+        };
+        let refusal = refusal(&inner, &many);
+        assert!(refusal.contains("partitions is 999"), "{refusal}");
+        assert!(!inner.exists());
+    }
+}

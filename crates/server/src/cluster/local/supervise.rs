@@ -1,0 +1,142 @@
+//! Tells what happens to processes until they are to stop.
+
+use super::{Ended, LocalError, Processes};
+use crate::cluster::config::host_and_port;
+use std::io::{self, Write};
+
+/// What may happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A process of ours has ended, maybe.
+    ChildEnded,
+    /// All are to stop.
+    Stop,
+}
+
+/// Says how to use the processes, and then what happens to them, on `out`. Ends when an event says so (or there are no
+/// more), with all stopped in good order, or when the last process has ended.
+pub fn supervise(
+    processes: &mut Processes,
+    events: impl Iterator<Item = Event>,
+    out: &mut dyn Write,
+) -> Result<(), LocalError> {
+    instruct(processes, out)?;
+    let mut lost = Vec::new();
+    // What happened before anybody listened to events is looked for first.
+    for event in std::iter::once(Event::ChildEnded).chain(events) {
+        for ended in processes.newly_ended()? {
+            mourn(&ended, out)?;
+            lost.push(ended.launch.name);
+        }
+        if processes.running().next().is_none() {
+            return Err(LocalError::NoneLeft);
+        }
+        if event == Event::Stop {
+            break;
+        }
+    }
+    writeln!(out, "\nStopping: every node finishes what is in flight.")?;
+    let killed = processes.stop();
+    for log in &killed {
+        writeln!(
+            out,
+            "A node did not stop in time and was killed: see {}.",
+            log.display()
+        )?;
+    }
+    if !lost.is_empty() {
+        let lost = lost.join(", ");
+        writeln!(
+            out,
+            "{lost} had ended before. If you started it again, stop it as well."
+        )?;
+    }
+    writeln!(
+        out,
+        "Stopped. The same command starts the cluster again, with its data."
+    )?;
+    Ok(())
+}
+
+/// Says who is there and what to try.
+fn instruct(processes: &Processes, out: &mut dyn Write) -> io::Result<()> {
+    let width = |text: fn(&super::Launch) -> &str| {
+        let widths = processes.running().map(|(launch, _)| text(launch).len());
+        widths.max().unwrap_or(0)
+    };
+    let name = width(|launch| &launch.name);
+    let zone = width(|launch| &launch.zone);
+    let address = width(|launch| &launch.client_address);
+    for (launch, process) in processes.running() {
+        writeln!(
+            out,
+            "  {:name$}  {:zone$}  clients at {:address$}  process {process}  output in {}",
+            launch.name,
+            launch.zone,
+            launch.client_address,
+            launch.log.display()
+        )?;
+    }
+    let mut running = processes.running();
+    let Some((first, _)) = running.next() else {
+        return Ok(());
+    };
+    let (last, process) = running.last().unwrap_or((first, 0));
+    let port = host_and_port(&first.client_address).map_or(0, |(_, port)| port);
+    let mut ideas = vec![
+        (
+            format!("redis-cli -p {port}"),
+            "any node takes any command".to_owned(),
+        ),
+        (
+            format!("redis-cli -c -p {port}"),
+            "the same, for clients that know clusters".to_owned(),
+        ),
+        (
+            format!("ordo admin status --address {}", first.client_address),
+            "who is there, and who leads".to_owned(),
+        ),
+    ];
+    if process != 0 {
+        ideas.push((
+            format!("kill -9 {process}"),
+            format!("{} is gone, and the others go on", last.name),
+        ));
+    }
+    let width = ideas
+        .iter()
+        .map(|(command, _)| command.len())
+        .max()
+        .unwrap_or(0);
+    writeln!(out, "\nTo try:")?;
+    for (command, effect) in ideas {
+        writeln!(out, "  {command:width$}  {effect}")?;
+    }
+    writeln!(out, "Ctrl-C stops all.")?;
+    out.flush()
+}
+
+/// Says who has ended, and how to start it again.
+fn mourn(ended: &Ended, out: &mut dyn Write) -> io::Result<()> {
+    let Ended {
+        launch,
+        process,
+        status,
+        said,
+    } = ended;
+    writeln!(
+        out,
+        "\n{} (process {process}) has ended: {status}.",
+        launch.name
+    )?;
+    // Who was killed has nothing to tell; who ended by itself has.
+    if status.code().is_some() {
+        writeln!(out, "The last that it said:\n{said}")?;
+    }
+    writeln!(
+        out,
+        "To start it again, in another terminal:\n  {}",
+        launch.command_line()
+    )?;
+    out.flush()
+}
