@@ -1,7 +1,8 @@
 //! Runs nodes for real: sockets, files, clocks and threads.
 //!
 //! [`server::Server`] puts a node ([`runtime`], on a directory of [`disk`]) behind sockets ([`net`]); a connection's
-//! bytes become commands, and its [`session`] turns commands into requests for the node. [`config`] is the one table of
+//! bytes become commands, and its [`session`] turns commands into requests for the node. The nodes of a cluster reach each other as
+//! [`peers`]. [`config`] is the one table of
 //! settings. This is the only crate of the house that owns sockets, files, clocks and threads.
 #![allow(
     clippy::disallowed_methods,
@@ -13,6 +14,7 @@ pub mod config;
 pub mod disk;
 pub mod error_counts;
 pub mod net;
+pub mod peers;
 pub mod runtime;
 pub mod server;
 pub mod session;
