@@ -102,7 +102,8 @@ fn those_who_share_the_secret_agree_on_the_newest_protocol_of_both() {
 
 #[test]
 fn a_refusal_reaches_the_dialler() {
-    let spoil: [(Refusal, fn(&mut Identity)); 4] = [
+    type Spoil = fn(&mut Identity);
+    let spoil: [(Refusal, Spoil); 4] = [
         (Refusal::OtherCluster, |one| one.cluster = 78),
         (Refusal::SameNode, |one| one.me = NodeId(2)),
         (Refusal::UnknownNode, |one| one.me = NodeId(4)),
