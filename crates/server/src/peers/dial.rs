@@ -319,7 +319,11 @@ impl Dialler {
             } else if now >= progress + limit {
                 return Err(Break::Stalled(limit));
             }
-            self.wait(waits.then(|| progress + limit));
+            self.wait(match waits {
+                true if flushed.full => Some(progress + limit),
+                true => Some(now),
+                false => None,
+            });
             {
                 let orders = self.link().orders();
                 if orders.stopping {

@@ -22,6 +22,8 @@ pub(super) const HANDSHAKES_MAX: usize = 64;
 pub(super) const WAKER: Token = Token(HANDSHAKES_MAX);
 const LISTENER: Token = Token(HANDSHAKES_MAX + 1);
 
+/// How many connections are accepted before handshakes go on.
+const ACCEPTED_PER_ROUND: usize = 16;
 /// How long to wait before trying to accept again, after the system refused.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The same warning is logged once in so long a time.
@@ -98,12 +100,16 @@ impl Door {
     }
 
     fn accept(&mut self) {
-        self.accept_at = None;
-        loop {
+        // There may be more.
+        self.accept_at = Some(Instant::now());
+        for _ in 0..ACCEPTED_PER_ROUND {
             match self.listener.accept() {
                 Ok((stream, address)) => self.receive(stream, address),
                 Err(error) => match error.kind() {
-                    ErrorKind::WouldBlock => return,
+                    ErrorKind::WouldBlock => {
+                        self.accept_at = None;
+                        return;
+                    }
                     // Whoever came has gone again.
                     ErrorKind::Interrupted | ErrorKind::ConnectionAborted => {}
                     _ => {

@@ -16,6 +16,8 @@ use txn::NodeId;
 
 /// How much of a queue is written under one lock.
 const WRITE_BYTES_MAX: usize = 256 << 10;
+/// And how much before the dialling thread looks at its orders again.
+const FLUSH_BYTES_MAX: usize = 8 << 20;
 /// An empty queue keeps so much memory.
 const QUEUE_BYTES_KEPT: usize = 1 << 20;
 
@@ -95,6 +97,8 @@ pub(super) struct Link {
 pub(super) struct Flushed {
     pub written_bytes: usize,
     pub left_bytes: usize,
+    /// The kernel takes no more now: the socket tells when it does again.
+    pub full: bool,
 }
 
 impl Link {
@@ -235,7 +239,7 @@ impl Link {
         self.discard(&mut self.outbox.lock());
     }
 
-    /// Writes what waits, as far as the kernel takes it.
+    /// Writes what waits, as far as the kernel takes it, or a good part of it.
     pub fn flush(&self) -> Result<Flushed, Break> {
         let mut written_bytes = 0;
         let mut outbox = self.outbox.lock();
@@ -250,7 +254,7 @@ impl Link {
             written_bytes += written;
             outbox.queue.drain(..written);
             let left_bytes = outbox.queue.len();
-            if full || left_bytes == 0 {
+            if full || left_bytes == 0 || written_bytes >= FLUSH_BYTES_MAX {
                 if left_bytes == 0 && outbox.queue.capacity() > QUEUE_BYTES_KEPT {
                     outbox.queue = VecDeque::new();
                 }
@@ -259,6 +263,7 @@ impl Link {
                 return Ok(Flushed {
                     written_bytes,
                     left_bytes,
+                    full,
                 });
             }
             // Senders are on the way of somebody's request.

@@ -231,7 +231,20 @@ impl Peers {
         let Some(threads) = threads.as_mut() else {
             return Ok(());
         };
+        // Nobody else adds peers meanwhile, and senders do not wait for threads to start.
+        let mut result = Ok(());
+        let mut added = Vec::new();
+        for node in addresses.keys() {
+            let there = self.shared.peers.read().contains_key(node);
+            if *node != self.shared.identity.me && !there {
+                match self.add(*node, threads) {
+                    Ok(peer) => added.push((*node, peer)),
+                    Err(error) => result = Err(error),
+                }
+            }
+        }
         let mut peers = self.shared.peers.write();
+        peers.extend(added);
         for (node, peer) in peers.iter() {
             let address = addresses.get(node);
             peer.known.store(address.is_some(), Ordering::SeqCst);
@@ -246,25 +259,13 @@ impl Peers {
                 });
             }
         }
-        let mut result = Ok(());
-        for (node, address) in addresses {
-            if *node == self.shared.identity.me || peers.contains_key(node) {
-                continue;
-            }
-            match self.add(*node, address, threads) {
-                Ok(peer) => {
-                    peers.insert(*node, peer);
-                }
-                Err(error) => result = Err(error),
-            }
-        }
         result
     }
 
+    /// Starts the threads of a node, which is no peer yet.
     fn add(
         &self,
         node: NodeId,
-        address: &str,
         threads: &mut Vec<JoinHandle<()>>,
     ) -> Result<Arc<Peer>, PeersError> {
         let poll = Poll::new().map_err(system("making a poll"))?;
@@ -272,7 +273,7 @@ impl Peers {
         let peer = Arc::new(Peer {
             link: Link::new(node, self.shared.queue_bytes_max, waker),
             reader: Reader::default(),
-            known: AtomicBool::new(true),
+            known: AtomicBool::new(false),
         });
         let reads = {
             let (peer, shared) = (peer.clone(), self.shared.clone());
@@ -291,8 +292,6 @@ impl Peers {
                 return Err(error);
             }
         }
-        peer.link
-            .order(|orders| orders.address = Some(address.to_owned()));
         Ok(peer)
     }
 
@@ -346,7 +345,8 @@ impl Peers {
         }
     }
 
-    /// Closes all connections and waits for all threads. Must not be called while holding what [`PeerEvents`] waits for.
+    /// Closes all connections and waits for all threads, which takes no time unless a callback or a name service does not
+    /// answer. Must not be called while holding what [`PeerEvents`] waits for.
     /// Nothing is called any more once this has returned, unless it was called by a callback.
     pub fn stop(&self) {
         let Some(threads) = self.threads.lock().take() else {

@@ -214,7 +214,7 @@ fn a_stop_ends_all_threads_whatever_they_do() {
     accepted.read_exact(&mut hello).expect("a handshake");
     one.wait_trouble(4, "refused");
     let stranger = connect(&one);
-    let Node { ear, peers } = one;
+    let Node { ear, peers, .. } = one;
     peers.stop();
     // Each thread holds what all share, and so the ear.
     let ups = ear.heard.lock().ups.clone();

@@ -116,8 +116,20 @@ fn options(me: u16) -> PeerOptions {
     }
 }
 
+/// Lets those who hand frames over go: a test that fails while they wait must end.
+struct Release(std::sync::Weak<Ear>);
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        if let Some(ear) = self.0.upgrade() {
+            ear.stall(false);
+        }
+    }
+}
+
 /// A node and what it hears.
 struct Node {
+    _release: Release,
     ear: Arc<Ear>,
     peers: Peers,
 }
@@ -130,7 +142,11 @@ impl Node {
     fn start_with(options: PeerOptions, timing: Timing) -> Node {
         let ear = Arc::new(Ear::default());
         let peers = Peers::start_timed(options, ear.clone(), timing).expect("a node");
-        Node { ear, peers }
+        Node {
+            _release: Release(Arc::downgrade(&ear)),
+            ear,
+            peers,
+        }
     }
 
     fn me(&self) -> NodeId {
