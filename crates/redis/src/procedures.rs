@@ -5,6 +5,7 @@
 
 use crate::arguments::Arguments;
 use crate::block::Watched;
+use crate::idempotent::IdempotentProcedure;
 use crate::script;
 use crate::table::{COMMANDS, Command, DataFn, Run};
 use std::sync::Arc;
@@ -42,6 +43,7 @@ pub(crate) fn of_command(command: &'static Command) -> Option<Arc<dyn Procedure>
             run,
         })),
         Run::Script(script) => Some(script::procedure(script)),
+        Run::Idempotent => Some(Arc::new(IdempotentProcedure)),
         Run::Pure(_) | Run::Connection(_) | Run::Container(_) => None,
     }
 }

@@ -304,6 +304,8 @@ pub enum Run {
     Connection(ConnectionCommand),
     /// By one of its subcommands.
     Container(&'static [Command]),
+    /// In a transaction that runs the command in its arguments, once: ORDO.IDEMPOTENT.
+    Idempotent,
 }
 
 /// An entry of the command table. Everything that is known about a command derives from it.

@@ -3,7 +3,6 @@
 //! A tag, then the number, the length-prefixed bytes, or the count and the items.
 
 use super::{Reader, put_bytes, put_varint};
-use crate::blob::Blob;
 use crate::reply::Reply;
 use std::borrow::Cow;
 
@@ -135,6 +134,7 @@ fn items(reader: &mut Reader<'_>, depth: usize) -> Option<Vec<Reply>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::blob::Blob;
 
     fn encoded(reply: &Reply) -> Vec<u8> {
         let mut out = Vec::new();

@@ -3,6 +3,7 @@
 mod connection;
 mod generic;
 mod hashes;
+mod ordo;
 mod scripting;
 mod server;
 mod strings;
@@ -19,6 +20,7 @@ const FAMILIES: &[&[Command]] = &[
     connection::COMMANDS,
     server::COMMANDS,
     scripting::COMMANDS,
+    ordo::COMMANDS,
 ];
 
 const COUNT: usize = {
