@@ -169,7 +169,7 @@ fn slot_tag(slot: u16) -> [u8; 2] {
         });
         (divided as u16).to_be_bytes()
     };
-    let candidates = (0..4).map(|high| bytes_of(slot % SLOTS | high << 14));
+    let candidates = (0..4).map(|high| bytes_of((slot % SLOTS) | (high << 14)));
     let mut fit = candidates.filter(|bytes| !bytes.contains(&b'}'));
     // At most two of four hold the brace: a test goes through all slots.
     fit.next().unwrap_or_default()

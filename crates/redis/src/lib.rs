@@ -44,7 +44,7 @@ pub use block::{Block, BlockProcedure, Watched};
 pub use execute::{Caller, execute};
 pub use idempotent::IdempotentProcedure;
 pub use prepare::{Action, CommandTable, Prepared};
-pub use procedures::{ExpireProcedure, WatchProcedure};
+pub use procedures::{ExpireProcedure, ExpireSystemProcedure, WatchProcedure};
 
 use std::sync::Arc;
 use txn::Registry;
@@ -57,5 +57,6 @@ pub fn register(registry: &mut Registry) -> Result<(), NameTaken> {
     }
     registry.register(Arc::new(BlockProcedure))?;
     registry.register(Arc::new(ExpireProcedure))?;
+    registry.register(Arc::new(ExpireSystemProcedure))?;
     registry.register(Arc::new(WatchProcedure))
 }

@@ -196,6 +196,7 @@ impl Runtime {
                 limits: options.limits,
                 checkpoint_bytes: options.checkpoint_bytes,
                 expire: options.expire,
+                expire_system: options.expire_system,
             },
             options.segment_bytes,
             log_boot_id(),

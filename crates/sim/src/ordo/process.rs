@@ -128,6 +128,7 @@ impl Process {
             limits: plan.limits,
             checkpoint_bytes: plan.checkpoint_bytes,
             expire: Some(Arc::new(redis_surface::ExpireProcedure)),
+            expire_system: Some(Arc::new(redis_surface::ExpireSystemProcedure)),
         };
         let boot_id = core.draw.bits();
         set_local_clock_ms(core.clock_ms(host));
