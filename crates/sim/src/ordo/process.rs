@@ -497,7 +497,11 @@ impl Turn<'_> {
             footprint: draft.footprint.clone(),
             route: txn::PartitionRoute::default(),
         });
-        match node::route(&request.footprint, unfinished) {
+        let asker = node::Asker {
+            unfinished,
+            readonly: false,
+        };
+        match node::route(&request.footprint, asker) {
             Route::Order => {}
             Route::Snapshot => {
                 if let Some((outcome, position)) = self.read(&request)? {

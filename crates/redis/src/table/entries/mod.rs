@@ -1,5 +1,6 @@
 //! The entries of the command table, by family.
 
+mod cluster;
 mod connection;
 mod generic;
 mod hashes;
@@ -18,6 +19,7 @@ const FAMILIES: &[&[Command]] = &[
     hashes::COMMANDS,
     generic::COMMANDS,
     connection::COMMANDS,
+    cluster::COMMANDS,
     server::COMMANDS,
     scripting::COMMANDS,
     ordo::COMMANDS,
