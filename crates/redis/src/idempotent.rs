@@ -48,7 +48,7 @@ const UNREADABLE: Reply = Reply::error(
     "ERR the reply that is kept under this id has a form that this version does not know: start the version that wrote it",
 );
 
-/// Makes [`UNREADABLE`] possible to tell: the first byte of a record.
+/// The first byte of a record: one of another form is not taken for this one.
 const RECORD_VERSION: u8 = 1;
 const NAME_PREFIX: &[u8] = b"idempotent:";
 
@@ -171,7 +171,7 @@ fn slot_tag(slot: u16) -> [u8; 2] {
     };
     let candidates = (0..4).map(|high| bytes_of((slot % SLOTS) | (high << 14)));
     let mut fit = candidates.filter(|bytes| !bytes.contains(&b'}'));
-    // At most two of four hold the brace: a test goes through all slots.
+    // One of four always does: a test goes through all slots.
     fit.next().unwrap_or_default()
 }
 
