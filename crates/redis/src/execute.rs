@@ -1,7 +1,8 @@
-//! Running a command inside a transaction that is already running: what blocks and scripts do.
+//! Running a command inside a transaction that is already running: what blocks, scripts and ORDO.IDEMPOTENT do.
 
 use crate::arguments::Arguments;
 use crate::errors;
+use crate::idempotent;
 use crate::introspect;
 use crate::script;
 use crate::table::{self, Flags, Run};
@@ -10,7 +11,7 @@ use txn::{Args, ProcedureFuture, Reply, Tx};
 /// Who runs a command inside its transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
-    /// A MULTI/EXEC block.
+    /// A MULTI/EXEC block, or ORDO.IDEMPOTENT.
     Block,
     /// A script.
     Script {
@@ -49,6 +50,7 @@ pub fn execute(tx: Tx, argv: Args, caller: Caller) -> ProcedureFuture {
                 .drain(..usize::from(resolved.subplace.is_some()));
             script::start(tx, script, Arguments::Owned(Box::new(arguments)))
         }
+        Run::Idempotent => idempotent::start(tx, Arguments::of_argv(argv)),
         Run::Connection(_) => ready(match caller {
             Caller::Script { .. } => errors::NOT_IN_SCRIPT,
             Caller::Block => errors::NOT_IN_BLOCK,

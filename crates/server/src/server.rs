@@ -90,6 +90,7 @@ impl Server {
             ports: io_threads,
             checkpoint_bytes: config.checkpoint_log_size,
             expire: Some(Arc::new(redis_surface::ExpireProcedure)),
+            expire_system: Some(Arc::new(redis_surface::ExpireSystemProcedure)),
             on_halt: Some(Box::new(|text: &str| {
                 tracing::error!("{text}");
                 std::process::exit(EXIT_HALTED);

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use txn::mutant::{Mutant, is_active};
 use txn::{
     Args, BootId, Epoch, NodeId, Outcome, PartitionId, PartitionRoute, Position, Registry, Request,
-    RequestId, SessionId, Stop,
+    RequestId, SessionId, Space, Stop,
 };
 
 /// A node of which nothing was heard for so many ticks is taken for gone.
@@ -614,9 +614,10 @@ impl ClusterNode {
 
     /// Looks for expired entries of the partitions that this node leads, and orders their removal.
     fn expire(&mut self) {
-        let Some(procedure) = self.options.expire.clone() else {
+        let (users, system) = (&self.options.expire, &self.options.expire_system);
+        if users.is_none() && system.is_none() {
             return;
-        };
+        }
         let leads: Vec<PartitionId> = self.leads.keys().copied().collect();
         for partition in leads {
             let Some(executor) = self.executors.get_mut(&partition) else {
@@ -627,16 +628,20 @@ impl ClusterNode {
                 continue;
             }
             let look = executor.expiry.look(view, self.now_ms);
-            if look.expired.is_empty() {
+            let procedure = match look.space {
+                Space::User => users.clone(),
+                Space::System => system.clone(),
+            };
+            let Some(procedure) = procedure.filter(|_| !look.expired.is_empty()) else {
                 continue;
-            }
+            };
             let args: Args = look.expired.iter().map(|key| key.to_blob()).collect();
             let id = RequestId {
                 session: SessionId::INTERNAL,
                 sequence: executor.next.0,
                 attempt: 0,
             };
-            let mut request = Request::new(id, procedure.clone(), args);
+            let mut request = Request::new(id, procedure, args);
             request.route = PartitionRoute::single(partition);
             let submission = Submission {
                 boot: BootId(0),

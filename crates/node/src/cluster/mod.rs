@@ -82,6 +82,8 @@ pub struct ClusterOptions {
     pub level: u32,
     /// Removes the keys that are its arguments if they have expired.
     pub expire: Option<Arc<dyn Procedure>>,
+    /// The same for keys of the system's space, which its arguments name.
+    pub expire_system: Option<Arc<dyn Procedure>>,
 }
 
 impl ClusterOptions {
@@ -98,6 +100,7 @@ impl ClusterOptions {
             request_timeout_ms: 10_000,
             level: 1,
             expire: None,
+            expire_system: None,
         }
     }
 }

@@ -24,6 +24,7 @@
 //! [`Runtime::read_aside`] leaves a heavy one to a *reader* thread, where it holds up neither its caller nor a writer.
 //! [`Runtime::interrupt_reads`] stops what takes long there.
 
+mod cluster;
 mod core;
 mod executors;
 mod options;
@@ -33,6 +34,7 @@ mod status;
 mod tests;
 mod threads;
 
+pub use cluster::Membership;
 pub use execute::ReadOutcome;
 pub use node::{FsyncPolicy, Limits, RecoverError, RecoveryReport, Refused};
 pub use options::{EngineFactory, HaltHook, RuntimeOptions, StartError};
@@ -74,6 +76,7 @@ const DRAIN_MAX: Duration = Duration::from_secs(10);
 pub struct Runtime {
     inner: Arc<Inner>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    membership: OnceLock<Arc<dyn Membership>>,
 }
 
 /// What the runtime's threads share.
@@ -196,6 +199,7 @@ impl Runtime {
                 limits: options.limits,
                 checkpoint_bytes: options.checkpoint_bytes,
                 expire: options.expire,
+                expire_system: options.expire_system,
             },
             options.segment_bytes,
             log_boot_id(),
@@ -242,6 +246,7 @@ impl Runtime {
         let runtime = Arc::new(Runtime {
             inner: inner.clone(),
             threads: Mutex::default(),
+            membership: OnceLock::new(),
         });
         let add = |thread: std::io::Result<JoinHandle<()>>| -> Result<(), StartError> {
             runtime

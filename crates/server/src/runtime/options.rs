@@ -33,6 +33,8 @@ pub struct RuntimeOptions {
     pub engine: EngineFactory,
     /// Removes expired entries: called with the keys as its arguments. Replies how many it removed.
     pub expire: Option<Arc<dyn Procedure>>,
+    /// Removes expired entries of the system's space in the same way. Replies no number.
+    pub expire_system: Option<Arc<dyn Procedure>>,
     /// Called once if a bug stopped the node, with a text for the operator. Clients wait in vain then: end the process.
     pub on_halt: Option<HaltHook>,
 }
@@ -45,6 +47,7 @@ impl RuntimeOptions {
             limits,
             checkpoint_bytes,
             expire,
+            expire_system,
         } = NodeOptions::default();
         RuntimeOptions {
             dir: dir.into(),
@@ -56,6 +59,7 @@ impl RuntimeOptions {
             limits,
             engine: Box::new(|workers| Arc::new(Sparkle::new(sparkle::Options::new(workers)))),
             expire,
+            expire_system,
             on_halt: None,
         }
     }

@@ -13,19 +13,25 @@
 
 mod admin;
 mod client;
+mod cluster;
 mod config;
 mod identity;
 mod info;
 pub mod replies;
+#[cfg(test)]
+mod tests;
 mod transaction;
 
+use crate::cluster::ChangeTicket;
 use crate::config::Config;
 use crate::net::clients::Client;
 use crate::runtime::{self, Port, ReadOutcome};
 use crate::shared::{Shared, ThreadCounters};
 use node::Route;
 use redis_surface::codec::Protocol;
-use redis_surface::table::{self, Command, ConnectionCommand, Flags, Run};
+use redis_surface::table::{
+    self, ClusterCommand, Command, ConnectionCommand, Flags, OrdoClusterCommand, Run,
+};
 use redis_surface::{Action, Caller, CommandTable, Watched};
 use replies::{Answered, Replies, Treatment, reply_of};
 use std::collections::BTreeMap;
@@ -104,6 +110,8 @@ enum Hold {
     Pause(Args),
     /// SAVE is answered once so many checkpoints ended.
     Save(u64),
+    /// A change of the cluster is answered once it ended.
+    Change(ChangeTicket),
 }
 
 /// Whether replies are sent (CLIENT REPLY).
@@ -140,6 +148,8 @@ pub struct Session {
     id: SessionId,
     client: Arc<Client>,
     authenticated: bool,
+    /// READONLY: reads may be a little old.
+    readonly: bool,
     protocol: Protocol,
     speech: Speech,
     block: Option<Block>,
@@ -158,6 +168,7 @@ impl Session {
             id,
             client,
             authenticated: config.requirepass.is_empty(),
+            readonly: false,
             protocol: Protocol::Resp2,
             speech: Speech::On,
             block: None,
@@ -200,7 +211,10 @@ impl Session {
     }
     /// Whether the connection waits for something that no reply brings: it is to be resumed now and then.
     pub fn waits_for_time(&self) -> bool {
-        matches!(self.hold, Some(Hold::Pause(_) | Hold::Save(_)))
+        matches!(
+            self.hold,
+            Some(Hold::Pause(_) | Hold::Save(_) | Hold::Change(_))
+        )
     }
     /// Whether a held command can go on.
     pub fn resumable(&self) -> bool {
@@ -248,6 +262,10 @@ impl Session {
                 self.hold = Some(Hold::Save(saves));
             }
             Some(Hold::Save(_)) => self.answer(desk, &Session::saved(desk)),
+            Some(Hold::Change(ticket)) => match ticket.try_take() {
+                Some(outcome) => self.answer(desk, &cluster::changed(outcome)),
+                None => self.hold = Some(Hold::Change(ticket)),
+            },
         }
         if self.speech == Speech::Skipping && self.hold.is_none() {
             self.speech = Speech::On;
@@ -340,7 +358,11 @@ impl Session {
             sequence: self.replies.next_sequence(),
             attempt: 0,
         };
-        let route = node::route(&footprint, self.replies.awaits());
+        let asker = node::Asker {
+            unfinished: self.replies.awaits(),
+            readonly: self.readonly,
+        };
+        let route = node::route(&footprint, asker);
         let request = Arc::new(Request {
             id,
             map_version: 0,
@@ -455,6 +477,9 @@ impl Session {
                 self.save(desk);
                 None
             }
+            ConnectionCommand::OrdoCluster(change) if change != OrdoClusterCommand::Status => {
+                self.change_cluster(desk, change, argv)
+            }
             plain => Some(self.value_command(desk, plain, argv)),
         }
     }
@@ -482,6 +507,11 @@ impl Session {
             C::LastSave => admin::last_save(desk),
             C::ScriptKill => admin::script_kill(desk),
             C::Unwatch => self.unwatch(),
+            C::Cluster(command) => Session::cluster(desk, command, argv),
+            C::OrdoCluster(OrdoClusterCommand::Status) => Session::cluster_status(desk),
+            C::Asking => Session::asking(desk),
+            C::ReadOnly => self.set_readonly(desk, true),
+            C::ReadWrite => self.set_readonly(desk, false),
             C::Multi
             | C::Exec
             | C::Discard
@@ -489,7 +519,8 @@ impl Session {
             | C::Quit
             | C::Reset
             | C::Save
-            | C::Shutdown => redis_surface::errors::NOT_IN_BLOCK,
+            | C::Shutdown
+            | C::OrdoCluster(_) => redis_surface::errors::NOT_IN_BLOCK,
             client => self.client_command(desk, client, argv),
         }
     }
@@ -526,7 +557,15 @@ fn looks_at_data(command: ConnectionCommand) -> bool {
     use ConnectionCommand as C;
     matches!(
         command,
-        C::Watch | C::Info | C::Save | C::BgSave | C::BgRewriteAof | C::Shutdown | C::Wait
+        C::Watch
+            | C::Info
+            | C::Save
+            | C::BgSave
+            | C::BgRewriteAof
+            | C::Shutdown
+            | C::Wait
+            | C::Cluster(ClusterCommand::CountKeysInSlot | ClusterCommand::GetKeysInSlot)
+            | C::OrdoCluster(_)
     )
 }
 

@@ -149,6 +149,7 @@ impl Process {
             epochs_in_flight_max: plan.epochs_in_flight_max,
             request_timeout_ms: 60_000,
             expire: Some(Arc::new(redis_surface::ExpireProcedure)),
+            expire_system: Some(Arc::new(redis_surface::ExpireSystemProcedure)),
             ..ClusterOptions::new(node_of(host))
         };
         let journal = &system.journals[usize::from(host)];
@@ -531,7 +532,11 @@ impl Turn<'_> {
             footprint: draft.footprint.clone(),
             route,
         });
-        if node::route(&request.footprint, unfinished) == Route::Order {
+        let asker = node::Asker {
+            unfinished,
+            readonly: false,
+        };
+        if node::route(&request.footprint, asker) == Route::Order {
             connection.requests.insert(request.id.sequence, number);
             requests.push(request);
             return Ok(self.system.plan.costs.request_ns);

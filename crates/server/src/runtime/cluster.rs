@@ -1,0 +1,46 @@
+//! What a runtime tells those who ask for the cluster that its node is part of.
+
+use super::Runtime;
+use crate::cluster::{ChangeTicket, ClusterChange, ClusterView};
+use std::sync::Arc;
+use store::View;
+
+/// A node's part in its cluster, as sessions need it. Nothing here waits.
+pub trait Membership: Send + Sync {
+    /// The cluster as this node sees it now.
+    fn view(&self) -> Arc<ClusterView>;
+    /// Starts a change of the cluster. The ticket tells how it ends; the error, why it was not even started.
+    fn change(&self, change: ClusterChange) -> Result<ChangeTicket, String>;
+    /// The records of a slot's partition; `None` if this node keeps no replica of it.
+    fn store_of_slot(&self, slot: u16) -> Option<&dyn View>;
+}
+
+impl Runtime {
+    /// Makes the node part of a cluster, before it is asked anything. False if it is part of one already.
+    pub fn join(&self, membership: Arc<dyn Membership>) -> bool {
+        self.membership.set(membership).is_ok()
+    }
+
+    /// The cluster as this node sees it now; `None` if the node is by itself.
+    pub fn cluster_view(&self) -> Option<Arc<ClusterView>> {
+        self.membership.get().map(|membership| membership.view())
+    }
+
+    /// Starts a change of the cluster: see [`Membership::change`].
+    pub fn cluster_change(&self, change: ClusterChange) -> Result<ChangeTicket, String> {
+        match self.membership.get() {
+            Some(membership) => membership.change(change),
+            None => Err(format!(
+                "this node is not part of a cluster, so it can't be that {change}"
+            )),
+        }
+    }
+
+    /// The records of a slot: see [`Membership::store_of_slot`]. A node by itself has those of all slots.
+    pub fn store_of_slot(&self, slot: u16) -> Option<&dyn View> {
+        match self.membership.get() {
+            Some(membership) => membership.store_of_slot(slot),
+            None => Some(self.engine().view()),
+        }
+    }
+}
