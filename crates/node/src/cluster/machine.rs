@@ -91,6 +91,8 @@ pub struct ClusterEffects {
     pub delivered: bool,
     /// The order gave this process its boot id: requests are taken from now on.
     pub boot: Option<BootId>,
+    /// Changes of the map that this node had wanted, and what they did.
+    pub changed: Vec<(Control, Changed)>,
     /// What an operator should read.
     pub warnings: Vec<String>,
 }
@@ -272,6 +274,19 @@ impl ClusterNode {
             && self.unkept.is_empty()
             && self.merge.confirmed().epoch == self.merge.newest()
             && self.leads.values().all(|lead| !lead.has_work())
+            && self
+                .executors
+                .values()
+                .all(|executor| executor.engine.view().final_position() >= executor.next.prev())
+    }
+
+    /// Whether this node has executed all that it knows of, and hears from the leaders of all its groups.
+    pub fn is_current(&self) -> bool {
+        self.merge.confirmed().epoch == self.merge.newest()
+            && self.groups.keys().all(|&partition| {
+                self.leader(partition)
+                    .is_some_and(|leader| self.is_live(leader))
+            })
             && self
                 .executors
                 .values()
@@ -858,7 +873,11 @@ impl ClusterNode {
             }
         }
         for (control, change) in &end.changes {
+            let before = self.wanted.len();
             self.wanted.retain(|wanted| wanted != control);
+            if self.wanted.len() < before {
+                effects.changed.push((control.clone(), *change));
+            }
             if let Changed::Boot {
                 node, nonce, boot, ..
             } = *change

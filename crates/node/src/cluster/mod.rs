@@ -53,7 +53,7 @@ mod recover;
 
 pub use frames::{Frame, FrameError};
 pub use machine::{ClusterEffects, ClusterEvent, ClusterNode, ClusterStatus};
-pub use recover::{ClusterRecoverError, ClusterStart, GroupImage};
+pub use recover::{ClusterRecoverError, ClusterStart};
 
 use crate::options::{FsyncPolicy, Limits};
 use std::sync::Arc;

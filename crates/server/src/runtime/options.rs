@@ -1,11 +1,14 @@
 //! What a runtime is told, and why it may not start.
 
 use crate::disk::DirectoryError;
+use crate::peers::{PeerOptions, PeersError};
 use execute::{Engine, Sparkle, sparkle};
+use node::cluster::{ClusterOptions, ClusterRecoverError};
 use node::{FsyncPolicy, Limits, NodeOptions, RecoverError};
+use order::PartitionMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use txn::Procedure;
+use txn::{NodeId, Procedure};
 
 /// Makes an empty engine, given how many worker ids will step it (numbered from 0).
 pub type EngineFactory = Box<dyn Fn(usize) -> Arc<dyn Engine> + Send>;
@@ -65,6 +68,20 @@ impl RuntimeOptions {
     }
 }
 
+/// How a node takes part in a cluster.
+pub struct MemberOptions {
+    /// Which node it is.
+    pub me: NodeId,
+    /// The cluster's name.
+    pub name: String,
+    /// The cluster's first map: what counts if the journal has none.
+    pub map: PartitionMap,
+    /// What its state machine is told.
+    pub node: ClusterOptions,
+    /// How it reaches the others.
+    pub peers: PeerOptions,
+}
+
 /// Why a runtime could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -80,6 +97,12 @@ pub enum StartError {
     /// What is in it cannot be recovered.
     #[error(transparent)]
     Recover(#[from] RecoverError),
+    /// What the journal holds cannot be used.
+    #[error(transparent)]
+    Cluster(ClusterRecoverError),
+    /// The other nodes cannot be reached.
+    #[error(transparent)]
+    Peers(#[from] PeersError),
     /// A thread could not be started.
     #[error("a thread could not be started: {0}: raise the process's limits")]
     Thread(std::io::Error),

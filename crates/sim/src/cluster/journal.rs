@@ -2,10 +2,8 @@
 
 use crate::draw::Draw;
 use crate::world::End;
-use node::cluster::GroupImage;
 use order::consensus::Kept;
-use std::collections::BTreeMap;
-use txn::PartitionId;
+use order::{GroupImage, GroupImages};
 
 /// Records, and how many of them a power cut leaves at least.
 #[derive(Default)]
@@ -37,8 +35,8 @@ impl Journal {
         self.synced = self.records.len();
     }
 
-    pub fn images(&self) -> BTreeMap<PartitionId, GroupImage> {
-        let mut images: BTreeMap<PartitionId, GroupImage> = BTreeMap::new();
+    pub fn images(&self) -> GroupImages {
+        let mut images = GroupImages::new();
         for kept in self.records.iter().flatten() {
             let image = images.entry(kept.partition).or_default();
             if let Some(base) = &kept.base {
