@@ -247,6 +247,17 @@ impl PartitionMap {
         Ok(map)
     }
 
+    /// The map of a node by itself: one partition, one replica.
+    pub fn alone() -> PartitionMap {
+        let node = Described {
+            name: String::new(),
+            zone: String::new(),
+            peer_address: String::new(),
+            client_address: String::new(),
+        };
+        PartitionMap::new("", &[node], 1).expect("one node and one partition are a cluster")
+    }
+
     /// The nodes of a zone.
     pub fn nodes_of(&self, zone: ZoneId) -> impl Iterator<Item = NodeId> + '_ {
         self.nodes

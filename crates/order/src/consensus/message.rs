@@ -24,9 +24,9 @@ pub(super) fn encode(message: &Message) -> Bytes {
     out.push(message.msg_type as u8);
     let has_snapshot = message.has_snapshot() && !message.get_snapshot().is_empty();
     out.push(
-        u8::from(message.reject) * HAS_REJECT
-            | u8::from(has_snapshot) * HAS_SNAPSHOT
-            | u8::from(!message.context.is_empty()) * HAS_CONTEXT,
+        (u8::from(message.reject) * HAS_REJECT)
+            | (u8::from(has_snapshot) * HAS_SNAPSHOT)
+            | (u8::from(!message.context.is_empty()) * HAS_CONTEXT),
     );
     for number in [
         message.to,

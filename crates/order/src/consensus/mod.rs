@@ -16,7 +16,7 @@ mod message;
 mod raft;
 mod storage;
 
-pub use raft::RaftGroup;
+pub use raft::{ELECTION_TICKS, RaftGroup};
 
 use bytes::Bytes;
 use txn::{NodeId, PartitionId};

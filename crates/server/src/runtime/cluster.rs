@@ -3,7 +3,9 @@
 use super::Runtime;
 use crate::cluster::{ChangeTicket, ClusterChange, ClusterView};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use store::View;
+use txn::{Footprint, PartitionId};
 
 /// A node's part in its cluster, as sessions need it. Nothing here waits.
 pub trait Membership: Send + Sync {
@@ -24,6 +26,34 @@ impl Runtime {
     /// The cluster as this node sees it now; `None` if the node is by itself.
     pub fn cluster_view(&self) -> Option<Arc<ClusterView>> {
         self.membership.get().map(|membership| membership.view())
+    }
+
+    /// Where a transaction is executed. The error is a reply.
+    pub fn place(&self, footprint: &Footprint) -> Result<PartitionId, &'static str> {
+        const SEVERAL: &str = "CROSSPARTITION the keys of this command, block or script belong to several partitions: \
+                               transactions over several partitions are not supported yet; give the keys a common {hash tag}";
+        const UNKNOWN: &str = "CROSSPARTITION this command or script does not say which keys it touches: in a cluster of \
+                               several partitions it is not supported yet";
+        if self.inner.partitions_count() == 1 {
+            return Ok(PartitionId(0));
+        }
+        let map = self.inner.map.read().clone();
+        let keys = footprint.keys.as_ref().ok_or(UNKNOWN)?;
+        let mut partition = None;
+        for key in keys.reads.iter().chain(&keys.writes) {
+            let found = map.partition_of_key(key);
+            if partition.is_some_and(|partition| partition != found) {
+                return Err(SEVERAL);
+            }
+            partition = Some(found);
+        }
+        partition.ok_or(UNKNOWN)
+    }
+
+    /// Whether what this node has is as new as READONLY connections are promised.
+    pub fn is_fresh(&self, now_ms: u64) -> bool {
+        let fresh_ms = self.inner.fresh_ms.load(Ordering::Relaxed);
+        now_ms.saturating_sub(fresh_ms) <= self.inner.staleness_ms_max
     }
 
     /// Starts a change of the cluster: see [`Membership::change`].

@@ -17,6 +17,7 @@ use order::consensus::Role;
 use order::{Control, Journal, PartitionMap, Synced};
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use store::View;
 use txn::{NodeId, PartitionId, Request, RequestId};
@@ -38,7 +39,7 @@ pub(super) struct Member {
     /// The journal's last record before this process's first.
     records_before: u64,
     /// When this node last knew to have executed everything that was agreed.
-    fresh_ms: u64,
+    fresh_ms: Arc<AtomicU64>,
     /// Changes of the map that somebody waits for.
     changes: Vec<(Control, ChangeAnswer)>,
     /// The map that the transport knows.
@@ -52,6 +53,7 @@ impl Member {
         me: NodeId,
         name: String,
         peers: Arc<OnceLock<Peers>>,
+        fresh_ms: Arc<AtomicU64>,
     ) -> Member {
         Member {
             records_before: journal.status().last.0,
@@ -62,7 +64,7 @@ impl Member {
             effects: ClusterEffects::default(),
             peers,
             outgoing: BTreeMap::new(),
-            fresh_ms: 0,
+            fresh_ms,
             changes: Vec::new(),
             peers_of: 0,
         }
@@ -156,7 +158,7 @@ impl Member {
             tracing::warn!("{warning}");
         }
         if self.node.is_current() {
-            self.fresh_ms = now_ms;
+            self.fresh_ms.store(now_ms, Ordering::Relaxed);
         }
         self.answer_changes();
         let effects = &mut self.effects;
@@ -208,11 +210,9 @@ impl Member {
 
     /// What INFO tells, in the words of a node by itself.
     pub fn status(&self) -> node::Status {
-        let engines = self.node.engines();
         let sum = |pick: fn(&execute::Status) -> u64| -> u64 {
             engines_status(&self.node).iter().map(pick).sum()
         };
-        let _ = engines;
         let status = self.node.status();
         node::Status {
             delivered: txn::Position(sum(|status| status.delivered.0)),
@@ -245,7 +245,7 @@ impl Member {
                 .filter(|&node| !live(node))
                 .collect(),
             epoch: status.confirmed.0,
-            staleness_ms: now_ms.saturating_sub(self.fresh_ms),
+            staleness_ms: now_ms.saturating_sub(self.fresh_ms.load(Ordering::Relaxed)),
         }
     }
 

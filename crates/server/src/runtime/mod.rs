@@ -53,11 +53,11 @@ use execute::{Budget, Engine, Interrupt, Progress, SnapshotReader, WorkerId};
 use executors::Bed;
 use node::cluster::{ClusterNode, ClusterStart};
 use node::{Event, Recovered};
-use order::{Journal, Preparer};
-use parking_lot::{Condvar, Mutex};
+use order::{Journal, PartitionMap, Preparer};
+use parking_lot::{Condvar, Mutex, RwLock};
 use port::{PortShared, Ports, Replies};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -97,6 +97,14 @@ struct Inner {
     strict_waiting: AtomicBool,
     /// Connections to the other nodes of a cluster.
     peers: Arc<OnceLock<Peers>>,
+    /// How many partitions the cluster has.
+    partitions_count: usize,
+    /// The cluster's map, as of the last tick.
+    map: RwLock<Arc<PartitionMap>>,
+    /// When this node last knew to have executed everything that was agreed.
+    fresh_ms: Arc<AtomicU64>,
+    /// How old the data may be that a READONLY connection reads.
+    staleness_ms_max: u64,
     ports: Arc<Ports>,
     bed: Bed,
     /// Stops what the reader threads run.
@@ -259,6 +267,9 @@ impl Runtime {
             preparer,
             tick: threads::TICK,
             peers: Arc::default(),
+            map: Arc::new(PartitionMap::alone()),
+            fresh_ms: Arc::default(),
+            staleness_ms_max: u64::MAX,
         };
         let runtime = Runtime::launch(options, parts)?;
         runtime.inner.ports.begin(boot);
@@ -285,6 +296,7 @@ impl Runtime {
             map,
             node: node_options,
             peers: peer_options,
+            staleness_ms_max,
         } = cluster;
         check(&options)?;
         let disk = Arc::new(RealDisk::open(&options.dir)?);
@@ -310,7 +322,9 @@ impl Runtime {
             .map_err(StartError::Cluster)?;
         let preparer = journal.preparer();
         let peers: Arc<OnceLock<Peers>> = Arc::default();
-        let member = Member::new(node, journal, me, name, peers.clone());
+        let fresh_ms: Arc<AtomicU64> = Arc::default();
+        let map = node.map().clone();
+        let member = Member::new(node, journal, me, name, peers.clone(), fresh_ms.clone());
         let parts = Parts {
             disk,
             engines: Engines::new(engines),
@@ -318,6 +332,9 @@ impl Runtime {
             preparer,
             tick: Duration::from_millis(node_options.tick_ms),
             peers: peers.clone(),
+            map,
+            fresh_ms,
+            staleness_ms_max,
         };
         let runtime = Runtime::launch(options, parts)?;
         let events = Arc::new(FromPeers(runtime.inner.clone()));
@@ -370,6 +387,9 @@ impl Runtime {
             preparer,
             tick,
             peers,
+            map,
+            fresh_ms,
+            staleness_ms_max,
         } = parts;
         let (sync, tickets) = mpsc::channel();
         let (files, file_work) = mpsc::channel();
@@ -393,6 +413,10 @@ impl Runtime {
             strict: Mutex::default(),
             strict_waiting: AtomicBool::new(false),
             peers,
+            partitions_count: map.partitions.len(),
+            map: RwLock::new(map),
+            fresh_ms,
+            staleness_ms_max,
             core: Core::new(
                 machine,
                 Hands {
@@ -779,6 +803,9 @@ struct Parts {
     preparer: Preparer<RealDisk>,
     tick: Duration,
     peers: Arc<OnceLock<Peers>>,
+    map: Arc<PartitionMap>,
+    fresh_ms: Arc<AtomicU64>,
+    staleness_ms_max: u64,
 }
 
 fn check(options: &RuntimeOptions) -> Result<(), StartError> {
@@ -809,6 +836,10 @@ fn log_boot_id() -> u64 {
 }
 
 impl Inner {
+    fn partitions_count(&self) -> usize {
+        self.partitions_count
+    }
+
     /// Tells the transport who the peers are, when the map has changed.
     fn look_at_map(&self) {
         let Some(peers) = self.peers.get() else {
@@ -827,6 +858,7 @@ impl Inner {
             (map, member.me)
         };
         let (map, me) = map;
+        *self.map.write() = map.clone();
         let others = map.nodes.iter().filter(|&(&node, _)| node != me);
         let addresses = others
             .map(|(&node, entry)| (node, entry.peer_address.clone()))

@@ -80,6 +80,8 @@ pub struct MemberOptions {
     pub node: ClusterOptions,
     /// How it reaches the others.
     pub peers: PeerOptions,
+    /// How old the data may be that a READONLY connection reads.
+    pub staleness_ms_max: u64,
 }
 
 /// Why a runtime could not start.

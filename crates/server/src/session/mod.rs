@@ -39,8 +39,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use transaction::Block;
 use txn::{
-    Args, Footprint, Key, PartitionRoute, Procedure, Reply, Request, RequestId, SessionId, Stop,
-    Weight,
+    Args, Footprint, Key, PartitionId, PartitionRoute, Procedure, Reply, Request, RequestId,
+    SessionId, Stop, Weight,
 };
 
 /// What a session needs while it handles commands: its thread's, lent for the length of a round.
@@ -158,6 +158,10 @@ pub struct Session {
     hold: Option<Hold>,
     /// A read that runs on another thread.
     aside: Option<Arc<Request>>,
+    /// Reads that wait until this node knows that it may run them.
+    strict: Vec<Arc<Request>>,
+    /// Through which group its unfinished requests go.
+    home: PartitionId,
     closing: bool,
 }
 
@@ -176,6 +180,8 @@ impl Session {
             replies: Replies::new(),
             hold: None,
             aside: None,
+            strict: Vec::new(),
+            home: PartitionId(0),
             closing: false,
         }
     }
@@ -297,6 +303,11 @@ impl Session {
         if self.block.is_some() && !ends_block(command) {
             return self.queue(desk, resolved, argv);
         }
+        if !self.strict.is_empty() && may_write(command) {
+            // The reads before it must not see it.
+            self.hold = Some(Hold::Command(argv));
+            return;
+        }
         match command.run {
             Run::Connection(own) => {
                 if self.replies.awaits() && looks_at_data(own) {
@@ -358,21 +369,30 @@ impl Session {
             sequence: self.replies.next_sequence(),
             attempt: 0,
         };
+        let runtime = &desk.shared.runtime;
+        let partition_route = match self.partition_route(desk, &footprint) {
+            Ok(route) => route,
+            Err(error) => return self.answer(desk, &error),
+        };
         let asker = node::Asker {
-            unfinished: self.replies.awaits(),
+            unfinished: self.has_unfinished_requests(),
             readonly: self.readonly,
         };
         let route = node::route(&footprint, asker);
+        // A replica by itself does not know what was acknowledged elsewhere.
+        let strict = route != Route::Order
+            && runtime.is_member()
+            && !(self.readonly && runtime.is_fresh(desk.now_ms));
         let request = Arc::new(Request {
             id,
             map_version: 0,
             procedure,
             args,
             footprint,
-            route: PartitionRoute::default(),
+            route: partition_route,
         });
         let outcome = match route {
-            Route::Snapshot => match desk.shared.runtime.read(desk.port, &request) {
+            Route::Snapshot if !strict => match desk.shared.runtime.read(desk.port, &request) {
                 ReadOutcome::Done(outcome) => Some(outcome),
                 ReadOutcome::Interrupted => Some(Err(runtime::KILLED)),
                 ReadOutcome::MustOrder => None,
@@ -402,26 +422,84 @@ impl Session {
         };
         let bytes = request.args.iter().map(|word| word.len()).sum();
         self.replies.expect(treatment, self.protocol, bytes);
+        if strict {
+            desk.shared.runtime.read_strictly(desk.port, &request);
+            self.strict.push(request);
+            return;
+        }
         if route == Route::Aside && desk.shared.runtime.read_aside(desk.port, request.clone()) {
             // What is sent behind it must not take effect before it reads.
             self.aside = Some(request);
             return;
         }
+        Session::order(desk, request);
+    }
+
+    /// Whether requests of this connection are on their way through the order.
+    fn has_unfinished_requests(&self) -> bool {
+        self.replies.awaited_count() > self.strict.len()
+    }
+
+    /// Through which group a transaction goes, and which partitions execute it: through the one that the connection's
+    /// unfinished requests go through, so that they keep their order.
+    fn partition_route(
+        &mut self,
+        desk: &Desk<'_>,
+        footprint: &Footprint,
+    ) -> Result<PartitionRoute, Reply> {
+        let partition = desk.shared.runtime.place(footprint).map_err(Reply::error)?;
+        let mut route = PartitionRoute::single(partition);
+        if self.has_unfinished_requests() {
+            route.home = self.home;
+        } else {
+            self.home = partition;
+        }
+        Ok(route)
+    }
+
+    /// Submits a request whose place the order must decide.
+    fn order(desk: &mut Desk<'_>, request: Arc<Request>) {
         desk.counters.submitted.add(1);
+        let bytes: usize = request.args.iter().map(|word| word.len()).sum();
         desk.submissions.bytes += bytes;
         desk.submissions.requests.push(request);
     }
 
+    /// A strict read may run now. `None` if it is answered later.
+    fn read_now(&mut self, desk: &mut Desk<'_>, request: Arc<Request>) -> Option<txn::Outcome> {
+        let runtime = &desk.shared.runtime;
+        if request.footprint.weight == Weight::Heavy {
+            if self.aside.is_none() && runtime.read_aside(desk.port, request.clone()) {
+                self.aside = Some(request);
+            } else {
+                Session::order(desk, request);
+            }
+            return None;
+        }
+        match runtime.read(desk.port, &request) {
+            ReadOutcome::Done(outcome) => Some(outcome),
+            ReadOutcome::Interrupted => Some(Err(runtime::KILLED)),
+            ReadOutcome::MustOrder => {
+                Session::order(desk, request);
+                None
+            }
+        }
+    }
+
     /// Takes the outcome of a request of this session.
-    pub fn arrived(&mut self, desk: &mut Desk<'_>, id: RequestId, outcome: txn::Outcome) {
-        if let Some(request) = self.aside.take_if(|request| request.id == id) {
+    pub fn arrived(&mut self, desk: &mut Desk<'_>, id: RequestId, mut outcome: txn::Outcome) {
+        if let Some(place) = self.strict.iter().position(|request| request.id == id) {
+            let request = self.strict.remove(place);
             if outcome == Err(Stop::Restart) {
-                // Its place must be decided by the order.
-                desk.counters.submitted.add(1);
-                let bytes: usize = request.args.iter().map(|word| word.len()).sum();
-                desk.submissions.bytes += bytes;
-                desk.submissions.requests.push(request);
-                return;
+                let Some(read) = self.read_now(desk, request) else {
+                    return;
+                };
+                outcome = read;
+            }
+            desk.counters.snapshot_reads.add(1);
+        } else if let Some(request) = self.aside.take_if(|request| request.id == id) {
+            if outcome == Err(Stop::Restart) {
+                return Session::order(desk, request);
             }
             desk.counters.snapshot_reads.add(1);
         }
