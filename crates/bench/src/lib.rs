@@ -17,6 +17,7 @@
     reason = "benchmarks measure real time with real threads: clocks and threads are theirs"
 )]
 
+mod child;
 pub mod compare;
 pub mod engine;
 pub mod progress;
