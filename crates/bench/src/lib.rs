@@ -1,9 +1,10 @@
 //! Benchmarks: programs with fixed seeds whose figures are ratios taken in one run.
 //!
-//! Two drivers and a comparison live here:
+//! Two drivers, a comparison and a trial live here:
 //!
 //! * [`engine`] drives engines in one process, without a network, on the workloads of the `workloads` crate.
 //! * [`redis`] drives any server that speaks RESP over the network, from one thread that costs less than the server.
+//! * [`faults`] starts nodes, works on them, kills and freezes them and cuts their links, and judges what clients saw.
 //! * [`compare`] starts Debian's `redis-server` and `ordo serve`, drives them in turn, and prints the ratios.
 //!
 //! A machine's speed drifts by tens of percent within minutes (other tenants, frequency, page cache), so no figure is
@@ -20,6 +21,7 @@
 mod child;
 pub mod compare;
 pub mod engine;
+pub mod faults;
 pub mod progress;
 pub mod redis;
 pub mod report;
