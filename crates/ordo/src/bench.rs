@@ -1,5 +1,6 @@
 //! `ordo bench`.
 
+mod etcd;
 mod faults;
 
 use anyhow::{Context, Result, bail};
@@ -19,6 +20,8 @@ pub enum Bench {
     Redis(Box<RedisArgs>),
     /// Starts Debian's redis-server and Ordo in turn and prints the ratios.
     CompareRedis(CompareArgs),
+    /// Starts an etcd cluster and an Ordo cluster in turn and prints the ratio of their writes.
+    CompareEtcd(etcd::EtcdArgs),
     /// Kills, freezes and cuts off real nodes under load, and judges what their clients saw.
     Faults(faults::FaultsArgs),
 }
@@ -190,6 +193,7 @@ pub fn run(bench: Bench) -> Result<()> {
         Bench::Engine(args) => run_engine(*args),
         Bench::Redis(args) => run_redis(*args),
         Bench::CompareRedis(args) => run_compare(args),
+        Bench::CompareEtcd(args) => etcd::run(args),
         Bench::Faults(args) => faults::run(args),
     }
 }
