@@ -12,7 +12,7 @@
 
 pub mod load;
 mod replies;
-mod template;
+pub(crate) mod template;
 
 use crate::report::{LatencySummary, Record, Spread};
 use anyhow::{Context, Result, bail};
@@ -312,7 +312,12 @@ impl Options {
     }
 
     fn measure(&self, classes: Vec<Class>) -> Result<Vec<Measured>> {
-        let measured = load::run(&self.target, classes, self.warm_up, self.until)?;
+        let measured = load::run(
+            std::slice::from_ref(&self.target),
+            classes,
+            self.warm_up,
+            self.until,
+        )?;
         for class in &measured {
             if class.tally.errors > 0 {
                 let text = class.error.as_deref().unwrap_or("");
