@@ -307,22 +307,25 @@ impl Dialler {
     /// Writes what waits, until the link breaks.
     fn serve(&mut self, version: u64) -> Result<std::convert::Infallible, Break> {
         let limit = self.shared.timing.progress_max;
-        let mut progress = Instant::now();
+        // Since when the kernel has taken nothing of what waits.
+        let mut stuck: Option<Instant> = None;
         // Whatever happened before the link was open left no event.
         self.link().look_for_end()?;
         loop {
             let flushed = self.link().flush()?;
             let now = Instant::now();
-            let waits = flushed.left_bytes > 0;
-            if flushed.written_bytes > 0 || !waits {
-                progress = now;
-            } else if now >= progress + limit {
+            if flushed.left_bytes == 0 {
+                stuck = None;
+            } else if flushed.written_bytes > 0 || stuck.is_none() {
+                stuck = Some(now);
+            }
+            if stuck.is_some_and(|since| now >= since + limit) {
                 return Err(Break::Stalled(limit));
             }
-            self.wait(match waits {
-                true if flushed.full => Some(progress + limit),
-                true => Some(now),
-                false => None,
+            self.wait(match stuck {
+                Some(since) if flushed.full => Some(since + limit),
+                Some(_) => Some(now),
+                None => None,
             });
             {
                 let orders = self.link().orders();

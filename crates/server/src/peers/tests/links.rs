@@ -209,6 +209,7 @@ fn a_stop_ends_all_threads_whatever_they_do() {
     one.set(&addresses);
     two.set(&addresses);
     one.ear.wait_up(2, 1);
+    two.ear.wait_up(1, 1);
     let (mut accepted, _) = silent.accept().expect("somebody dials");
     let mut hello = [0; 8];
     accepted.read_exact(&mut hello).expect("a handshake");
