@@ -272,7 +272,7 @@ impl Merge {
                 }
             }
             for control in &held.batch.controls {
-                let changed = Arc::make_mut(&mut end.map).apply(control);
+                let changed = Arc::make_mut(&mut end.map).apply(control, end.epoch);
                 end.changes.push((control.clone(), changed));
             }
         }

@@ -95,6 +95,7 @@ impl Server {
                 tracing::error!("{text}");
                 std::process::exit(EXIT_HALTED);
             })),
+            on_restart: Some(Box::new(restart)),
             ..RuntimeOptions::new(&config.dir)
         };
         let (runtime, report) = match cluster {
@@ -226,6 +227,18 @@ impl Server {
     }
 }
 
+/// Starts this process anew, with the same words: its connections break, its clients connect again.
+fn restart() {
+    use std::os::unix::process::CommandExt;
+    tracing::info!("starts anew behind the checkpoint that it has fetched");
+    let program = std::env::current_exe().unwrap_or_else(|_| "ordo".into());
+    let error = std::process::Command::new(program)
+        .args(std::env::args_os().skip(1))
+        .exec();
+    tracing::error!("the process could not start itself anew: {error}: start it again");
+    std::process::exit(EXIT_HALTED);
+}
+
 /// How a node takes part in the cluster that its settings describe.
 fn member_options(
     cluster: &ClusterConfig,
@@ -251,6 +264,7 @@ fn member_options(
             seed: mix(u64::from(std::process::id())),
             fsync: options.fsync,
             limits: options.limits,
+            checkpoint_bytes: options.checkpoint_bytes,
             tick_ms: (cluster.election_timeout_ms / ELECTION_TICKS).max(1),
             clock_ahead_ms_max: cluster.clock_ahead_ms_max,
             request_timeout_ms: cluster.request_timeout_ms,

@@ -32,6 +32,11 @@
 //! the turn promises (a vote, "I have this entry") leaves when the record is durable: always for votes, and for entries under
 //! `always`; under `everysec` and `no` a written entry counts, as `appendfsync` means it.
 //!
+//! # Checkpoints
+//!
+//! The order says at the end of which epochs they are taken ([`checkpoint`]). A replica whose leader no longer has the entries
+//! that it lacks fetches one, and starts anew behind it ([`install`]).
+//!
 //! # Failures
 //!
 //! * A write or a sync of the journal that fails stops the node for good: it promises nothing any more, and the others go on.
@@ -43,17 +48,21 @@
 //! 2. A request of a live gateway is in its group's log at most once, and in the order of its stream.
 //! 3. What waits is bounded: requests by [`Limits`](crate::Limits), epochs by [`ClusterOptions::epochs_in_flight_max`].
 
+pub mod checkpoint;
 mod frames;
 mod gateway;
+mod install;
 mod lead;
 mod machine;
 mod peers;
 mod reads;
 mod recover;
 
+pub use checkpoint::{ClusterCheckpoint, LoadError};
 pub use frames::{Frame, FrameError};
+pub use install::{Piece, read_piece, write_piece};
 pub use machine::{ClusterEffects, ClusterEvent, ClusterNode, ClusterStatus};
-pub use recover::{ClusterRecoverError, ClusterStart};
+pub use recover::{ClusterRecoverError, ClusterStart, load_engines};
 
 use crate::options::{FsyncPolicy, Limits};
 use std::sync::Arc;
@@ -72,6 +81,8 @@ pub struct ClusterOptions {
     pub limits: Limits,
     /// How long a tick is.
     pub tick_ms: u64,
+    /// A checkpoint is ordered after this many bytes of log. 0 means only on demand.
+    pub checkpoint_bytes: u64,
     /// How many epochs a group may have begun that are not confirmed.
     pub epochs_in_flight_max: usize,
     /// How far a leader's clock may be ahead of a majority.
@@ -95,6 +106,7 @@ impl ClusterOptions {
             fsync: FsyncPolicy::Always,
             limits: Limits::default(),
             tick_ms: 50,
+            checkpoint_bytes: 256 << 20,
             epochs_in_flight_max: 4,
             clock_ahead_ms_max: 500,
             request_timeout_ms: 10_000,

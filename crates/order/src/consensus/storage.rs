@@ -57,22 +57,17 @@ impl Storage {
         self.entries.extend(entries.iter().cloned());
     }
 
-    /// Begins at another checkpoint, with nothing behind it.
-    pub fn install(&mut self, base: Base) {
-        self.floor = (base.index, base.term);
-        self.base = base;
-        self.entries.clear();
-        self.bytes = 0;
-        self.hard_state.commit = self.hard_state.commit.max(self.base.index);
+    /// The term and the vote.
+    pub fn hard_state(&self) -> (u64, u64) {
+        (self.hard_state.term, self.hard_state.vote)
     }
 
-    /// Notes that a checkpoint covers more. Drops old entries as far as memory asks for it.
-    pub fn rebase(&mut self, base: Base) {
+    /// Notes that a checkpoint covers more. Drops old entries, `applied` ones, as far as memory asks for it.
+    pub fn rebase(&mut self, base: Base, applied: u64) {
         self.base = base;
+        let upto = self.base.index.min(applied);
         while self.bytes > TRAIL_BYTES_MAX
-            && let Some(entry) = self
-                .entries
-                .pop_front_if(|entry| entry.index <= self.base.index)
+            && let Some(entry) = self.entries.pop_front_if(|entry| entry.index <= upto)
         {
             self.bytes -= entry_bytes(&entry);
             self.floor = (entry.index, entry.term);

@@ -3,19 +3,29 @@
 use super::member::Member;
 use super::port::Answer;
 use crate::disk::RealDisk;
+use bytes::Bytes;
+use node::cluster::{ClusterCheckpoint, ClusterEvent, Piece};
 use node::{CheckpointJob, Effects, Event, Node, Refused};
 use order::{Log, LogStatus, SyncTicket, Synced, Truncated, Truncation};
 use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use txn::{PartitionId, Position, Request, RequestId};
+use txn::{Epoch, NodeId, PartitionId, Position, Request, RequestId};
 
 /// Where the core hands over what may wait for the disk. Dropped to end the threads at the other ends.
 pub(super) struct Hands {
     pub sync: Sender<SyncTicket<RealDisk>>,
     pub files: Sender<FileWork>,
-    pub checkpoint: Sender<CheckpointJob>,
+    pub checkpoint: Sender<Job>,
+}
+
+/// A checkpoint that is to be written.
+pub(super) enum Job {
+    /// Of a node by itself.
+    Alone(CheckpointJob),
+    /// Of all partitions of a cluster's node.
+    Member(ClusterCheckpoint),
 }
 
 /// Work on the log's files.
@@ -24,6 +34,12 @@ pub(super) enum FileWork {
     Prepare,
     /// Remove what checkpoints cover.
     Truncate(Position),
+    /// Remove all checkpoints but those of these epochs, and what they cover of the journal.
+    Prune(Vec<Epoch>),
+    /// Read a piece of a checkpoint for another node.
+    Read(NodeId, Piece),
+    /// Write a piece of a checkpoint that another node gave: its bytes, and whether it is the last.
+    Write(Piece, Bytes, bool),
 }
 
 /// What one pass through the core made possible. Acted on after the lock is released.
@@ -36,6 +52,8 @@ pub(super) struct Outcome {
     pub tick_again: bool,
     /// Error replies of requests that had been taken.
     pub refused: Vec<Answer>,
+    /// The process should end and start again.
+    pub restart: bool,
     /// Strict reads that may run once the partition has final-committed up to the position.
     pub readable: Vec<(RequestId, PartitionId, Position)>,
 }
@@ -46,6 +64,7 @@ impl Outcome {
         self.step |= later.step;
         self.notify_all |= later.notify_all;
         self.tick_again |= later.tick_again;
+        self.restart |= later.restart;
         self.refused.append(&mut later.refused);
         self.readable.append(&mut later.readable);
     }
@@ -108,11 +127,9 @@ impl Core {
     pub fn tick(&mut self, now_ms: u64) -> Outcome {
         match &mut self.machine {
             Machine::Alone(_) => self.alone(Event::Tick, now_ms),
-            Machine::Member(member) => member.handle(
-                node::cluster::ClusterEvent::Tick,
-                self.hands.as_ref(),
-                now_ms,
-            ),
+            Machine::Member(member) => {
+                member.handle(ClusterEvent::Tick, self.hands.as_ref(), now_ms)
+            }
         }
     }
 
@@ -120,11 +137,9 @@ impl Core {
     pub fn stop(&mut self, now_ms: u64) -> Outcome {
         match &mut self.machine {
             Machine::Alone(_) => self.alone(Event::Stop, now_ms),
-            Machine::Member(member) => member.handle(
-                node::cluster::ClusterEvent::Stop,
-                self.hands.as_ref(),
-                now_ms,
-            ),
+            Machine::Member(member) => {
+                member.handle(ClusterEvent::Stop, self.hands.as_ref(), now_ms)
+            }
         }
     }
 
@@ -153,6 +168,22 @@ impl Core {
                 alone.drive(self.hands.as_ref(), now_ms)
             }
             Machine::Member(_) => Outcome::default(),
+        }
+    }
+
+    /// An event of a cluster's node; one by itself knows it not.
+    pub fn member(&mut self, event: ClusterEvent, now_ms: u64) -> Outcome {
+        match &mut self.machine {
+            Machine::Member(member) => member.handle(event, self.hands.as_ref(), now_ms),
+            Machine::Alone(_) => Outcome::default(),
+        }
+    }
+
+    /// Asks for a checkpoint.
+    pub fn want_checkpoint(&mut self, now_ms: u64) -> Outcome {
+        match &self.machine {
+            Machine::Alone(_) => self.alone(Event::CheckpointWanted, now_ms),
+            Machine::Member(_) => self.member(ClusterEvent::CheckpointWanted, now_ms),
         }
     }
 
@@ -268,7 +299,7 @@ impl Alone {
             && let Some(hands) = hands
         {
             // A thread that is gone writes no checkpoint; the log stays long.
-            let _ = hands.checkpoint.send(job);
+            let _ = hands.checkpoint.send(Job::Alone(job));
         }
         if let (Some(position), Some(hands)) = (effects.truncate.take(), hands) {
             let _ = hands.files.send(FileWork::Truncate(position));
@@ -284,6 +315,7 @@ impl Alone {
             tick_again: std::mem::take(&mut effects.tick_again),
             refused: std::mem::take(&mut effects.refused),
             readable: Vec::new(),
+            restart: false,
         }
     }
 }

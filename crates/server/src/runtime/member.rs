@@ -1,6 +1,6 @@
 //! A node of a cluster under the runtime's lock: its state machine, its journal, and its peers.
 
-use super::core::{FileWork, Hands, Machine, Outcome};
+use super::core::{FileWork, Hands, Job, Machine, Outcome};
 use super::port::Replies;
 use super::{Inner, Membership};
 use crate::cluster::{
@@ -20,7 +20,7 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use store::View;
-use txn::{NodeId, PartitionId, Request, RequestId};
+use txn::{Epoch, NodeId, PartitionId, Request, RequestId};
 
 /// The protocol that this build speaks with its peers.
 pub(super) const PROTOCOL: u16 = 1;
@@ -44,6 +44,11 @@ pub(super) struct Member {
     changes: Vec<(Control, ChangeAnswer)>,
     /// The map that the transport knows.
     pub peers_of: u32,
+    checkpoint_in_progress: bool,
+    checkpoints: u64,
+    last_checkpoint: Epoch,
+    last_checkpoint_at_ms: u64,
+    checkpoint_error: Option<String>,
 }
 
 impl Member {
@@ -67,6 +72,11 @@ impl Member {
             fresh_ms,
             changes: Vec::new(),
             peers_of: 0,
+            checkpoint_in_progress: false,
+            checkpoints: 0,
+            last_checkpoint: Epoch(0),
+            last_checkpoint_at_ms: 0,
+            checkpoint_error: None,
         }
     }
 
@@ -81,6 +91,20 @@ impl Member {
     }
 
     pub fn handle(&mut self, event: ClusterEvent, hands: Option<&Hands>, now_ms: u64) -> Outcome {
+        match &event {
+            ClusterEvent::CheckpointWritten(epoch) => {
+                self.checkpoint_in_progress = false;
+                self.checkpoints += 1;
+                self.last_checkpoint = *epoch;
+                self.last_checkpoint_at_ms = now_ms;
+                self.checkpoint_error = None;
+            }
+            ClusterEvent::CheckpointFailed(error) => {
+                self.checkpoint_in_progress = false;
+                self.checkpoint_error = Some(error.clone());
+            }
+            _ => {}
+        }
         self.node.handle(event, now_ms, &mut self.effects);
         self.drive(hands, now_ms)
     }
@@ -154,6 +178,22 @@ impl Member {
         }
         self.send();
         let effects = &mut self.effects;
+        if let Some(hands) = hands {
+            // Threads that are gone write nothing: the journal stays long, and nothing is lost.
+            if let Some(job) = effects.checkpoint.take() {
+                self.checkpoint_in_progress = true;
+                let _ = hands.checkpoint.send(Job::Member(job));
+            }
+            if let Some(epochs) = effects.prune.take() {
+                let _ = hands.files.send(FileWork::Prune(epochs));
+            }
+            for (to, piece) in effects.read.drain(..) {
+                let _ = hands.files.send(FileWork::Read(to, piece));
+            }
+            if let Some((piece, bytes, last)) = effects.write.take() {
+                let _ = hands.files.send(FileWork::Write(piece, bytes, last));
+            }
+        }
         for warning in effects.warnings.drain(..) {
             tracing::warn!("{warning}");
         }
@@ -169,6 +209,7 @@ impl Member {
             step: confirmed || delivered,
             notify_all: booted,
             tick_again: false,
+            restart: std::mem::take(&mut effects.restart),
             refused: std::mem::take(&mut effects.refused),
             readable: std::mem::take(&mut effects.readable),
         }
@@ -219,6 +260,11 @@ impl Member {
             confirmed: txn::Position(sum(|status| status.confirmed.0)),
             final_committed: txn::Position(sum(|status| status.final_committed.0)),
             batches: status.epochs,
+            checkpoint_in_progress: self.checkpoint_in_progress,
+            checkpoints: self.checkpoints,
+            last_checkpoint: txn::Position(self.last_checkpoint.0),
+            last_checkpoint_at_ms: self.last_checkpoint_at_ms,
+            checkpoint_error: self.checkpoint_error.clone(),
             refused: status.stopped.map(Into::into),
             ..node::Status::default()
         }

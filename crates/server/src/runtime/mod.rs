@@ -39,7 +39,9 @@ mod threads;
 pub use cluster::Membership;
 pub use execute::ReadOutcome;
 pub use node::{FsyncPolicy, Limits, RecoverError, RecoveryReport, Refused};
-pub use options::{EngineFactory, HaltHook, MemberOptions, RuntimeOptions, StartError};
+pub use options::{
+    EngineFactory, HaltHook, MemberOptions, RestartHook, RuntimeOptions, StartError,
+};
 pub use port::{Answer, Port};
 pub use status::RuntimeStatus;
 
@@ -51,8 +53,8 @@ use crate::peers::{PeerOptions, Peers};
 use execute::snapshot::panic_text;
 use execute::{Budget, Engine, Interrupt, Progress, SnapshotReader, WorkerId};
 use executors::Bed;
+use node::Recovered;
 use node::cluster::{ClusterNode, ClusterStart};
-use node::{Event, Recovered};
 use order::{Journal, PartitionMap, Preparer};
 use parking_lot::{Condvar, Mutex, RwLock};
 use port::{PortShared, Ports, Replies};
@@ -119,6 +121,7 @@ struct Inner {
     /// Why the node stopped for good, if a bug made it.
     halted: OnceLock<Arc<str>>,
     on_halt: Option<HaltHook>,
+    on_restart: Option<RestartHook>,
     /// Ends the tick thread.
     stopping: Mutex<bool>,
     stop_asked: Condvar,
@@ -149,6 +152,11 @@ impl Inner {
 
     /// Sees to what an event made possible. `own` is the port of a caller that steps the engine next.
     fn follow(&self, outcome: core::Outcome, own: Option<&PortShared>) {
+        if outcome.restart
+            && let Some(on_restart) = &self.on_restart
+        {
+            on_restart();
+        }
         if !outcome.refused.is_empty() {
             let mut replies = Replies::default();
             for (id, answer) in outcome.refused {
@@ -304,18 +312,15 @@ impl Runtime {
         let (journal, images, report) =
             Journal::open(disk.clone(), options.segment_bytes, log_boot_id())
                 .map_err(RecoverError::Log)?;
-        if let Some(cut) = &report.cut {
+        if report.cut.is_some() {
             tracing::warn!("{report}");
-            let _ = cut;
         }
-        let engines: Vec<(PartitionId, Arc<dyn Engine>)> = map
-            .kept_by(me)
-            .map(|partition| (partition, (options.engine)(worker_ids)))
-            .collect();
+        let make_engine = || (options.engine)(worker_ids);
+        let engines = node::cluster::load_engines(&*disk, map.clone(), &images, me, &make_engine)?;
         let start = ClusterStart {
             map,
             images,
-            engines: engines.iter().cloned().collect(),
+            engines: engines.clone(),
             nonce: log_boot_id(),
         };
         let node = ClusterNode::recover(node_options.clone(), registry.clone(), start)
@@ -327,7 +332,7 @@ impl Runtime {
         let member = Member::new(node, journal, me, name, peers.clone(), fresh_ms.clone());
         let parts = Parts {
             disk,
-            engines: Engines::new(engines),
+            engines: Engines::new(engines.into_iter().collect()),
             machine: Machine::Member(Box::new(member)),
             preparer,
             tick: Duration::from_millis(node_options.tick_ms),
@@ -439,6 +444,7 @@ impl Runtime {
             starved: AtomicBool::new(false),
             halted: OnceLock::new(),
             on_halt: options.on_halt,
+            on_restart: options.on_restart,
             stopping: Mutex::new(false),
             stop_asked: Condvar::new(),
             progress: Condvar::new(),
@@ -661,11 +667,7 @@ impl Runtime {
 
     /// Starts a checkpoint, unless one is being written.
     pub fn start_checkpoint(&self) {
-        let outcome = self
-            .inner
-            .core
-            .lock()
-            .alone(Event::CheckpointWanted, self.inner.now_ms());
+        let outcome = self.inner.core.lock().want_checkpoint(self.inner.now_ms());
         self.inner.follow(outcome, None);
     }
 

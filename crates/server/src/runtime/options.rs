@@ -3,7 +3,7 @@
 use crate::disk::DirectoryError;
 use crate::peers::{PeerOptions, PeersError};
 use execute::{Engine, Sparkle, sparkle};
-use node::cluster::{ClusterOptions, ClusterRecoverError};
+use node::cluster::{ClusterOptions, ClusterRecoverError, LoadError};
 use node::{FsyncPolicy, Limits, NodeOptions, RecoverError};
 use order::PartitionMap;
 use std::path::PathBuf;
@@ -15,6 +15,9 @@ pub type EngineFactory = Box<dyn Fn(usize) -> Arc<dyn Engine> + Send>;
 
 /// Is told why a node stopped for good.
 pub type HaltHook = Box<dyn Fn(&str) + Send + Sync>;
+
+/// Ends the process and starts it again: called without any lock, and may not return.
+pub type RestartHook = Box<dyn Fn() + Send + Sync>;
 
 /// How to run a node.
 pub struct RuntimeOptions {
@@ -40,6 +43,8 @@ pub struct RuntimeOptions {
     pub expire_system: Option<Arc<dyn Procedure>>,
     /// Called once if a bug stopped the node, with a text for the operator. Clients wait in vain then: end the process.
     pub on_halt: Option<HaltHook>,
+    /// Called when a node of a cluster has to start anew, because it has fetched a checkpoint. Without it, it stays silent.
+    pub on_restart: Option<RestartHook>,
 }
 
 impl RuntimeOptions {
@@ -64,6 +69,7 @@ impl RuntimeOptions {
             expire,
             expire_system,
             on_halt: None,
+            on_restart: None,
         }
     }
 }
@@ -102,6 +108,9 @@ pub enum StartError {
     /// What the journal holds cannot be used.
     #[error(transparent)]
     Cluster(ClusterRecoverError),
+    /// A checkpoint cannot be used.
+    #[error(transparent)]
+    Load(#[from] LoadError),
     /// The other nodes cannot be reached.
     #[error(transparent)]
     Peers(#[from] PeersError),

@@ -12,12 +12,13 @@
 //! A panic in one of them (a bug) halts the node with a clear text rather than leave its clients waiting.
 
 use super::Inner;
-use super::core::FileWork;
+use super::core::{FileWork, Job};
 use super::port::Replies;
 use crate::disk::RealDisk;
 use execute::snapshot::panic_text;
 use execute::{Budget, Engine, Progress, ReadOutcome, SnapshotReader, WorkerId};
-use node::{CheckpointJob, Event};
+use node::Event;
+use node::cluster::{ClusterEvent, read_piece, write_piece};
 use order::{Preparer, SyncTicket};
 use parking_lot::Mutex;
 use std::io;
@@ -129,13 +130,83 @@ pub(super) fn files(inner: &Arc<Inner>, work: &Receiver<FileWork>, preparer: &Pr
                     None => {}
                 }
             }
+            FileWork::Prune(epochs) => {
+                if let Err(error) = node::cluster::checkpoint::prune(&*inner.disk, &epochs) {
+                    tracing::warn!("old checkpoints could not be removed: {error}");
+                }
+                let truncation = inner.core.lock().truncation(Position::NONE);
+                match truncation.map(|truncation| truncation.run()) {
+                    Some(Ok(truncated)) => inner.core.lock().truncated(truncated),
+                    Some(Err(error)) => {
+                        tracing::warn!("{error}; it is tried again after the next checkpoint");
+                    }
+                    None => {}
+                }
+            }
+            FileWork::Read(to, piece) => match read_piece(&*inner.disk, piece) {
+                Ok((total, bytes)) => pass(
+                    inner,
+                    ClusterEvent::PieceRead {
+                        to,
+                        piece,
+                        total,
+                        bytes,
+                    },
+                ),
+                Err(error) => {
+                    tracing::warn!("a checkpoint that {to} wants cannot be read: {error}");
+                }
+            },
+            FileWork::Write(piece, bytes, last) => {
+                match write_piece(&*inner.disk, piece, &bytes, last) {
+                    Ok(()) => pass(
+                        inner,
+                        ClusterEvent::PieceWritten {
+                            piece,
+                            bytes: bytes.len() as u64,
+                            last,
+                        },
+                    ),
+                    Err(error) => {
+                        // Nothing else can be done with this node: it lacks what the others no longer have.
+                        let text = format!("a checkpoint could not be fetched: {error}");
+                        pass(inner, ClusterEvent::JournalFailed(text));
+                    }
+                }
+            }
         }
     }
 }
 
-pub(super) fn checkpoint(inner: &Arc<Inner>, jobs: &Receiver<CheckpointJob>) {
+/// Passes an event to a cluster's node.
+fn pass(inner: &Arc<Inner>, event: ClusterEvent) {
+    let outcome = inner.core.lock().member(event, inner.now_ms());
+    inner.follow(outcome, None);
+}
+
+pub(super) fn checkpoint(inner: &Arc<Inner>, jobs: &Receiver<Job>) {
     while let Ok(job) = jobs.recv() {
         let started = Instant::now();
+        let job = match job {
+            Job::Alone(job) => job,
+            Job::Member(job) => {
+                let epoch = job.epoch();
+                let event = match job.write(&*inner.disk) {
+                    Ok(records) => {
+                        let elapsed_ms = started.elapsed().as_millis();
+                        tracing::info!(
+                            "wrote a checkpoint of epoch {}: {records} records, {elapsed_ms} ms",
+                            epoch.0
+                        );
+                        ClusterEvent::CheckpointWritten(epoch)
+                    }
+                    Err(error) => ClusterEvent::CheckpointFailed(error.to_string()),
+                };
+                pass(inner, event);
+                inner.progress.notify_all();
+                continue;
+            }
+        };
         let result = job.write(&*inner.disk, || sync_log(inner));
         let event = match result {
             Ok(written) => {
