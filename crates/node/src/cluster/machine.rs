@@ -35,6 +35,8 @@ const EXPIRY_TICKS: u64 = 2;
 const CLOCK_TICKS: u64 = 4;
 /// A leader that is not the preferred one looks every so many ticks whether that one could take over.
 const BALANCE_TICKS: u64 = 40;
+/// Under `everysec`, what was written is synced after this time.
+const EVERYSEC_MS: u64 = 1_000;
 
 /// What happens to a node of a cluster, apart from requests.
 #[derive(Debug)]
@@ -159,6 +161,8 @@ pub struct ClusterNode {
     written: u64,
     synced: u64,
     syncing: bool,
+    /// When the last sync was begun.
+    sync_tick: u64,
     now_ms: u64,
     ticks: u64,
     /// Wanted changes are passed on again.
@@ -213,6 +217,7 @@ impl ClusterNode {
             written: 0,
             synced: 0,
             syncing: false,
+            sync_tick: 0,
             now_ms: 0,
             ticks: 0,
             remind: false,
@@ -1046,8 +1051,11 @@ impl ClusterNode {
                 return self.pump(effects);
             }
             let waits = self.unkept.iter().any(|unkept| unkept.must_sync);
-            if waits && !self.syncing && self.synced < self.written {
+            let due = self.options.fsync == FsyncPolicy::Everysec
+                && (self.ticks - self.sync_tick) * self.options.tick_ms >= EVERYSEC_MS;
+            if (waits || due) && !self.syncing && self.synced < self.written {
                 self.syncing = true;
+                self.sync_tick = self.ticks;
                 effects.sync = true;
             }
         }

@@ -30,7 +30,8 @@
 //!
 //! All groups share one journal. What a turn of a group wants kept goes into one record with what the others want, and what
 //! the turn promises (a vote, "I have this entry") leaves when the record is durable: always for votes, and for entries under
-//! `always`; under `everysec` and `no` a written entry counts, as `appendfsync` means it.
+//! `always`; under `everysec` and `no` a written entry counts, as `appendfsync` means it, and under `everysec` it is on its
+//! way to the disk within a second.
 //!
 //! # Failures
 //!
@@ -53,7 +54,7 @@ mod recover;
 
 pub use frames::{Frame, FrameError};
 pub use machine::{ClusterEffects, ClusterEvent, ClusterNode, ClusterStatus};
-pub use recover::{ClusterRecoverError, ClusterStart, GroupImage};
+pub use recover::{ClusterRecoverError, ClusterStart};
 
 use crate::options::{FsyncPolicy, Limits};
 use std::sync::Arc;

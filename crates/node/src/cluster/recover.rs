@@ -3,31 +3,20 @@
 use super::ClusterOptions;
 use super::machine::ClusterNode;
 use execute::Engine;
-use order::consensus::{Base, Entry, EntryKind, Group, HardState, Members, RaftGroup};
+use order::consensus::{Base, Entry, EntryKind, Group, Members, RaftGroup};
 use order::merge::{EpochEnd, Held, Merge, Start};
-use order::{GroupBatch, PartitionMap, Streams, digest_of};
+use order::{GroupBatch, GroupImages, PartitionMap, Streams, digest_of};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use txn::codec::{Reader, RequestError, put_varint};
 use txn::{Epoch, PartitionId, Position, Registry};
-
-/// What the journal has of a group.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct GroupImage {
-    /// Its hard state.
-    pub hard_state: HardState,
-    /// Where its log begins.
-    pub base: Base,
-    /// The entries behind that.
-    pub entries: Vec<Entry>,
-}
 
 /// What a node starts from.
 pub struct ClusterStart {
     /// The cluster's first map: what counts if nothing was kept.
     pub map: PartitionMap,
     /// What the journal has of each group.
-    pub images: BTreeMap<PartitionId, GroupImage>,
+    pub images: GroupImages,
     /// An engine for each partition of which this node keeps a replica, loaded from its checkpoint if there is one.
     pub engines: BTreeMap<PartitionId, Arc<dyn Engine>>,
     /// What no other process has.

@@ -26,7 +26,6 @@ use crate::traffic::{Draft, Population};
 use crate::watch::real_time::Place;
 use crate::world::{Address, Core, End, Input, Start, System, Traffic, Violation, World};
 use client::Client;
-use journal::Journal;
 use node::{FsyncPolicy, Limits};
 use order::{Described, PartitionMap};
 use process::Process;
@@ -54,6 +53,7 @@ struct Plan {
     /// A node's unit of time.
     tick_ns: u64,
     epochs_in_flight_max: usize,
+    segment_bytes: u64,
     costs: CostTable,
     jitter: bool,
     judged: bool,
@@ -84,6 +84,7 @@ impl Plan {
             // An election takes a vote's way there and back, so a timeout must be longer than that.
             tick_ns: (flight_us / 3).max(4_000) * 1_000 * draw.pick(&[1, 1, 2]),
             epochs_in_flight_max: draw.pick(&[1, 2, 4, 16]),
+            segment_bytes: options.segment_bytes,
             costs: options.costs,
             jitter: options.jitter,
             judged,
@@ -157,6 +158,8 @@ pub enum Timer {
     Tick,
     /// A sync is done.
     Synced,
+    /// The next segment is made.
+    Prepared,
     /// Snapshots are opened, or looked at and closed.
     Look,
     /// A client goes on.
@@ -176,8 +179,6 @@ pub struct Cluster {
     population: Population,
     registry: Registry,
     map: PartitionMap,
-    /// What each host's disk holds.
-    journals: Vec<Journal>,
     partitions: Vec<PartitionWatch>,
     clients: Vec<Client>,
     /// Clients that still load the initial records of a partition; the others wait.
@@ -241,7 +242,6 @@ impl Cluster {
         Cluster {
             registry: population.registry(),
             map,
-            journals: (0..plan.hosts).map(|_| Journal::default()).collect(),
             partitions: (0..plan.partitions)
                 .map(|_| PartitionWatch::new())
                 .collect(),
@@ -303,17 +303,16 @@ impl System for Cluster {
 
     fn ended(
         &mut self,
-        host: u16,
+        _: u16,
         node: Option<Process>,
-        end: End,
-        core: &mut Core<Self>,
+        _: End,
+        _: &mut Core<Self>,
     ) -> Result<(), Violation> {
         self.tally.ends += 1;
         if let Some(node) = node {
             node.close_snapshots();
             node.count(&mut self.tally);
         }
-        self.journals[usize::from(host)].ended(end, &mut core.draw);
         Ok(())
     }
 

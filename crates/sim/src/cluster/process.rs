@@ -2,8 +2,9 @@
 //!
 //! What arrives while the last round is still being worked on is taken in together. Every worker steps the engines in turn
 //! with a budget of one single-key operation and is busy for what the operation costs. A sync takes its own time, beside
-//! everything else; what was written while it ran waits for the next one.
+//! everything else ([`journal`](super::journal)).
 
+use super::journal::Keeper;
 use super::watch::{PartitionWatch, ReplicaWatch};
 use super::{Cluster, Frame, Timer};
 use crate::judge;
@@ -74,10 +75,7 @@ pub struct Process {
     node: ClusterNode,
     effects: ClusterEffects,
     lanes: BTreeMap<PartitionId, Lane>,
-    /// A sync is on its way, up to this record.
-    syncing: Option<u64>,
-    /// What the node calls its records begins behind this one of the journal.
-    records_before: u64,
+    pub(super) keeper: Keeper,
     connections: BTreeMap<u16, Connection>,
     by_session: BTreeMap<SessionId, u16>,
     sessions: u32,
@@ -114,6 +112,11 @@ impl Process {
         core: &mut Core<Cluster>,
     ) -> Result<Start<Process>, Violation> {
         let plan = &system.plan;
+        let (keeper, images) = match Keeper::open(core, host, plan.segment_bytes) {
+            Ok(opened) => opened,
+            Err(_) if core.host(host).process_disk().is_dead() => return Ok(Start::Died),
+            Err(error) => return Ok(Start::Refused(error.to_string())),
+        };
         let workers = usize::from(plan.workers);
         let mut lanes = BTreeMap::new();
         let mut engines: BTreeMap<PartitionId, Arc<dyn Engine>> = BTreeMap::new();
@@ -151,14 +154,12 @@ impl Process {
             expire: Some(Arc::new(redis_surface::ExpireProcedure)),
             ..ClusterOptions::new(node_of(host))
         };
-        let journal = &system.journals[usize::from(host)];
         let start = ClusterStart {
             map: system.map.clone(),
-            images: journal.images(),
+            images,
             engines,
             nonce: system.processes,
         };
-        let records_before = journal.len();
         let node = match ClusterNode::recover(options, system.registry.clone(), start) {
             Ok(node) => node,
             Err(error) => return Ok(Start::Refused(error.to_string())),
@@ -172,8 +173,7 @@ impl Process {
             node,
             effects: ClusterEffects::default(),
             lanes,
-            syncing: None,
-            records_before,
+            keeper,
             connections: BTreeMap::new(),
             by_session: BTreeMap::new(),
             sessions: 0,
@@ -201,6 +201,7 @@ impl Process {
             core,
             host,
         };
+        turn.prepare_soon();
         turn.perform()?;
         turn.wake();
         Ok(Start::Running(process))
@@ -327,7 +328,7 @@ pub(super) struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    fn me(&self) -> Address {
+    pub(super) fn me(&self) -> Address {
         Address::Host(self.host)
     }
     fn now_ms(&self) -> u64 {
@@ -366,11 +367,14 @@ impl Turn<'_> {
                     for lane in self.process.lanes.values() {
                         lane.engine.view().collect(COLLECTED);
                     }
+                    self.mark()?;
                 }
+                self.check_everysec()?;
                 self.resubmit()?;
             }
             Input::Timer(Timer::Look) => self.look()?,
             Input::Timer(Timer::Synced) => self.synced()?,
+            Input::Timer(Timer::Prepared) => self.prepared(),
             Input::Timer(Timer::Go | Timer::Timeout { .. }) => {}
         }
         Ok(())
@@ -655,7 +659,7 @@ impl Turn<'_> {
         self.submit(requests)
     }
 
-    fn handle(&mut self, event: ClusterEvent) -> Result<(), Violation> {
+    pub(super) fn handle(&mut self, event: ClusterEvent) -> Result<(), Violation> {
         let now_ms = self.now_ms();
         let process = &mut *self.process;
         process.node.handle(event, now_ms, &mut process.effects);
@@ -666,15 +670,15 @@ impl Turn<'_> {
     fn perform(&mut self) -> Result<(), Violation> {
         let now_ms = self.now_ms();
         loop {
-            let process = &mut *self.process;
-            let effects = &mut process.effects;
-            if !effects.kept.is_empty() {
-                let kept = std::mem::take(&mut effects.kept);
-                let record = self.system.journals[usize::from(self.host)].append(kept);
-                let written = ClusterEvent::Written(record - process.records_before);
-                process.node.handle(written, now_ms, effects);
+            if !self.process.effects.kept.is_empty() {
+                let kept = std::mem::take(&mut self.process.effects.kept);
+                let event = self.write(&kept);
+                let process = &mut *self.process;
+                process.node.handle(event, now_ms, &mut process.effects);
                 continue;
             }
+            let process = &mut *self.process;
+            let effects = &mut process.effects;
             for warning in effects.warnings.drain(..) {
                 self.core.note(Address::Host(self.host), || warning);
             }
@@ -684,9 +688,10 @@ impl Turn<'_> {
                 self.core.send(Address::Host(self.host), to, frame);
             }
             if std::mem::take(&mut effects.sync) {
-                process.syncing = Some(self.system.journals[usize::from(self.host)].len());
-                let after_ns = self.disk_time(self.system.plan.costs.sync_ns);
-                self.core.set_timer(self.me(), after_ns, Timer::Synced);
+                if let Some(event) = self.start_sync() {
+                    let process = &mut *self.process;
+                    process.node.handle(event, now_ms, &mut process.effects);
+                }
                 continue;
             }
             if let Some(boot) = effects.boot.take() {
@@ -713,7 +718,7 @@ impl Turn<'_> {
     }
 
     /// What a disk operation that usually takes `ns` takes now.
-    fn disk_time(&mut self, ns: u64) -> u64 {
+    pub(super) fn disk_time(&mut self, ns: u64) -> u64 {
         let factor = self.core.disk_factor(self.host);
         let jitter = if self.system.plan.jitter {
             self.core.draw.pick(&[1, 1, 2, 10])
@@ -721,15 +726,6 @@ impl Turn<'_> {
             1
         };
         ns * factor * jitter
-    }
-
-    fn synced(&mut self) -> Result<(), Violation> {
-        let Some(record) = self.process.syncing.take() else {
-            return Ok(());
-        };
-        self.system.journals[usize::from(self.host)].synced(record);
-        let record = record - self.process.records_before;
-        self.handle(ClusterEvent::Synced(record))
     }
 
     /// Follows what the node told its engines.
