@@ -52,7 +52,7 @@ mod peers;
 mod reads;
 mod recover;
 
-pub use frames::{Frame, FrameError};
+pub use frames::{Frame, FrameError, describe};
 pub use machine::{ClusterEffects, ClusterEvent, ClusterNode, ClusterStatus};
 pub use recover::{ClusterRecoverError, ClusterStart};
 

@@ -24,14 +24,14 @@ pub(super) struct Keeper {
     before: Position,
     syncing: Option<Syncing>,
     preparing: bool,
-    /// When the oldest record was written that is not durable.
-    unsynced_since_ns: Option<u64>,
+    /// At which tick the oldest record was written that may not be durable.
+    unsynced_since_tick: Option<u64>,
 }
 
 /// Making a segment's file takes so many syncs' time.
 const PREPARE_SYNCS: u64 = 3;
-/// Under `everysec`, what is written is on its way to the disk after so long, and a few of the node's ticks.
-const EVERYSEC_NS: u64 = 1_000_000_000;
+/// Under `everysec`, what is written is on its way to the disk after so long.
+const EVERYSEC_MS: u64 = 1_000;
 
 impl Keeper {
     /// Opens the journal on a host's disk.
@@ -49,7 +49,7 @@ impl Keeper {
             journal,
             syncing: None,
             preparing: false,
-            unsynced_since_ns: None,
+            unsynced_since_tick: None,
         };
         Ok((keeper, images))
     }
@@ -63,12 +63,12 @@ impl Keeper {
 impl Turn<'_> {
     /// Writes a record. Returns what the node is told of it.
     pub(super) fn write(&mut self, kept: &[Kept]) -> ClusterEvent {
-        let now_ns = self.core.now_ns();
+        let now_tick = self.process.ticks;
         let keeper = &mut self.process.keeper;
         match keeper.journal.append(kept) {
             Ok(appended) => {
                 let record = keeper.record(appended.position);
-                keeper.unsynced_since_ns.get_or_insert(now_ns);
+                keeper.unsynced_since_tick.get_or_insert(now_tick);
                 if appended.rotated {
                     self.prepare_soon();
                 }
@@ -97,7 +97,7 @@ impl Turn<'_> {
 
     /// A sync is done.
     pub(super) fn synced(&mut self) -> Result<(), Violation> {
-        let now_ns = self.core.now_ns();
+        let now_tick = self.process.ticks;
         let keeper = &mut self.process.keeper;
         let synced = match keeper.syncing.take() {
             None => return Ok(()),
@@ -109,7 +109,7 @@ impl Turn<'_> {
                 keeper.journal.synced(synced);
                 let status = keeper.journal.status();
                 // What was written during the sync is younger than the sync.
-                keeper.unsynced_since_ns = (status.durable < status.last).then_some(now_ns);
+                keeper.unsynced_since_tick = (status.durable < status.last).then_some(now_tick);
                 ClusterEvent::Synced(keeper.record(status.durable))
             }
             Err(error) => ClusterEvent::JournalFailed(error.to_string()),
@@ -139,16 +139,16 @@ impl Turn<'_> {
         let _ = self.process.keeper.journal.preparer().prepare_next();
     }
 
-    /// Under `everysec`, nothing that is written stays behind for long.
+    /// Under `everysec`, nothing that is written stays behind for long. A process that is frozen does not tick.
     pub(super) fn check_everysec(&self) -> Result<(), Violation> {
         let plan = &self.system.plan;
         let keeper = &self.process.keeper;
-        let since_ns = keeper.unsynced_since_ns;
-        let late_ns = EVERYSEC_NS + 4 * plan.tick_ns;
+        let since_tick = keeper.unsynced_since_tick;
+        let late_ticks = EVERYSEC_MS * 1_000_000 / plan.tick_ns + 4;
         if plan.fsync == FsyncPolicy::Everysec
             && keeper.syncing.is_none()
             && !self.process.is_stopped()
-            && since_ns.is_some_and(|since_ns| self.core.now_ns() > since_ns + late_ns)
+            && since_tick.is_some_and(|since_tick| self.process.ticks > since_tick + late_ticks)
         {
             let text = "what was written more than a second ago is not on its way to the disk";
             return Err(Violation::new("durability", text));

@@ -129,7 +129,7 @@ pub enum Frame {
 impl fmt::Display for Frame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Frame::Peer(bytes) => write!(f, "{} bytes for a peer", bytes.len()),
+            Frame::Peer(bytes) => f.write_str(&node::cluster::describe(bytes)),
             Frame::Command {
                 connection,
                 number,
@@ -366,6 +366,10 @@ impl System for Cluster {
 
     fn needs_restart(&self, node: &Process) -> bool {
         node.is_stopped()
+    }
+
+    fn may_lose_power(&self) -> bool {
+        self.plan.fsync == FsyncPolicy::Always
     }
 
     fn waiting(&self, nodes: &mut [Option<Process>]) -> String {

@@ -79,7 +79,7 @@ pub struct Process {
     connections: BTreeMap<u16, Connection>,
     by_session: BTreeMap<SessionId, u16>,
     sessions: u32,
-    ticks: u64,
+    pub(super) ticks: u64,
     inbox: Vec<(Address, Frame)>,
     round_due: bool,
     backlog: Vec<Arc<Request>>,
