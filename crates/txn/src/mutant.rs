@@ -84,16 +84,19 @@ pub enum Mutant {
     ReadWithoutIndex,
     /// A batch that was replaced stays with the engines.
     IgnoreRetraction,
+    /// A replica takes an index that is ahead of its own log for the end of that log.
+    ReadAheadOfIndex,
 }
 
 impl Mutant {
     /// Those that only a cluster can have.
-    pub const OF_CLUSTERS: [Mutant; 5] = [
+    pub const OF_CLUSTERS: [Mutant; 6] = [
         Mutant::ForgetVote,
         Mutant::PromiseBeforeSync,
         Mutant::ProposeTwice,
         Mutant::ReadWithoutIndex,
         Mutant::IgnoreRetraction,
+        Mutant::ReadAheadOfIndex,
     ];
     /// Those of a node on its own.
     pub const ALL: [Mutant; 29] = [

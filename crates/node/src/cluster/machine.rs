@@ -741,6 +741,9 @@ impl ClusterNode {
         self.appended(partition, &turn.kept, effects);
         self.merge.agreed(partition, turn.committed);
         for (question, index) in turn.indices {
+            self.reads.learn(question, partition, index);
+        }
+        for (question, index) in self.reads.reached(partition, turn.committed) {
             let epoch = self.merge.epoch_at(partition, index);
             self.reads.answer(question, epoch);
         }
