@@ -13,7 +13,7 @@ use crate::options::FsyncPolicy;
 use bytes::Bytes;
 use execute::Engine;
 use order::consensus::{Group, GroupStatus, Input, Kept, Turn};
-use order::merge::{Confirmation, Held, Merge, Retraction};
+use order::merge::{Confirmation, EpochEnd, Held, Merge, Retraction};
 use order::{Changed, Control, PartitionMap, Submission, digest_of};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -229,6 +229,11 @@ impl ClusterNode {
     /// The map that is in force.
     pub fn map(&self) -> &Arc<PartitionMap> {
         &self.merge.confirmed().map
+    }
+
+    /// Where the order stands, as far as this node knows it to be final.
+    pub fn confirmed(&self) -> &EpochEnd {
+        self.merge.confirmed()
     }
 
     /// This process's boot id; 0 until the order has given it one.
@@ -471,7 +476,7 @@ impl ClusterNode {
         for submission in submissions {
             let boot = submission.boot;
             // A process that has ended has nobody who waits. One that this node has not yet heard of comes again.
-            if map.node_of_boot(boot) != Some(from) {
+            if map.node_of_boot(boot) != Some(from) && !is_active(Mutant::TakeFromEnded) {
                 continue;
             }
             if let Err(sequence) = lead.take(submission) {
@@ -714,7 +719,11 @@ impl ClusterNode {
             match leads {
                 None => _ = self.leads.remove(&partition),
                 Some(term) => {
-                    let streams = self.merge.streams_to_the_end(partition);
+                    let streams = if is_active(Mutant::ForgetUnconfirmedStreams) {
+                        self.merge.group(partition).0.clone()
+                    } else {
+                        self.merge.streams_to_the_end(partition)
+                    };
                     self.leads.insert(partition, Lead::new(term, streams));
                 }
             }
@@ -771,7 +780,7 @@ impl ClusterNode {
             return;
         };
         if let Some(retraction) = self.merge.replaced(partition, first.index) {
-            self.retract(&retraction, effects);
+            self.retract(partition, &retraction, effects);
         }
         for entry in &kept.entries {
             let own = self.leads.get_mut(&partition).and_then(|lead| {
@@ -804,7 +813,12 @@ impl ClusterNode {
         }
     }
 
-    fn retract(&mut self, retraction: &Retraction, effects: &mut ClusterEffects) {
+    fn retract(
+        &mut self,
+        group: PartitionId,
+        retraction: &Retraction,
+        effects: &mut ClusterEffects,
+    ) {
         self.counters.retracted += 1;
         effects.warnings.push(format!(
             "another leader's batch replaces epoch {} and what followed it",
@@ -814,6 +828,9 @@ impl ClusterNode {
             return;
         }
         for &(partition, from) in &retraction.from {
+            if is_active(Mutant::RetractOnePartition) && partition != group {
+                continue;
+            }
             if let Some(executor) = self.executors.get_mut(&partition)
                 && from < executor.next
             {
@@ -847,11 +864,11 @@ impl ClusterNode {
             }
         }
         while let Some(confirmation) = self.merge.confirm() {
-            self.confirmed(&confirmation, effects);
+            self.take_confirmation(&confirmation, effects);
         }
     }
 
-    fn confirmed(&mut self, confirmation: &Confirmation, effects: &mut ClusterEffects) {
+    fn take_confirmation(&mut self, confirmation: &Confirmation, effects: &mut ClusterEffects) {
         self.counters.epochs += 1;
         let end = &confirmation.end;
         for (executor, next) in self.executors.values_mut().zip(&end.next) {
@@ -865,7 +882,8 @@ impl ClusterNode {
             if let Changed::Boot {
                 node, nonce, boot, ..
             } = *change
-                && (node, nonce) == (self.options.me, self.nonce)
+                && node == self.options.me
+                && (nonce == self.nonce || is_active(Mutant::TakeOldBoot))
             {
                 self.boot = boot;
                 self.gateway.begin(boot);
@@ -1055,6 +1073,7 @@ impl ClusterNode {
             }
             let waits = self.unkept.iter().any(|unkept| unkept.must_sync);
             let due = self.options.fsync == FsyncPolicy::Everysec
+                && !is_active(Mutant::SkipEverySecond)
                 && (self.ticks - self.sync_tick) * self.options.tick_ms >= EVERYSEC_MS;
             if (waits || due) && !self.syncing && self.synced < self.written {
                 self.syncing = true;

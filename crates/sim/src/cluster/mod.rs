@@ -6,11 +6,12 @@
 //!
 //! Frames between nodes travel as datagrams: they may be lost, come twice, or overtake each other.
 //!
-//! The oracles ([`watch`]): all replicas of a partition confirm the same transactions at the same positions and times; the
-//! order has no request twice; every replica final-commits what the serial specification says; nothing that was answered
+//! The oracles ([`watch`], [`epochs`]): all replicas of a partition confirm the same transactions at the same positions and
+//! times; all nodes confirm the same epochs; the order has no request twice; every replica final-commits what the serial specification says; nothing that was answered
 //! is missing, overtaken, or read late; once nothing is wrong any more, everything is answered and all replicas end alike.
 
 mod client;
+mod epochs;
 mod journal;
 mod process;
 mod watch;
@@ -26,6 +27,7 @@ use crate::traffic::{Draft, Population};
 use crate::watch::real_time::Place;
 use crate::world::{Address, Core, End, Input, Start, System, Traffic, Violation, World};
 use client::Client;
+use epochs::Epochs;
 use node::{FsyncPolicy, Limits};
 use order::{Described, PartitionMap};
 use process::Process;
@@ -82,7 +84,7 @@ impl Plan {
             think_us: options.think_us,
             timeout_ms: options.timeout_ms,
             // An election takes a vote's way there and back, so a timeout must be longer than that.
-            tick_ns: (flight_us / 3).max(4_000) * 1_000 * draw.pick(&[1, 1, 2]),
+            tick_ns: (flight_us / 3).max(4_000).div_ceil(1_000) * 1_000_000 * draw.pick(&[1, 1, 2]),
             epochs_in_flight_max: draw.pick(&[1, 2, 4, 16]),
             segment_bytes: options.segment_bytes,
             costs: options.costs,
@@ -180,6 +182,7 @@ pub struct Cluster {
     registry: Registry,
     map: PartitionMap,
     partitions: Vec<PartitionWatch>,
+    epochs: Epochs,
     clients: Vec<Client>,
     /// Clients that still load the initial records of a partition; the others wait.
     loading: u16,
@@ -245,6 +248,7 @@ impl Cluster {
             partitions: (0..plan.partitions)
                 .map(|_| PartitionWatch::new())
                 .collect(),
+            epochs: Epochs::default(),
             clients,
             loading,
             processes: 0,

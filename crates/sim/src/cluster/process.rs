@@ -26,7 +26,8 @@ use std::sync::Arc;
 use store::Snapshot;
 use txn::mutant::set_local_clock_ms;
 use txn::{
-    BootId, NodeId, Outcome, PartitionId, PartitionRoute, Position, Request, RequestId, SessionId,
+    BootId, Epoch, NodeId, Outcome, PartitionId, PartitionRoute, Position, Request, RequestId,
+    SessionId,
 };
 
 /// A command of a connection that has no reply yet.
@@ -66,6 +67,8 @@ struct Lane {
     shared: Arc<dyn Engine>,
     reader: SnapshotReader,
     watch: ReplicaWatch,
+    /// What the engine had confirmed, and speculated before, when the process was taken in: most of it was a replay.
+    replayed: Option<(Position, u64)>,
     /// Open for a while, and then compared with the specification.
     snapshot: RefCell<Option<Snapshot>>,
 }
@@ -76,6 +79,8 @@ pub struct Process {
     effects: ClusterEffects,
     lanes: BTreeMap<PartitionId, Lane>,
     pub(super) keeper: Keeper,
+    /// The last epoch that its node has confirmed.
+    confirmed: Epoch,
     connections: BTreeMap<u16, Connection>,
     by_session: BTreeMap<SessionId, u16>,
     sessions: u32,
@@ -137,6 +142,7 @@ impl Process {
                 Lane {
                     reader: SnapshotReader::new(shared.clone()),
                     watch: ReplicaWatch::new(engine.view().final_position()),
+                    replayed: None,
                     engine,
                     shared,
                     snapshot: RefCell::new(None),
@@ -174,6 +180,7 @@ impl Process {
             effects: ClusterEffects::default(),
             lanes,
             keeper,
+            confirmed: Epoch(0),
             connections: BTreeMap::new(),
             by_session: BTreeMap::new(),
             sessions: 0,
@@ -221,6 +228,10 @@ impl Process {
             let status = lane.engine.status();
             tally.restarts += status.restarts;
             tally.suspensions += status.suspensions;
+            if let Some((confirmed, speculated)) = lane.replayed {
+                tally.executed += status.confirmed.0 - confirmed.0;
+                tally.speculated += status.speculated_before_confirmation - speculated;
+            }
         }
     }
 
@@ -331,8 +342,10 @@ impl Turn<'_> {
     pub(super) fn me(&self) -> Address {
         Address::Host(self.host)
     }
-    fn now_ms(&self) -> u64 {
-        self.core.clock_ms(self.host)
+    fn now_ms(&mut self) -> u64 {
+        let now_ms = self.core.clock_ms(self.host);
+        self.system.epochs.shown(now_ms);
+        now_ms
     }
 
     /// What something that usually costs `ns` costs now.
@@ -695,6 +708,10 @@ impl Turn<'_> {
                 continue;
             }
             if let Some(boot) = effects.boot.take() {
+                for lane in process.lanes.values_mut() {
+                    let status = lane.engine.status();
+                    lane.replayed = Some((status.confirmed, status.speculated_before_confirmation));
+                }
                 self.core
                     .note(Address::Host(self.host), || format!("is {boot}"));
             }
@@ -742,6 +759,13 @@ impl Turn<'_> {
                 &lane.engine,
                 |text| core.note(me, || format!("{partition} {}", text())),
             )?;
+        }
+        let process = &mut *self.process;
+        let end = process.node.confirmed();
+        if self.system.plan.judged && end.epoch > process.confirmed {
+            process.confirmed = end.epoch;
+            let local = process.lanes.keys().copied();
+            self.system.epochs.confirmed(end, local)?;
         }
         Ok(())
     }

@@ -1,10 +1,14 @@
 //! One partition's order, and the oracles over it, whichever replicas tell of it.
 //!
-//! 1. *agreement*: what one replica has confirmed at a position every replica confirms there: the same request, the same
-//!    time. Nothing that was confirmed is ever retracted.
+//! 1. *agreement*: what one replica has confirmed at a position every replica confirms there: the same request, in the same
+//!    epoch, at the same time. Nothing that was confirmed is ever retracted.
 //! 2. *once*: no request has two positions.
 //! 3. *serial*: every replica final-commits each transaction once per life, as the specification says.
 //! 4. *real time* and *connection order*: see [`crate::watch::real_time`].
+//!
+//! There is no oracle for *durability*, because these imply it. A client is told of a position that its node has confirmed.
+//! If every replica forgot it, then either something else is confirmed there, and replicas do not agree; or nothing is, and
+//! the replicas never come as far as the order did, which is part of what a run must reach in the end.
 
 use crate::oracle::Oracle;
 use crate::watch::real_time::Place;
@@ -14,11 +18,12 @@ use crate::world::Violation;
 use execute::Committed;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use txn::{Outcome, Position, Request, RequestId, SessionId};
+use txn::{Epoch, Outcome, Position, Request, RequestId, SessionId};
 
 /// A transaction of the order.
 #[derive(Clone)]
 struct Ordered {
+    epoch: Epoch,
     request: Arc<Request>,
     time_ms: u64,
 }
@@ -26,7 +31,7 @@ struct Ordered {
 impl Ordered {
     /// A request that was read back from a frame or a journal is another object.
     fn same(&self, other: &Ordered) -> bool {
-        self.time_ms == other.time_ms
+        (self.epoch, self.time_ms) == (other.epoch, other.time_ms)
             && self.request.id == other.request.id
             && self.request.args == other.request.args
             && self.request.procedure.name() == other.request.procedure.name()
@@ -88,6 +93,20 @@ impl PartitionWatch {
         Position(self.confirmed.len() as u64)
     }
 
+    /// The epoch of a position that somebody has confirmed.
+    pub fn epoch_of(&self, position: Position) -> Epoch {
+        let ordered = self.confirmed.get(position.prev().0 as usize);
+        ordered.map_or(Epoch(0), |ordered| ordered.epoch)
+    }
+
+    /// The last position of an epoch or of one before it.
+    pub fn end_of(&self, epoch: Epoch) -> Position {
+        let end = self
+            .confirmed
+            .partition_point(|ordered| ordered.epoch <= epoch);
+        Position(end as u64)
+    }
+
     /// Follows what a node told a replica's engine.
     pub fn listen(
         &mut self,
@@ -113,11 +132,13 @@ impl PartitionWatch {
                         let text = format!("{:?} is delivered in the place of {next}", batch.first);
                         return violation("agreement", text);
                     }
-                    let time_ms = batch.time_ms;
-                    let requests = batch.requests.into_iter();
-                    replica
-                        .delivered
-                        .extend(requests.map(|request| Ordered { request, time_ms }));
+                    let (epoch, time_ms) = (batch.epoch, batch.time_ms);
+                    let ordered = batch.requests.into_iter().map(|request| Ordered {
+                        epoch,
+                        request,
+                        time_ms,
+                    });
+                    replica.delivered.extend(ordered);
                 }
                 Told::Confirm(upto) => {
                     note(&|| format!("confirms up to position {upto}"));
@@ -149,8 +170,13 @@ impl PartitionWatch {
                 return Ok(());
             }
             let text = format!(
-                "{position:?} is {:?} at {} ms for one replica and {:?} at {} ms for another",
-                first.request, first.time_ms, ordered.request, ordered.time_ms
+                "{position:?} is {:?} in {:?} at {} ms for one replica and {:?} in {:?} at {} ms for another",
+                first.request,
+                first.epoch,
+                first.time_ms,
+                ordered.request,
+                ordered.epoch,
+                ordered.time_ms
             );
             return violation("agreement", text);
         }
