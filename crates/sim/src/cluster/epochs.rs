@@ -5,19 +5,20 @@
 //! 2. *time*: it never goes back from epoch to epoch, and never is later than all clocks have been: it comes from one of them.
 //! 3. *real time*: a command that was sent after another was answered, in whichever partitions, lies in a later epoch, or
 //!    sees that epoch whole if it is a read.
+//! 4. *connection order*: the requests of a connection have places in the order in which they were sent.
 //!
 //! How far a stamp may be ahead of the others' clocks is not judged. A leader knows the others' clocks by what they said,
 //! which is as old as frames are slow, and its own clock may have jumped since: no bound holds at every moment. What holds
 //! is that it hands over once it has noticed.
 
 use super::watch::PartitionWatch;
-use crate::watch::real_time::Place;
+use crate::watch::real_time::Place as Decided;
 use crate::world::Violation;
 use order::PartitionMap;
 use order::merge::EpochEnd;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use txn::{Epoch, PartitionId, Position};
+use txn::{Epoch, PartitionId, Position, RequestId, SessionId};
 
 /// What is known of the end of an epoch.
 struct End {
@@ -36,7 +37,12 @@ pub(super) struct Epochs {
     clock_ms: u64,
     /// The newest epoch of what was answered.
     reached: Epoch,
+    /// Where each connection's requests are.
+    sessions: BTreeMap<SessionId, BTreeMap<u64, Place>>,
 }
+
+/// Of a request in the order.
+type Place = (Epoch, PartitionId, Position);
 
 impl Epochs {
     /// A node looks at its clock.
@@ -92,6 +98,30 @@ impl Epochs {
         Ok(())
     }
 
+    /// A request has got its place.
+    pub fn ordered(&mut self, id: RequestId, place: Place) -> Result<(), Violation> {
+        if id.session == SessionId::INTERNAL {
+            return Ok(());
+        }
+        let places = self.sessions.entry(id.session).or_default();
+        // Positions of different partitions are no order.
+        let follows = |first: Place, then: Place| {
+            first.0 < then.0 || first.0 == then.0 && (first.1 != then.1 || first.2 < then.2)
+        };
+        let earlier = places.range(..id.sequence).next_back();
+        let later = places.range(id.sequence + 1..).next();
+        let right = earlier.is_none_or(|(_, &earlier)| follows(earlier, place))
+            && later.is_none_or(|(_, &later)| follows(place, later));
+        if !right {
+            let text = format!(
+                "{id:?} is at {place:?}, between {earlier:?} and {later:?} of its connection"
+            );
+            return Err(Violation::new("connection order", text));
+        }
+        places.insert(id.sequence, place);
+        Ok(())
+    }
+
     /// What a command that is sent now must be behind.
     pub fn reached(&self) -> Epoch {
         self.reached
@@ -102,12 +132,12 @@ impl Epochs {
         &mut self,
         floor: Epoch,
         partition: &PartitionWatch,
-        place: Place,
+        place: Decided,
     ) -> Result<(), Violation> {
         let (right, position) = match place {
-            Place::At(position) => (partition.epoch_of(position) > floor, position),
-            Place::Snapshot(position) => (partition.end_of(floor) <= position, position),
-            Place::Nowhere => return Ok(()),
+            Decided::At(position) => (partition.epoch_of(position) > floor, position),
+            Decided::Snapshot(position) => (partition.end_of(floor) <= position, position),
+            Decided::Nowhere => return Ok(()),
         };
         let epoch = partition.epoch_of(position);
         if !right {

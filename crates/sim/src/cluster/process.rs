@@ -21,7 +21,7 @@ use execute::{
 use node::cluster::{ClusterEffects, ClusterEvent, ClusterNode, ClusterOptions, ClusterStart};
 use node::{Refused, Route, session};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use store::Snapshot;
 use txn::mutant::set_local_clock_ms;
@@ -88,6 +88,8 @@ pub struct Process {
     inbox: Vec<(Address, Frame)>,
     round_due: bool,
     backlog: Vec<Arc<Request>>,
+    /// What its node has taken, and no engine has final-committed.
+    taken: BTreeSet<RequestId>,
     /// Strict reads that wait for a final commit.
     readable: Vec<(RequestId, PartitionId, Position)>,
     workers: Vec<Worker>,
@@ -188,6 +190,7 @@ impl Process {
             inbox: Vec::new(),
             round_due: false,
             backlog: Vec::new(),
+            taken: BTreeSet::new(),
             readable: Vec::new(),
             workers: vec![
                 Worker {
@@ -258,6 +261,13 @@ impl Process {
     /// Every local partition ends as the specification says, and nothing is left over.
     pub(super) fn check_end(&mut self, partitions: &[PartitionWatch]) -> Result<(), Violation> {
         self.settle()?;
+        if let Some(id) = self.taken.first() {
+            let text = format!(
+                "{id:?}, which a node took, and {} more have no place in the order, although the node has lived since",
+                self.taken.len() - 1
+            );
+            return Err(Violation::new("taken", text));
+        }
         for (partition, lane) in &self.lanes {
             let watch = &partitions[usize::from(partition.0)];
             watch.check_commits(&lane.watch)?;
@@ -648,12 +658,16 @@ impl Turn<'_> {
             return Ok(());
         }
         let now_ms = self.now_ms();
+        let ids: Vec<RequestId> = requests.iter().map(|request| request.id).collect();
         let process = &mut *self.process;
         match process
             .node
             .submit(&mut requests, now_ms, &mut process.effects)
         {
-            Ok(()) => self.perform(),
+            Ok(()) => {
+                self.process.taken.extend(ids);
+                self.perform()
+            }
             Err(Refused::Busy) => {
                 self.process.backlog.extend(requests);
                 Ok(())
@@ -755,8 +769,10 @@ impl Turn<'_> {
             }
             let core = &mut *self.core;
             self.system.partitions[usize::from(partition.0)].listen(
+                *partition,
                 &mut lane.watch,
                 &lane.engine,
+                &mut self.system.epochs,
                 |text| core.note(me, || format!("{partition} {}", text())),
             )?;
         }
@@ -872,6 +888,7 @@ impl Turn<'_> {
         {
             self.system.partitions[usize::from(partition.0)].judge(&mut lane.watch, &committed)?;
         }
+        self.process.taken.remove(&committed.request.id);
         let place = Place::At(committed.position);
         self.arrived(committed.request.id, committed.outcome, place);
         Ok(())

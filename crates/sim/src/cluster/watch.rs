@@ -4,12 +4,14 @@
 //!    epoch, at the same time. Nothing that was confirmed is ever retracted.
 //! 2. *once*: no request has two positions.
 //! 3. *serial*: every replica final-commits each transaction once per life, as the specification says.
-//! 4. *real time* and *connection order*: see [`crate::watch::real_time`].
+//! 4. *taken*: what a node that lives to the end has taken is in the order in the end, whatever its client was told.
+//! 5. *real time* and *connection order*: see [`crate::watch::real_time`].
 //!
 //! There is no oracle for *durability*, because these imply it. A client is told of a position that its node has confirmed.
 //! If every replica forgot it, then either something else is confirmed there, and replicas do not agree; or nothing is, and
 //! the replicas never come as far as the order did, which is part of what a run must reach in the end.
 
+use super::epochs::Epochs;
 use crate::oracle::Oracle;
 use crate::watch::real_time::Place;
 use crate::watch::recorder::{Recorder, Told};
@@ -18,7 +20,7 @@ use crate::world::Violation;
 use execute::Committed;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use txn::{Epoch, Outcome, Position, Request, RequestId, SessionId};
+use txn::{Epoch, Outcome, PartitionId, Position, Request, RequestId, SessionId};
 
 /// A transaction of the order.
 #[derive(Clone)]
@@ -110,8 +112,10 @@ impl PartitionWatch {
     /// Follows what a node told a replica's engine.
     pub fn listen(
         &mut self,
+        partition: PartitionId,
         replica: &mut ReplicaWatch,
         recorder: &Recorder,
+        epochs: &mut Epochs,
         mut note: impl FnMut(&dyn Fn() -> String),
     ) -> Result<(), Violation> {
         for told in recorder.take() {
@@ -147,7 +151,11 @@ impl PartitionWatch {
                         .drain(..(upto.0 - replica.confirmed) as usize)
                     {
                         replica.confirmed += 1;
-                        self.confirm(Position(replica.confirmed), ordered)?;
+                        let position = Position(replica.confirmed);
+                        let (id, epoch) = (ordered.request.id, ordered.epoch);
+                        if self.confirm(position, ordered)? {
+                            epochs.ordered(id, (epoch, partition, position))?;
+                        }
                     }
                 }
                 Told::Retract(from) => {
@@ -164,10 +172,11 @@ impl PartitionWatch {
         Ok(())
     }
 
-    fn confirm(&mut self, position: Position, ordered: Ordered) -> Result<(), Violation> {
+    /// Whether nobody has confirmed it before.
+    fn confirm(&mut self, position: Position, ordered: Ordered) -> Result<bool, Violation> {
         if let Some(first) = self.confirmed.get(position.prev().0 as usize) {
             if first.same(&ordered) {
-                return Ok(());
+                return Ok(false);
             }
             let text = format!(
                 "{position:?} is {:?} in {:?} at {} ms for one replica and {:?} in {:?} at {} ms for another",
@@ -190,7 +199,7 @@ impl PartitionWatch {
         }
         self.oracle.run(&ordered.request, ordered.time_ms);
         self.confirmed.push(ordered);
-        Ok(())
+        Ok(true)
     }
 
     /// Judges a final commit at a replica.
