@@ -8,7 +8,7 @@ use crate::cost::CostTable;
 use crate::draw::Draw;
 use crate::ordo::EngineKind;
 use crate::traffic::WorkloadKind;
-use crate::world::fault::{Stage, draw_faults};
+use crate::world::fault::{Stage, draw_faults, outage};
 use crate::world::{Latency, TimedFault};
 use node::FsyncPolicy;
 use serde::{Deserialize, Serialize};
@@ -275,6 +275,13 @@ impl Options {
             options.zones = nodes;
             let spread_us = stage.until_ms * 1_000 * pipeline / operations.max(1) * 2;
             options.think_us = options.think_us.max(spread_us);
+            if !options.faults.is_empty() && draw.percent(30) {
+                let at_ms = draw.below(stage.until_ms);
+                options
+                    .faults
+                    .extend(outage(&mut draw, options.nodes, at_ms));
+                options.faults.sort_by_key(|timed| timed.at_ms);
+            }
             for timed in &mut options.faults {
                 timed.fault.spare_promises(fsync);
             }

@@ -30,7 +30,8 @@
 //!
 //! All groups share one journal. What a turn of a group wants kept goes into one record with what the others want, and what
 //! the turn promises (a vote, "I have this entry") leaves when the record is durable: always for votes, and for entries under
-//! `always`; under `everysec` and `no` a written entry counts, as `appendfsync` means it.
+//! `always`; under `everysec` and `no` a written entry counts, as `appendfsync` means it, and under `everysec` it is on its
+//! way to the disk within a second.
 //!
 //! # Checkpoints
 //!
@@ -59,7 +60,7 @@ mod reads;
 mod recover;
 
 pub use checkpoint::{ClusterCheckpoint, LoadError};
-pub use frames::{Frame, FrameError};
+pub use frames::{Frame, FrameError, describe};
 pub use install::{Piece, read_piece, write_piece};
 pub use machine::{ClusterEffects, ClusterEvent, ClusterNode, ClusterStatus};
 pub use recover::{ClusterRecoverError, ClusterStart, load_engines};

@@ -9,7 +9,7 @@ use crate::world::{Address, Core, Input, Violation};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
-use txn::{Outcome, PartitionId, Position, Reply};
+use txn::{Epoch, Outcome, PartitionId, Position, Reply};
 
 /// A command that is not answered.
 struct Asked {
@@ -19,6 +19,7 @@ struct Asked {
     at_ns: u64,
     /// What it must at least see.
     floor: Position,
+    floor_epoch: Epoch,
 }
 
 /// Processes that end when the world heals are up again, and have a leader, by then.
@@ -247,6 +248,7 @@ fn go_on(system: &mut Cluster, number: u16, core: &mut Core<Cluster>) {
             draft: draft.clone(),
             at_ns: core.now_ns(),
             floor: system.partitions[usize::from(partition.0)].invoked(),
+            floor_epoch: system.epochs.reached(),
         });
         if system.tally.first_ns == 0 && !client.is_loading() {
             system.tally.first_ns = core.now_ns();
@@ -309,6 +311,7 @@ fn answered(
         .next(place)?;
     let watch = &mut system.partitions[usize::from(asked.partition.0)];
     watch.answered(asked.floor, place)?;
+    system.epochs.answered(asked.floor_epoch, watch, place)?;
     match place {
         Place::Nowhere => {
             system.tally.refused += 1;

@@ -6,11 +6,12 @@
 //!
 //! Frames between nodes travel as datagrams: they may be lost, come twice, or overtake each other.
 //!
-//! The oracles ([`watch`]): all replicas of a partition confirm the same transactions at the same positions and times; the
-//! order has no request twice; every replica final-commits what the serial specification says; nothing that was answered
+//! The oracles ([`watch`], [`epochs`]): all replicas of a partition confirm the same transactions at the same positions and
+//! times; all nodes confirm the same epochs; the order has no request twice; every replica final-commits what the serial specification says; nothing that was answered
 //! is missing, overtaken, or read late; once nothing is wrong any more, everything is answered and all replicas end alike.
 
 mod client;
+mod epochs;
 mod journal;
 mod process;
 mod watch;
@@ -26,7 +27,7 @@ use crate::traffic::{Draft, Population};
 use crate::watch::real_time::Place;
 use crate::world::{Address, Core, End, Input, Start, System, Traffic, Violation, World};
 use client::Client;
-use journal::Journal;
+use epochs::Epochs;
 use node::{FsyncPolicy, Limits};
 use order::{Described, PartitionMap};
 use process::Process;
@@ -54,6 +55,7 @@ struct Plan {
     /// A node's unit of time.
     tick_ns: u64,
     epochs_in_flight_max: usize,
+    segment_bytes: u64,
     costs: CostTable,
     jitter: bool,
     judged: bool,
@@ -82,8 +84,9 @@ impl Plan {
             think_us: options.think_us,
             timeout_ms: options.timeout_ms,
             // An election takes a vote's way there and back, so a timeout must be longer than that.
-            tick_ns: (flight_us / 3).max(4_000) * 1_000 * draw.pick(&[1, 1, 2]),
+            tick_ns: (flight_us / 3).max(4_000).div_ceil(1_000) * 1_000_000 * draw.pick(&[1, 1, 2]),
             epochs_in_flight_max: draw.pick(&[1, 2, 4, 16]),
+            segment_bytes: options.segment_bytes,
             costs: options.costs,
             jitter: options.jitter,
             judged,
@@ -128,7 +131,7 @@ pub enum Frame {
 impl fmt::Display for Frame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Frame::Peer(bytes) => write!(f, "{} bytes for a peer", bytes.len()),
+            Frame::Peer(bytes) => f.write_str(&node::cluster::describe(bytes)),
             Frame::Command {
                 connection,
                 number,
@@ -157,6 +160,8 @@ pub enum Timer {
     Tick,
     /// A sync is done.
     Synced,
+    /// The next segment is made.
+    Prepared,
     /// Snapshots are opened, or looked at and closed.
     Look,
     /// A client goes on.
@@ -176,9 +181,8 @@ pub struct Cluster {
     population: Population,
     registry: Registry,
     map: PartitionMap,
-    /// What each host's disk holds.
-    journals: Vec<Journal>,
     partitions: Vec<PartitionWatch>,
+    epochs: Epochs,
     clients: Vec<Client>,
     /// Clients that still load the initial records of a partition; the others wait.
     loading: u16,
@@ -241,10 +245,10 @@ impl Cluster {
         Cluster {
             registry: population.registry(),
             map,
-            journals: (0..plan.hosts).map(|_| Journal::default()).collect(),
             partitions: (0..plan.partitions)
                 .map(|_| PartitionWatch::new())
                 .collect(),
+            epochs: Epochs::default(),
             clients,
             loading,
             processes: 0,
@@ -303,17 +307,16 @@ impl System for Cluster {
 
     fn ended(
         &mut self,
-        host: u16,
+        _: u16,
         node: Option<Process>,
-        end: End,
-        core: &mut Core<Self>,
+        _: End,
+        _: &mut Core<Self>,
     ) -> Result<(), Violation> {
         self.tally.ends += 1;
         if let Some(node) = node {
             node.close_snapshots();
             node.count(&mut self.tally);
         }
-        self.journals[usize::from(host)].ended(end, &mut core.draw);
         Ok(())
     }
 
@@ -367,6 +370,10 @@ impl System for Cluster {
 
     fn needs_restart(&self, node: &Process) -> bool {
         node.is_stopped()
+    }
+
+    fn may_lose_power(&self) -> bool {
+        self.plan.fsync == FsyncPolicy::Always
     }
 
     fn waiting(&self, nodes: &mut [Option<Process>]) -> String {

@@ -226,6 +226,10 @@ pub struct Tally {
     pub restarts: u64,
     /// Times that a transaction was parked.
     pub suspensions: u64,
+    /// Transactions of which a replica's engine learned that they are final, in clusters.
+    pub executed: u64,
+    /// Of those, the ones that the engine had speculatively committed before.
+    pub speculated: u64,
     /// Single-key operations of all workers.
     pub operations: u64,
     /// The sum of the times from sending a command to its reply, refusals left out.
@@ -251,6 +255,8 @@ impl Tally {
         self.recovered_from_checkpoint += other.recovered_from_checkpoint;
         self.restarts += other.restarts;
         self.suspensions += other.suspensions;
+        self.executed += other.executed;
+        self.speculated += other.speculated;
         self.operations += other.operations;
         self.latency_ns += other.latency_ns;
         self.latency_max_ns = self.latency_max_ns.max(other.latency_max_ns);
