@@ -84,6 +84,9 @@ pub struct ClusterOptions {
     pub tick_ms: u64,
     /// A checkpoint is ordered after this many bytes of log. 0 means only on demand.
     pub checkpoint_bytes: u64,
+    /// A group's entries that a checkpoint covers are kept in memory, for replicas that are a little behind, while its log has
+    /// at most so many bytes.
+    pub trail_bytes_max: u64,
     /// How many epochs a group may have begun that are not confirmed.
     pub epochs_in_flight_max: usize,
     /// How far a leader's clock may be ahead of a majority.
@@ -108,6 +111,7 @@ impl ClusterOptions {
             limits: Limits::default(),
             tick_ms: 50,
             checkpoint_bytes: 256 << 20,
+            trail_bytes_max: 32 << 20,
             epochs_in_flight_max: 4,
             clock_ahead_ms_max: 500,
             request_timeout_ms: 10_000,

@@ -10,6 +10,7 @@
 //! times; all nodes confirm the same epochs; the order has no request twice; every replica final-commits what the serial specification says; nothing that was answered
 //! is missing, overtaken, or read late; once nothing is wrong any more, everything is answered and all replicas end alike.
 
+mod checkpoint;
 mod client;
 mod epochs;
 mod journal;
@@ -55,6 +56,8 @@ struct Plan {
     /// A node's unit of time.
     tick_ns: u64,
     epochs_in_flight_max: usize,
+    checkpoint_bytes: u64,
+    trail_bytes_max: u64,
     segment_bytes: u64,
     costs: CostTable,
     jitter: bool,
@@ -86,6 +89,8 @@ impl Plan {
             // An election takes a vote's way there and back, so a timeout must be longer than that.
             tick_ns: (flight_us / 3).max(4_000).div_ceil(1_000) * 1_000_000 * draw.pick(&[1, 1, 2]),
             epochs_in_flight_max: draw.pick(&[1, 2, 4, 16]),
+            checkpoint_bytes: options.checkpoint_bytes,
+            trail_bytes_max: draw.pick(&[0, 500, 5_000, 1 << 30]),
             segment_bytes: options.segment_bytes,
             costs: options.costs,
             jitter: options.jitter,
@@ -160,6 +165,8 @@ pub enum Timer {
     Tick,
     /// A sync is done.
     Synced,
+    /// A checkpoint is written.
+    Checkpointed,
     /// The next segment is made.
     Prepared,
     /// Snapshots are opened, or looked at and closed.

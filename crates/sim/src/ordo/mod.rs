@@ -222,6 +222,8 @@ pub struct Tally {
     pub checkpoints: u64,
     /// Starts from a checkpoint.
     pub recovered_from_checkpoint: u64,
+    /// Checkpoints that were fetched from another node.
+    pub installed: u64,
     /// Incarnations of transactions that were thrown away.
     pub restarts: u64,
     /// Times that a transaction was parked.
@@ -253,6 +255,7 @@ impl Tally {
         self.ends += other.ends;
         self.checkpoints += other.checkpoints;
         self.recovered_from_checkpoint += other.recovered_from_checkpoint;
+        self.installed += other.installed;
         self.restarts += other.restarts;
         self.suspensions += other.suspensions;
         self.executed += other.executed;
