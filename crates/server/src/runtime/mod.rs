@@ -56,7 +56,7 @@ use executors::Bed;
 use node::Recovered;
 use node::cluster::{ClusterNode, ClusterStart};
 use order::{Journal, PartitionMap, Preparer};
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Condvar, Mutex};
 use port::{PortShared, Ports, Replies};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -101,8 +101,6 @@ struct Inner {
     peers: Arc<OnceLock<Peers>>,
     /// How many partitions the cluster has.
     partitions_count: usize,
-    /// The cluster's map, as of the last tick.
-    map: RwLock<Arc<PartitionMap>>,
     /// When this node last knew to have executed everything that was agreed.
     fresh_ms: Arc<AtomicU64>,
     /// How old the data may be that a READONLY connection reads.
@@ -419,7 +417,6 @@ impl Runtime {
             strict_waiting: AtomicBool::new(false),
             peers,
             partitions_count: map.partitions.len(),
-            map: RwLock::new(map),
             fresh_ms,
             staleness_ms_max,
             core: Core::new(
@@ -838,10 +835,6 @@ fn log_boot_id() -> u64 {
 }
 
 impl Inner {
-    fn partitions_count(&self) -> usize {
-        self.partitions_count
-    }
-
     /// Tells the transport who the peers are, when the map has changed.
     fn look_at_map(&self) {
         let Some(peers) = self.peers.get() else {
@@ -860,7 +853,6 @@ impl Inner {
             (map, member.me)
         };
         let (map, me) = map;
-        *self.map.write() = map.clone();
         let others = map.nodes.iter().filter(|&(&node, _)| node != me);
         let addresses = others
             .map(|(&node, entry)| (node, entry.peer_address.clone()))

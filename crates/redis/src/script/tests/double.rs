@@ -200,6 +200,7 @@ impl Double {
         let tx = Tx::new(TxContext {
             position: Position(self.position),
             now_ms: 1_700_000_000_123,
+            scope: txn::Scope::ALL,
         });
         let mut chance = self
             .disturbance
