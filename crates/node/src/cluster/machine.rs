@@ -428,20 +428,21 @@ impl ClusterNode {
         Ok(())
     }
 
-    /// Takes a strict read of a local partition: [`ClusterEffects::readable`] tells when it may run.
+    /// Takes strict reads of local partitions: [`ClusterEffects::readable`] tells when they may run.
     pub fn read(
         &mut self,
-        id: RequestId,
-        partition: PartitionId,
+        reads: impl IntoIterator<Item = (RequestId, PartitionId)>,
         now_ms: u64,
         effects: &mut ClusterEffects,
     ) {
         self.now_ms = now_ms;
-        self.reads.add(Read {
-            id,
-            partition,
-            since_tick: self.ticks,
-        });
+        for (id, partition) in reads {
+            self.reads.add(Read {
+                id,
+                partition,
+                since_tick: self.ticks,
+            });
+        }
         self.pump(effects);
     }
 
@@ -852,7 +853,7 @@ impl ClusterNode {
             self.look_at_checkpoint(effects);
             self.fetch(effects);
             self.pass_on(effects);
-            if self.reads.has_new() {
+            if self.reads.wants_question() {
                 let question = self.reads.ask(self.ticks);
                 self.ask(question);
             }

@@ -589,28 +589,27 @@ impl Runtime {
         self.membership.get().is_some()
     }
 
-    /// Asks when a read of a replicated partition may run: the port gets [`Stop::Restart`] for it then, and
-    /// [`Runtime::read`] sees everything that was acknowledged anywhere before this call; an error if nobody knows.
-    pub fn read_strictly(&self, port: &Port, request: &Request) {
+    /// Asks when reads of replicated partitions may run, and empties `reads`: the port gets [`Stop::Restart`] for each then,
+    /// and [`Runtime::read`] sees everything that was acknowledged anywhere before this call; an error if nobody knows.
+    pub fn read_strictly(&self, port: &Port, reads: &mut Vec<(RequestId, PartitionId)>) {
+        if reads.is_empty() {
+            return;
+        }
         let inner = &*self.inner;
-        port.shared.add_outstanding(1);
-        let partition = request
-            .route
-            .partitions
-            .first()
-            .copied()
-            .unwrap_or_default();
+        port.shared.add_outstanding(reads.len());
         let outcome = {
             let mut core = inner.core.lock();
             let core = &mut *core;
             match &mut core.machine {
-                Machine::Member(member) => {
-                    member.read(request.id, partition, core.hands.as_ref(), inner.now_ms())
+                Machine::Member(member) => member.read(reads, core.hands.as_ref(), inner.now_ms()),
+                Machine::Alone(_) => {
+                    let now = reads.drain(..);
+                    let readable = now.map(|(id, partition)| (id, partition, Position::NONE));
+                    self::core::Outcome {
+                        readable: readable.collect(),
+                        ..Default::default()
+                    }
                 }
-                Machine::Alone(_) => self::core::Outcome {
-                    readable: vec![(request.id, partition, Position::NONE)],
-                    ..Default::default()
-                },
             }
         };
         inner.follow(outcome, Some(&port.shared));

@@ -79,6 +79,8 @@ pub struct Submissions {
     pub requests: Vec<Arc<Request>>,
     /// The bytes of their arguments.
     pub bytes: usize,
+    /// Reads that must ask how far they have to go, with their partitions.
+    pub strict: Vec<(RequestId, PartitionId)>,
 }
 
 impl Submissions {
@@ -438,7 +440,9 @@ impl Session {
         let bytes = request.args.iter().map(|word| word.len()).sum();
         self.replies.expect(treatment, self.protocol, bytes);
         if strict {
-            desk.shared.runtime.read_strictly(desk.port, &request);
+            let partition = request.route.partitions.first().copied();
+            let read = (request.id, partition.unwrap_or_default());
+            desk.submissions.strict.push(read);
             self.strict.push(request);
             return;
         }

@@ -599,7 +599,7 @@ impl Turn<'_> {
         let process = &mut *self.process;
         process
             .node
-            .read(id, partition, now_ms, &mut process.effects);
+            .read([(id, partition)], now_ms, &mut process.effects);
         self.perform()?;
         Ok(self.system.plan.costs.read_ns)
     }
