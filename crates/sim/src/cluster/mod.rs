@@ -25,7 +25,10 @@ use crate::run::{Outcome, Report, setting};
 use crate::trace::Trace;
 use crate::traffic::{Draft, Population};
 use crate::watch::real_time::Place;
-use crate::world::{Address, Core, End, Input, Start, System, Traffic, Violation, World};
+use crate::world::{
+    Address, Core, End, Input, Limits as WorldLimits, Setting, Start, System, Traffic, Violation,
+    World,
+};
 use client::Client;
 use epochs::Epochs;
 use node::{FsyncPolicy, Limits};
@@ -192,6 +195,12 @@ pub struct Cluster {
     tally: Tally,
 }
 
+/// Bounds of a run. Clients think less than all faults last; what is left after them is soon done.
+const LIMITS: WorldLimits = WorldLimits {
+    settle_ms: 60_000,
+    events: 5_000_000,
+};
+
 /// Runs a cluster.
 pub fn run(options: &Options, trace: Option<Trace>, judged: bool) -> Outcome {
     let mut draw = Draw::new(mix(options.seed));
@@ -213,7 +222,11 @@ pub fn run(options: &Options, trace: Option<Trace>, judged: bool) -> Outcome {
     };
     let plan = Plan::draw(options, fsync, judged, &mut draw);
     let system = Cluster::new(plan, population, options.zones);
-    let mut world = World::new(setting(options), system, draw, trace);
+    let setting = Setting {
+        limits: LIMITS,
+        ..setting(options)
+    };
+    let mut world = World::new(setting, system, draw, trace);
     let (account, result) = world.run();
     let (system, trace) = world.into_parts();
     Outcome {

@@ -100,7 +100,7 @@ const LOOK_NS: u64 = 40_000_000;
 /// Operations that a worker does before the queue is asked again, at most.
 const STEPS_AT_ONCE: u32 = 256;
 /// The collector looks every so many ticks,
-const COLLECT_TICKS: u64 = 16;
+const COLLECT_TICKS: u64 = 32;
 /// at so many records.
 const COLLECTED: usize = 200;
 
@@ -427,7 +427,7 @@ impl Turn<'_> {
         }
         let every_ns = match self.system.population.workload() {
             Some(_) => LOOK_NS * 20,
-            None => LOOK_NS * 2,
+            None => LOOK_NS * 5,
         };
         let after_ns = self.core.draw.below(every_ns);
         self.core.set_timer(self.me(), after_ns, Timer::Look);
