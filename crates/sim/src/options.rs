@@ -275,6 +275,9 @@ impl Options {
             options.zones = nodes;
             let spread_us = stage.until_ms * 1_000 / operations.max(1) * 2;
             options.think_us = options.think_us.max(spread_us);
+            // Answers take several flights.
+            let answer_ms = options.latency.flight_us() * 12 / 1_000;
+            options.timeout_ms = options.timeout_ms.max(answer_ms);
             if !options.faults.is_empty() && draw.percent(30) {
                 let at_ms = draw.below(stage.until_ms);
                 options

@@ -226,7 +226,14 @@ fn go_on(system: &mut Cluster, number: u16, core: &mut Core<Cluster>) {
         system.plan.timeout_ms,
         system.plan.think_us,
     );
+    let hosts = system.plan.hosts;
     let client = &mut system.clients[usize::from(number)];
+    if client.sent == 0 && !system.open[usize::from(client.host)] && !client.is_done() {
+        // Nobody listens there.
+        client.host = (client.host + 1) % hosts;
+        let after_ns = core.draw.between(1, 20) * 1_000_000;
+        return wait(system, number, after_ns, core);
+    }
     while (client.asked.len() as u64) < pipeline {
         let (partition, draft) = if client.is_loading() {
             // One after the other: each is there before the next is sent.

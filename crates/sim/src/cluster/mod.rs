@@ -66,9 +66,7 @@ struct Plan {
 
 impl Plan {
     fn draw(options: &Options, fsync: FsyncPolicy, judged: bool, draw: &mut Draw) -> Plan {
-        let latency = options.latency;
-        let base_us = latency.zone_us.max(latency.between_zones_us);
-        let flight_us = base_us + base_us * latency.jitter_percent / 100;
+        let flight_us = options.latency.flight_us();
         Plan {
             seed: options.seed,
             engine: options.engine,
@@ -186,6 +184,8 @@ pub struct Cluster {
     map: PartitionMap,
     partitions: Vec<PartitionWatch>,
     epochs: Epochs,
+    /// Which hosts accept connections: their processes run, and the cluster knows them.
+    open: Vec<bool>,
     clients: Vec<Client>,
     /// Clients that still load the initial records of a partition; the others wait.
     loading: u16,
@@ -195,11 +195,14 @@ pub struct Cluster {
     tally: Tally,
 }
 
-/// Bounds of a run. Clients think less than all faults last; what is left after them is soon done.
-const LIMITS: WorldLimits = WorldLimits {
-    settle_ms: 60_000,
-    events: 5_000_000,
-};
+/// Bounds of a run: a client's commands may all be left when the faults are over, and each takes some flights.
+fn limits(options: &Options) -> WorldLimits {
+    let each_us = options.think_us + options.latency.flight_us() * 10;
+    WorldLimits {
+        settle_ms: 20_000 + options.operations * each_us / 1_000,
+        events: 5_000_000,
+    }
+}
 
 /// Runs a cluster.
 pub fn run(options: &Options, trace: Option<Trace>, judged: bool) -> Outcome {
@@ -223,7 +226,7 @@ pub fn run(options: &Options, trace: Option<Trace>, judged: bool) -> Outcome {
     let plan = Plan::draw(options, fsync, judged, &mut draw);
     let system = Cluster::new(plan, population, options.zones);
     let setting = Setting {
-        limits: LIMITS,
+        limits: limits(options),
         ..setting(options)
     };
     let mut world = World::new(setting, system, draw, trace);
@@ -262,6 +265,7 @@ impl Cluster {
                 .map(|_| PartitionWatch::new())
                 .collect(),
             epochs: Epochs::default(),
+            open: vec![false; usize::from(plan.hosts)],
             clients,
             loading,
             processes: 0,
@@ -320,12 +324,13 @@ impl System for Cluster {
 
     fn ended(
         &mut self,
-        _: u16,
+        host: u16,
         node: Option<Process>,
         _: End,
         _: &mut Core<Self>,
     ) -> Result<(), Violation> {
         self.tally.ends += 1;
+        self.open[usize::from(host)] = false;
         if let Some(node) = node {
             node.close_snapshots();
             node.count(&mut self.tally);
@@ -382,7 +387,7 @@ impl System for Cluster {
     }
 
     fn needs_restart(&self, node: &Process) -> bool {
-        node.is_stopped()
+        node.needs_restart()
     }
 
     fn may_lose_power(&self) -> bool {

@@ -242,6 +242,10 @@ impl Process {
         self.node.status().stopped.is_some()
     }
 
+    pub(super) fn needs_restart(&self) -> bool {
+        self.is_stopped() || self.keeper.is_closed()
+    }
+
     /// Whether nothing is on its way. The clock goes on.
     pub(super) fn is_idle(&self) -> bool {
         self.workers.iter().all(|worker| worker.idle)
@@ -722,6 +726,7 @@ impl Turn<'_> {
                 continue;
             }
             if let Some(boot) = effects.boot.take() {
+                self.system.open[usize::from(self.host)] = true;
                 for lane in process.lanes.values_mut() {
                     let status = lane.engine.status();
                     lane.replayed = Some((status.confirmed, status.speculated_before_confirmation));
