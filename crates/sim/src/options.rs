@@ -168,8 +168,8 @@ impl Options {
         let drawn = draw.pick(&[
             SystemKind::Ordo,
             SystemKind::Ordo,
-            SystemKind::Ordo,
-            SystemKind::Ordo,
+            SystemKind::Cluster,
+            SystemKind::Cluster,
             SystemKind::Register,
         ]);
         let system = wishes.system.unwrap_or(drawn);
@@ -273,8 +273,11 @@ impl Options {
         if system == SystemKind::Cluster {
             // As many zones as replicas; operations spread over the time in which things go wrong.
             options.zones = nodes;
-            let spread_us = stage.until_ms * 1_000 * pipeline / operations.max(1) * 2;
+            let spread_us = stage.until_ms * 1_000 / operations.max(1) * 2;
             options.think_us = options.think_us.max(spread_us);
+            // Answers take several flights.
+            let answer_ms = options.latency.flight_us() * 12 / 1_000;
+            options.timeout_ms = options.timeout_ms.max(answer_ms);
             if !options.faults.is_empty() && draw.percent(30) {
                 let at_ms = draw.below(stage.until_ms);
                 options

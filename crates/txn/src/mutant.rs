@@ -90,8 +90,6 @@ pub enum Mutant {
     ForgetUnconfirmedStreams,
     /// A leader takes a request although one before it in its stream is missing.
     AcceptGap,
-    /// A leader takes requests of processes that have ended.
-    TakeFromEnded,
     /// A process takes the boot id that the order once gave to an earlier process of its node.
     TakeOldBoot,
     /// An epoch is confirmed when one group has agreed on its batch.
@@ -106,7 +104,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// Those that only a cluster can have.
-    pub const OF_CLUSTERS: [Mutant; 14] = [
+    pub const OF_CLUSTERS: [Mutant; 13] = [
         Mutant::ForgetVote,
         Mutant::PromiseBeforeSync,
         Mutant::ProposeTwice,
@@ -115,7 +113,6 @@ impl Mutant {
         Mutant::ReadAheadOfIndex,
         Mutant::ForgetUnconfirmedStreams,
         Mutant::AcceptGap,
-        Mutant::TakeFromEnded,
         Mutant::TakeOldBoot,
         Mutant::ConfirmWhenOneAgrees,
         Mutant::RetractOnePartition,

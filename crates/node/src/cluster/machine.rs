@@ -629,7 +629,7 @@ impl ClusterNode {
         for submission in submissions {
             let boot = submission.boot;
             // A process that has ended has nobody who waits. One that this node has not yet heard of comes again.
-            if map.node_of_boot(boot) != Some(from) && !is_active(Mutant::TakeFromEnded) {
+            if map.node_of_boot(boot) != Some(from) {
                 continue;
             }
             if let Err(sequence) = lead.take(submission) {

@@ -54,6 +54,11 @@ impl Keeper {
         Ok((keeper, images))
     }
 
+    /// Whether a sync has failed, even if nobody was told yet.
+    pub fn is_closed(&self) -> bool {
+        self.journal.is_closed()
+    }
+
     /// A position of the journal as a number of the node's.
     fn record(&self, position: Position) -> u64 {
         position.0.saturating_sub(self.before.0)

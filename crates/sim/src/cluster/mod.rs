@@ -26,7 +26,10 @@ use crate::run::{Outcome, Report, setting};
 use crate::trace::Trace;
 use crate::traffic::{Draft, Population};
 use crate::watch::real_time::Place;
-use crate::world::{Address, Core, End, Input, Start, System, Traffic, Violation, World};
+use crate::world::{
+    Address, Core, End, Input, Limits as WorldLimits, Setting, Start, System, Traffic, Violation,
+    World,
+};
 use client::Client;
 use epochs::Epochs;
 use node::{FsyncPolicy, Limits};
@@ -66,9 +69,7 @@ struct Plan {
 
 impl Plan {
     fn draw(options: &Options, fsync: FsyncPolicy, judged: bool, draw: &mut Draw) -> Plan {
-        let latency = options.latency;
-        let base_us = latency.zone_us.max(latency.between_zones_us);
-        let flight_us = base_us + base_us * latency.jitter_percent / 100;
+        let flight_us = options.latency.flight_us();
         Plan {
             seed: options.seed,
             engine: options.engine,
@@ -190,6 +191,8 @@ pub struct Cluster {
     map: PartitionMap,
     partitions: Vec<PartitionWatch>,
     epochs: Epochs,
+    /// Which hosts accept connections: their processes run, and the cluster knows them.
+    open: Vec<bool>,
     clients: Vec<Client>,
     /// Clients that still load the initial records of a partition; the others wait.
     loading: u16,
@@ -197,6 +200,15 @@ pub struct Cluster {
     processes: u64,
     history: Vec<Operation>,
     tally: Tally,
+}
+
+/// Bounds of a run: a client's commands may all be left when the faults are over, and each takes some flights.
+fn limits(options: &Options) -> WorldLimits {
+    let each_us = options.think_us + options.latency.flight_us() * 10;
+    WorldLimits {
+        settle_ms: 20_000 + options.operations * each_us / 1_000,
+        events: 5_000_000,
+    }
 }
 
 /// Runs a cluster.
@@ -220,7 +232,11 @@ pub fn run(options: &Options, trace: Option<Trace>, judged: bool) -> Outcome {
     };
     let plan = Plan::draw(options, fsync, judged, &mut draw);
     let system = Cluster::new(plan, population, options.zones);
-    let mut world = World::new(setting(options), system, draw, trace);
+    let setting = Setting {
+        limits: limits(options),
+        ..setting(options)
+    };
+    let mut world = World::new(setting, system, draw, trace);
     let (account, result) = world.run();
     let (system, trace) = world.into_parts();
     Outcome {
@@ -256,6 +272,7 @@ impl Cluster {
                 .map(|_| PartitionWatch::new())
                 .collect(),
             epochs: Epochs::default(),
+            open: vec![false; usize::from(plan.hosts)],
             clients,
             loading,
             processes: 0,
@@ -314,12 +331,13 @@ impl System for Cluster {
 
     fn ended(
         &mut self,
-        _: u16,
+        host: u16,
         node: Option<Process>,
         _: End,
         _: &mut Core<Self>,
     ) -> Result<(), Violation> {
         self.tally.ends += 1;
+        self.open[usize::from(host)] = false;
         if let Some(node) = node {
             node.close_snapshots();
             node.count(&mut self.tally);
@@ -376,7 +394,7 @@ impl System for Cluster {
     }
 
     fn needs_restart(&self, node: &Process) -> bool {
-        node.is_stopped()
+        node.needs_restart()
     }
 
     fn may_lose_power(&self) -> bool {

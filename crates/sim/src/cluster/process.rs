@@ -105,7 +105,7 @@ const LOOK_NS: u64 = 40_000_000;
 /// Operations that a worker does before the queue is asked again, at most.
 const STEPS_AT_ONCE: u32 = 256;
 /// The collector looks every so many ticks,
-const COLLECT_TICKS: u64 = 16;
+const COLLECT_TICKS: u64 = 32;
 /// at so many records.
 const COLLECTED: usize = 200;
 
@@ -265,6 +265,10 @@ impl Process {
 
     pub(super) fn is_stopped(&self) -> bool {
         self.node.status().stopped.is_some()
+    }
+
+    pub(super) fn needs_restart(&self) -> bool {
+        self.is_stopped() || self.keeper.is_closed()
     }
 
     /// Whether nothing is on its way. The clock goes on.
@@ -453,7 +457,7 @@ impl Turn<'_> {
         }
         let every_ns = match self.system.population.workload() {
             Some(_) => LOOK_NS * 20,
-            None => LOOK_NS * 2,
+            None => LOOK_NS * 5,
         };
         let after_ns = self.core.draw.below(every_ns);
         self.core.set_timer(self.me(), after_ns, Timer::Look);
@@ -762,6 +766,7 @@ impl Turn<'_> {
             let process = &mut *self.process;
             let effects = &mut process.effects;
             if let Some(boot) = effects.boot.take() {
+                self.system.open[usize::from(self.host)] = true;
                 for lane in process.lanes.values_mut() {
                     let status = lane.engine.status();
                     lane.replayed = Some((status.confirmed, status.speculated_before_confirmation));
