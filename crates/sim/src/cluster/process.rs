@@ -497,11 +497,8 @@ impl Turn<'_> {
                         partition,
                         draft,
                     },
-                ) => {
-                    if self.open(client, connection, number) {
-                        spent_ns +=
-                            self.command(client, number, partition, draft, &mut requests)?;
-                    }
+                ) if self.open(client, connection, number) => {
+                    spent_ns += self.command(client, number, partition, draft, &mut requests)?;
                 }
                 _ => {}
             }
