@@ -85,6 +85,9 @@ pub struct ClusterOptions {
     pub checkpoint_bytes: u64,
     /// How many epochs a group may have begun that are not confirmed.
     pub epochs_in_flight_max: usize,
+    /// Whether epochs are executed while they are being agreed on. If not, they are delivered when they are confirmed:
+    /// only to measure what that costs.
+    pub speculate: bool,
     /// How far a leader's clock may be ahead of a majority.
     pub clock_ahead_ms_max: u64,
     /// When a client is told that nobody knows how its request ended.
@@ -108,6 +111,7 @@ impl ClusterOptions {
             tick_ms: 50,
             checkpoint_bytes: 256 << 20,
             epochs_in_flight_max: 4,
+            speculate: true,
             clock_ahead_ms_max: 500,
             request_timeout_ms: 10_000,
             level: 1,

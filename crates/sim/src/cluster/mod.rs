@@ -14,6 +14,7 @@ mod client;
 mod journal;
 mod process;
 mod watch;
+mod work;
 
 use crate::cost::CostTable;
 use crate::draw::Draw;
@@ -27,14 +28,16 @@ use crate::watch::real_time::Place;
 use crate::world::{Address, Core, End, Input, Start, System, Traffic, Violation, World};
 use client::Client;
 use journal::Journal;
+use node::cluster::ClusterOptions;
 use node::{FsyncPolicy, Limits};
 use order::{Described, PartitionMap};
 use process::Process;
 use std::fmt;
 use std::sync::Arc;
 use txn::hash::mix;
-use txn::{PartitionId, Position, Registry};
+use txn::{NodeId, PartitionId, Position, Registry};
 use watch::PartitionWatch;
+use work::Work;
 
 /// What the nodes and clients of a run are like.
 struct Plan {
@@ -54,6 +57,7 @@ struct Plan {
     /// A node's unit of time.
     tick_ns: u64,
     epochs_in_flight_max: usize,
+    speculate: bool,
     costs: CostTable,
     jitter: bool,
     judged: bool,
@@ -84,6 +88,7 @@ impl Plan {
             // An election takes a vote's way there and back, so a timeout must be longer than that.
             tick_ns: (flight_us / 3).max(4_000) * 1_000 * draw.pick(&[1, 1, 2]),
             epochs_in_flight_max: draw.pick(&[1, 2, 4, 16]),
+            speculate: true,
             costs: options.costs,
             jitter: options.jitter,
             judged,
@@ -174,6 +179,7 @@ pub enum Timer {
 pub struct Cluster {
     plan: Plan,
     population: Population,
+    work: Work,
     registry: Registry,
     map: PartitionMap,
     /// What each host's disk holds.
@@ -186,10 +192,36 @@ pub struct Cluster {
     processes: u64,
     history: Vec<Operation>,
     tally: Tally,
+    /// Ordered transactions of each host's clients, and the sum of their latencies.
+    latencies: Vec<(u64, u64)>,
 }
 
-/// Runs a cluster.
-pub fn run(options: &Options, trace: Option<Trace>, judged: bool) -> Outcome {
+/// Runs a cluster against all oracles.
+pub fn run(options: &Options, trace: Option<Trace>) -> Outcome {
+    run_plan(options, trace, None).0
+}
+
+/// How a model of a cluster differs from a run that is judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Model {
+    /// Whether epochs are executed while they are being agreed on; if not, once they are confirmed.
+    pub speculate: bool,
+    /// What every incarnation of a procedure of the workload (not of a Redis command) costs its worker, beside its
+    /// operations.
+    pub work_ns: u64,
+}
+
+/// Runs a cluster as a model of speed: no oracles, and the defaults of nodes where a run draws them. Gives for each host
+/// how many ordered transactions its clients had, initial records left out, and the sum of their latencies in nanoseconds.
+pub fn run_model(options: &Options, model: Model) -> (Outcome, Vec<(u64, u64)>) {
+    run_plan(options, None, Some(model))
+}
+
+fn run_plan(
+    options: &Options,
+    trace: Option<Trace>,
+    model: Option<Model>,
+) -> (Outcome, Vec<(u64, u64)>) {
     let mut draw = Draw::new(mix(options.seed));
     let population = Population::new(
         options.workload,
@@ -200,30 +232,39 @@ pub fn run(options: &Options, trace: Option<Trace>, judged: bool) -> Outcome {
     let fsync = match options.policy() {
         Ok(fsync) => fsync,
         Err(text) => {
-            return Outcome {
+            let outcome = Outcome {
                 report: Report::default(),
                 violation: Some(Violation::new("options", text)),
                 trace,
             };
+            return (outcome, Vec::new());
         }
     };
-    let plan = Plan::draw(options, fsync, judged, &mut draw);
-    let system = Cluster::new(plan, population, options.zones);
+    let mut plan = Plan::draw(options, fsync, model.is_none(), &mut draw);
+    if let Some(model) = model {
+        let defaults = ClusterOptions::new(NodeId(1));
+        plan.tick_ns = defaults.tick_ms * 1_000_000;
+        plan.epochs_in_flight_max = defaults.epochs_in_flight_max;
+        plan.speculate = model.speculate;
+    }
+    let work = Work::new(model.map_or(0, |model| model.work_ns));
+    let system = Cluster::new(plan, population, work, options.zones);
     let mut world = World::new(setting(options), system, draw, trace);
     let (account, result) = world.run();
     let (system, trace) = world.into_parts();
-    Outcome {
+    let outcome = Outcome {
         report: Report {
             account,
             tally: system.tally,
         },
         violation: result.err(),
         trace,
-    }
+    };
+    (outcome, system.latencies)
 }
 
 impl Cluster {
-    fn new(plan: Plan, population: Population, zones: u16) -> Cluster {
+    fn new(plan: Plan, population: Population, work: Work, zones: u16) -> Cluster {
         let described: Vec<Described> = (0..plan.hosts)
             .map(|host| Described {
                 name: format!("n{host}"),
@@ -239,7 +280,8 @@ impl Cluster {
             .collect();
         let loading = clients.iter().filter(|client| client.loads()).count() as u16;
         Cluster {
-            registry: population.registry(),
+            registry: population.registry_of(|procedure| work.on(procedure)),
+            work,
             map,
             journals: (0..plan.hosts).map(|_| Journal::default()).collect(),
             partitions: (0..plan.partitions)
@@ -250,6 +292,7 @@ impl Cluster {
             processes: 0,
             history: Vec::new(),
             tally: Tally::default(),
+            latencies: vec![(0, 0); usize::from(plan.hosts)],
             population,
             plan,
         }
@@ -339,7 +382,9 @@ impl System for Cluster {
         let alike = |process: &Process| {
             process.is_idle()
                 && process.positions().all(|(partition, position)| {
-                    position == self.partitions[usize::from(partition.0)].last()
+                    // A model does not follow the order.
+                    !self.plan.judged
+                        || position == self.partitions[usize::from(partition.0)].last()
                 })
         };
         self.clients.iter().all(Client::is_done)

@@ -232,6 +232,14 @@ pub struct Tally {
     pub latency_ns: u64,
     /// The longest of them.
     pub latency_max_ns: u64,
+    /// Of that, the share of ordered transactions, initial records left out.
+    pub ordered_latency_ns: u64,
+    /// How many those are.
+    pub ordered: u64,
+    /// Transactions that final-committed at any replica of a cluster.
+    pub executed: u64,
+    /// Of those, the ones that had speculatively committed when they were confirmed.
+    pub speculated: u64,
     /// When the first command was sent.
     pub first_ns: u64,
     /// When the last reply arrived.
@@ -254,6 +262,10 @@ impl Tally {
         self.operations += other.operations;
         self.latency_ns += other.latency_ns;
         self.latency_max_ns = self.latency_max_ns.max(other.latency_max_ns);
+        self.ordered_latency_ns += other.ordered_latency_ns;
+        self.ordered += other.ordered;
+        self.executed += other.executed;
+        self.speculated += other.speculated;
     }
 }
 
