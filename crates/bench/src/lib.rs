@@ -20,6 +20,7 @@
 )]
 
 mod child;
+pub mod cluster;
 pub mod compare;
 pub mod engine;
 pub mod etcd;

@@ -300,6 +300,15 @@ impl Merge {
         Some(Delivery { epoch, batches })
     }
 
+    /// Whether the next epoch to be delivered is agreed in all groups already.
+    pub fn is_next_agreed(&self) -> bool {
+        let place = self.delivered.len();
+        self.feeds.iter().all(|feed| {
+            let next = feed.held.get(place);
+            next.is_some_and(|held| held.index <= feed.agreed)
+        })
+    }
+
     /// Confirms the next epoch, if it is delivered and agreed in all groups.
     pub fn confirm(&mut self) -> Option<Confirmation> {
         self.delivered.front()?;

@@ -1,5 +1,6 @@
 //! `ordo bench`.
 
+mod cluster;
 mod etcd;
 mod faults;
 
@@ -20,6 +21,8 @@ pub enum Bench {
     Redis(Box<RedisArgs>),
     /// Starts Debian's redis-server and Ordo in turn and prints the ratios.
     CompareRedis(CompareArgs),
+    /// Starts a cluster, or takes one that runs, drives it, and tells what agreement takes.
+    Cluster(Box<cluster::ClusterArgs>),
     /// Starts an etcd cluster and an Ordo cluster in turn and prints the ratio of their writes.
     CompareEtcd(etcd::EtcdArgs),
     /// Kills, freezes and cuts off real nodes under load, and judges what their clients saw.
@@ -193,6 +196,7 @@ pub fn run(bench: Bench) -> Result<()> {
         Bench::Engine(args) => run_engine(*args),
         Bench::Redis(args) => run_redis(*args),
         Bench::CompareRedis(args) => run_compare(args),
+        Bench::Cluster(args) => cluster::run(*args),
         Bench::CompareEtcd(args) => etcd::run(args),
         Bench::Faults(args) => faults::run(args),
     }

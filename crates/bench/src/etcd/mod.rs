@@ -311,13 +311,13 @@ fn figures(processes: &[u32], load: impl FnOnce() -> Result<Measured>) -> Result
 }
 
 /// Processor time of this thread.
-fn thread_seconds() -> f64 {
+pub(crate) fn thread_seconds() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 /// Processor time of a process with all its threads.
-fn process_seconds(process: u32) -> f64 {
+pub(crate) fn process_seconds(process: u32) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     // The name, in parentheses, may contain anything. User time and system time are fields 14 and 15, the one behind the
     // name is field 3.

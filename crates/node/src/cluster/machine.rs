@@ -1026,6 +1026,7 @@ impl ClusterNode {
             behind < self.options.limits.in_flight_requests_max
         };
         while self.executors.values().all(room)
+            && (self.options.speculate || self.merge.is_next_agreed())
             && let Some(delivery) = self.merge.deliver()
         {
             for (partition, batch) in delivery.batches {

@@ -89,6 +89,9 @@ pub struct ClusterOptions {
     pub trail_bytes_max: u64,
     /// How many epochs a group may have begun that are not confirmed.
     pub epochs_in_flight_max: usize,
+    /// Whether epochs are executed while they are being agreed on. If not, they are delivered when they are confirmed:
+    /// only to measure what that costs.
+    pub speculate: bool,
     /// How far a leader's clock may be ahead of a majority.
     pub clock_ahead_ms_max: u64,
     /// When a client is told that nobody knows how its request ended.
@@ -113,6 +116,7 @@ impl ClusterOptions {
             checkpoint_bytes: 256 << 20,
             trail_bytes_max: 32 << 20,
             epochs_in_flight_max: 4,
+            speculate: true,
             clock_ahead_ms_max: 500,
             request_timeout_ms: 10_000,
             level: 1,

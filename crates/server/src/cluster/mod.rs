@@ -11,4 +11,4 @@ mod view;
 pub use change::{ChangeAnswer, ChangeOutcome, ChangeTicket, ClusterChange};
 pub use config::{ClusterConfig, ClusterConfigError, ClusterNode, Leaders, Secret};
 pub use status::{ClusterStatus, NodeStatus, PartitionStatus, ReplicaStatus};
-pub use view::ClusterView;
+pub use view::{ClusterCounters, ClusterView};

@@ -1,6 +1,6 @@
 //! A cluster to test with, made by hand: three partitions over zones `x` (nodes 1 and 4), `y` (2) and `z` (3).
 
-use super::{ClusterStatus, ClusterView, PartitionStatus, ReplicaStatus};
+use super::{ClusterCounters, ClusterStatus, ClusterView, PartitionStatus, ReplicaStatus};
 use order::Described;
 use order::PartitionMap;
 use std::collections::BTreeMap;
@@ -59,6 +59,17 @@ pub(crate) fn view() -> ClusterView {
         unreachable: Vec::new(),
         epoch: 100,
         staleness_ms: 12,
+        counters: ClusterCounters {
+            epochs: 90,
+            retracted: 1,
+            transactions: 4_000,
+            speculated_before_confirmation: 3_000,
+            restarts: 5,
+            messages_sent: 700,
+            message_bytes_sent: 80_000,
+            messages_received: 600,
+            message_bytes_received: 70_000,
+        },
         status: Arc::new(status),
     }
 }

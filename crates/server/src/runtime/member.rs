@@ -4,8 +4,8 @@ use super::core::{FileWork, Hands, Job, Machine, Outcome};
 use super::port::Replies;
 use super::{Inner, Membership};
 use crate::cluster::{
-    ChangeAnswer, ChangeTicket, ClusterChange, ClusterStatus, ClusterView, NodeStatus,
-    PartitionStatus, ReplicaStatus,
+    ChangeAnswer, ChangeTicket, ClusterChange, ClusterCounters, ClusterStatus, ClusterView,
+    NodeStatus, PartitionStatus, ReplicaStatus,
 };
 use crate::disk::RealDisk;
 use crate::peers::{PeerEvents, Peers, put_frame};
@@ -291,7 +291,31 @@ impl Member {
                 .collect(),
             epoch: status.confirmed.0,
             staleness_ms: now_ms.saturating_sub(self.fresh_ms.load(Ordering::Relaxed)),
+            counters: self.counters(),
         }
+    }
+
+    fn counters(&self) -> ClusterCounters {
+        let status = self.node.status();
+        let mut counters = ClusterCounters {
+            epochs: status.epochs,
+            retracted: status.retracted,
+            ..ClusterCounters::default()
+        };
+        for engine in engines_status(&self.node) {
+            counters.transactions += engine.final_committed.0;
+            counters.speculated_before_confirmation += engine.speculated_before_confirmation;
+            counters.restarts += engine.restarts;
+        }
+        if let Some(peers) = self.peers.get() {
+            for peer in peers.stats().peers.values() {
+                counters.messages_sent += peer.sent_frames;
+                counters.message_bytes_sent += peer.sent_bytes;
+                counters.messages_received += peer.received_frames;
+                counters.message_bytes_received += peer.received_bytes;
+            }
+        }
+        counters
     }
 
     fn cluster_status(

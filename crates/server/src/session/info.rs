@@ -369,6 +369,24 @@ fn ordo_cluster(view: &ClusterView, out: &mut String) {
     field(out, "partitions_led", led.count());
     field(out, "nodes", view.map.nodes.len());
     field(out, "nodes_unreachable", view.unreachable.len());
+    let counters = view.counters;
+    field(out, "epochs_confirmed", counters.epochs);
+    field(out, "epochs_retracted", counters.retracted);
+    field(out, "transactions", counters.transactions);
+    field(
+        out,
+        "speculated_before_confirmation",
+        counters.speculated_before_confirmation,
+    );
+    field(out, "restarts", counters.restarts);
+    field(out, "messages_sent", counters.messages_sent);
+    field(out, "message_bytes_sent", counters.message_bytes_sent);
+    field(out, "messages_received", counters.messages_received);
+    field(
+        out,
+        "message_bytes_received",
+        counters.message_bytes_received,
+    );
 }
 
 #[cfg(test)]
@@ -380,7 +398,10 @@ mod tests {
         let mut out = String::new();
         ordo_cluster(&crate::cluster::tests::view(), &mut out);
         let wanted = "cluster:test\r\nnode:1\r\nmap_version:1\r\nlevel:0\r\nepoch:100\r\nstaleness_ms:12\r\npartitions:3\r\n\
-                      partitions_kept:2\r\npartitions_led:1\r\nnodes:4\r\nnodes_unreachable:0\r\n";
+                      partitions_kept:2\r\npartitions_led:1\r\nnodes:4\r\nnodes_unreachable:0\r\n\
+                      epochs_confirmed:90\r\nepochs_retracted:1\r\ntransactions:4000\r\n\
+                      speculated_before_confirmation:3000\r\nrestarts:5\r\nmessages_sent:700\r\n\
+                      message_bytes_sent:80000\r\nmessages_received:600\r\nmessage_bytes_received:70000\r\n";
         assert_eq!(out, wanted);
     }
 }

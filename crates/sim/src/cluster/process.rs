@@ -181,6 +181,7 @@ impl Process {
             epochs_in_flight_max: plan.epochs_in_flight_max,
             checkpoint_bytes: plan.checkpoint_bytes,
             trail_bytes_max: plan.trail_bytes_max,
+            speculate: plan.speculate,
             request_timeout_ms: 60_000,
             expire: Some(Arc::new(redis_surface::ExpireProcedure)),
             expire_system: Some(Arc::new(redis_surface::ExpireSystemProcedure)),
@@ -580,7 +581,7 @@ impl Turn<'_> {
                 attempt: 0,
             },
             map_version: 0,
-            procedure: draft.procedure.clone(),
+            procedure: self.system.work.on(draft.procedure.clone()),
             args: draft.args.clone(),
             footprint: draft.footprint.clone(),
             route,
@@ -662,7 +663,10 @@ impl Turn<'_> {
         let position = view.final_position();
         let snapshot_ms = view.final_time_ms();
         let now_ms = self.core.clock_ms(self.host).max(snapshot_ms);
-        match lane.reader.run(request, now_ms) {
+        let outcome = lane.reader.run(request, now_ms);
+        // A read costs what the table says.
+        self.system.work.take_ns();
+        match outcome {
             ReadOutcome::Done(outcome) => {
                 if self.system.plan.judged {
                     self.system.partition(partition).judge_read(
@@ -876,7 +880,7 @@ impl Turn<'_> {
                 }
                 break;
             }
-            let cost_ns = self.cost_ns(operation_ns);
+            let cost_ns = self.cost_ns(operation_ns + self.system.work.take_ns());
             let now_ns = self.core.now_ns();
             self.process.workers[place].busy_until_ns = now_ns + cost_ns;
             self.wake_another(place);

@@ -238,6 +238,10 @@ pub struct Tally {
     pub latency_ns: u64,
     /// The longest of them.
     pub latency_max_ns: u64,
+    /// Of that, the share of ordered transactions, initial records left out.
+    pub ordered_latency_ns: u64,
+    /// How many those are.
+    pub ordered: u64,
     /// When the first command was sent.
     pub first_ns: u64,
     /// When the last reply arrived.
@@ -263,6 +267,8 @@ impl Tally {
         self.operations += other.operations;
         self.latency_ns += other.latency_ns;
         self.latency_max_ns = self.latency_max_ns.max(other.latency_max_ns);
+        self.ordered_latency_ns += other.ordered_latency_ns;
+        self.ordered += other.ordered;
     }
 }
 
