@@ -49,7 +49,7 @@ fn a_seed_is_printed_with_its_options_and_replayed_to_the_same_digest() {
 fn a_failure_is_replayed_traced_and_shrunk() {
     let dir = tempfile::tempdir().unwrap();
     // Clients that think for longer than a run may take after its last fault: liveness, on purpose.
-    let scenario = "seed = 3\nworkload = \"bank\"\nnodes = 1\nclients = 2\noperations = 40\nthink_us = 60000000\n\
+    let scenario = "seed = 3\nsystem = \"ordo\"\nworkload = \"bank\"\nnodes = 1\nclients = 2\noperations = 40\nthink_us = 60000000\n\
                     [[faults]]\nat_ms = 5\nfault = \"pause\"\nhost = 0\nfor_ms = 20\n";
     std::fs::write(dir.path().join("slow.toml"), scenario).unwrap();
     let failed = sim(

@@ -94,9 +94,7 @@ impl Reads {
 
     /// A question is answered with an index.
     pub fn learn(&mut self, question: u64, partition: PartitionId, index: u64) {
-        let names = &self.names;
-        self.ahead.retain(|(_, known, _)| names.contains_key(known));
-        if names.contains_key(&question) {
+        if self.names.contains_key(&question) {
             self.ahead.push((partition, question, index));
         }
     }
@@ -118,6 +116,8 @@ impl Reads {
             return;
         };
         self.names.retain(|_, of| *of != first);
+        let names = &self.names;
+        self.ahead.retain(|(_, known, _)| names.contains_key(known));
         let Some(round) = self.rounds.remove(&first) else {
             return;
         };
@@ -158,6 +158,8 @@ impl Reads {
         self.rounds.retain(|_, round| !round.reads.is_empty());
         let rounds = &self.rounds;
         self.names.retain(|_, first| rounds.contains_key(first));
+        let names = &self.names;
+        self.ahead.retain(|(_, known, _)| names.contains_key(known));
         given_up
     }
 }
