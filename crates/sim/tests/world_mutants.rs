@@ -29,18 +29,6 @@ impl fmt::Display for Defect {
     }
 }
 
-/// A host's disk is slow for a long time.
-fn slow_disk(host: u16) -> TimedFault {
-    TimedFault {
-        at_ms: 1,
-        fault: Fault::SlowDisk {
-            host,
-            factor: 100,
-            for_ms: 2_000,
-        },
-    }
-}
-
 /// A host's process ends and is soon back.
 fn kill(host: u16, at_ms: u64) -> TimedFault {
     TimedFault {
@@ -151,13 +139,21 @@ fn options(defect: Defect, seed: u64) -> Options {
                         wishes.partitions = Some(4);
                         wishes.clients = Some(8);
                     }
-                    // A node that lags behind, because it is told of one entry at a time after its starts, and its disk is
-                    // slow.
+                    // Replicas that lack entries, because they are lost on their way.
                     Mutant::ReadAheadOfIndex => {
+                        wishes.workload = Some(WorkloadKind::Redis);
                         wishes.clients = Some(8);
                         latency = Some(Latency::STEADY);
                         think_us = Some(10_000);
-                        faults = Some(vec![slow_disk(1), kill(1, 100), kill(1, 200), kill(1, 300)]);
+                        let weather = Fault::Weather {
+                            loss_permille: 300,
+                            duplicate_permille: 0,
+                            for_ms: 2_000,
+                        };
+                        faults = Some(vec![TimedFault {
+                            at_ms: 50,
+                            fault: weather,
+                        }]);
                     }
                     // A node that comes back while clients have much to send.
                     Mutant::TakeOldBoot => {
