@@ -9,6 +9,7 @@
 
 mod server;
 
+use crate::child::interruption;
 use crate::engine::{load_average, resident_bytes_of};
 use crate::progress::Progress;
 use crate::redis::load::Until;
@@ -18,7 +19,6 @@ use anyhow::{Context, Result, bail};
 use comfy_table::Table;
 use serde::Serialize;
 use server::{Kind, Server};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -191,11 +191,7 @@ pub fn run(options: &Options) -> Result<Vec<Row>> {
     }
     let wanted =
         |name: &str| options.only.is_empty() || options.only.iter().any(|only| only == name);
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, interrupted.clone())
-            .context("could not watch for signals")?;
-    }
+    let interrupted = interruption()?;
     let tests: Vec<Test> = TESTS.into_iter().filter(|test| wanted(test.name)).collect();
     let directory = Directory::new(options.dir.as_deref())?;
     let mut comparison = Comparison {

@@ -1,10 +1,12 @@
 //! Benchmarks: programs with fixed seeds whose figures are ratios taken in one run.
 //!
-//! Two drivers and a comparison live here:
+//! Two drivers, two comparisons and a trial live here:
 //!
 //! * [`engine`] drives engines in one process, without a network, on the workloads of the `workloads` crate.
 //! * [`redis`] drives any server that speaks RESP over the network, from one thread that costs less than the server.
+//! * [`faults`] starts nodes, works on them, kills and freezes them and cuts their links, and judges what clients saw.
 //! * [`compare`] starts Debian's `redis-server` and `ordo serve`, drives them in turn, and prints the ratios.
+//! * [`etcd`] does the same with two clusters, Debian's `etcd-server` and Ordo's.
 //!
 //! A machine's speed drifts by tens of percent within minutes (other tenants, frequency, page cache), so no figure is
 //! compared with a figure of another run. Contenders are *interleaved*: each runs for a short slice (or round), in an
@@ -17,8 +19,12 @@
     reason = "benchmarks measure real time with real threads: clocks and threads are theirs"
 )]
 
+mod child;
+pub mod cluster;
 pub mod compare;
 pub mod engine;
+pub mod etcd;
+pub mod faults;
 pub mod progress;
 pub mod redis;
 pub mod report;

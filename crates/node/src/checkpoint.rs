@@ -5,7 +5,7 @@ use order::{Disk, DiskFile, FileReader, FileWriter};
 use std::io::{self, BufReader, BufWriter};
 use std::sync::Arc;
 use store::checkpoint::{CheckpointError, Header, Writer};
-use store::{Image, Snapshot};
+use store::{Image, Snapshot, View};
 use txn::Position;
 use txn::mutant::{Mutant, is_active};
 
@@ -44,11 +44,7 @@ pub(crate) fn read<D: Disk>(
     position: Position,
     load: impl FnMut(Image),
 ) -> Result<Header, CheckpointError> {
-    let file = disk.open(&file_name(position))?;
-    let header = store::checkpoint::read(
-        BufReader::with_capacity(BUFFER_BYTES, FileReader::new(&file)),
-        load,
-    )?;
+    let header = read_file(disk, &file_name(position), load)?;
     if header.position != position {
         return Err(CheckpointError::Damaged {
             offset: 0,
@@ -56,6 +52,48 @@ pub(crate) fn read<D: Disk>(
         });
     }
     Ok(header)
+}
+
+/// Writes the records at a snapshot into a new file, and syncs it. Returns how many there are, and the file's size.
+pub(crate) fn write_images<D: Disk>(
+    disk: &D,
+    name: &str,
+    view: &dyn View,
+    snapshot: &Snapshot,
+    header: &Header,
+) -> io::Result<(u64, u64)> {
+    let file = disk.create(name, 0)?;
+    let out = BufWriter::with_capacity(BUFFER_BYTES, FileWriter::new(&file));
+    let mut writer = Writer::new(out, header)?;
+    let mut images = Vec::new();
+    let mut shard = Some(0);
+    while let Some(from) = shard {
+        shard = view.images_at(snapshot, from, IMAGES_PER_STEP, &mut images);
+        if is_active(Mutant::CheckpointWithoutTombstones) {
+            images.retain(|image| image.entry.is_some());
+        }
+        for image in images.drain(..) {
+            writer.push(&image)?;
+        }
+    }
+    let (_, records) = writer.finish()?;
+    if !is_active(Mutant::SkipSyncOfCheckpoint) {
+        file.sync()?;
+    }
+    Ok((records, file.len_bytes()?))
+}
+
+/// Reads a checkpoint file, handing each record to `load`.
+pub(crate) fn read_file<D: Disk>(
+    disk: &D,
+    name: &str,
+    load: impl FnMut(Image),
+) -> Result<Header, CheckpointError> {
+    let file = disk.open(name)?;
+    store::checkpoint::read(
+        BufReader::with_capacity(BUFFER_BYTES, FileReader::new(&file)),
+        load,
+    )
 }
 
 /// Removes all but the newest checkpoints, and what an interrupted one left. What cannot be removed stays.
@@ -146,29 +184,12 @@ impl CheckpointJob {
             self.close();
             self.snapshot = Some(self.engine.view().open());
         }
-        let file = disk.create(TEMPORARY, 0)?;
-        let out = BufWriter::with_capacity(BUFFER_BYTES, FileWriter::new(&file));
-        let mut writer = Writer::new(out, &self.header)?;
-        let mut images = Vec::new();
-        let mut shard = Some(0);
-        while let (Some(from), Some(snapshot)) = (shard, &self.snapshot) {
-            shard = self
-                .engine
-                .view()
-                .images_at(snapshot, from, IMAGES_PER_STEP, &mut images);
-            if is_active(Mutant::CheckpointWithoutTombstones) {
-                images.retain(|image| image.entry.is_some());
-            }
-            for image in images.drain(..) {
-                writer.push(&image)?;
-            }
-        }
+        let Some(snapshot) = &self.snapshot else {
+            return Err(io::Error::other("the checkpoint's snapshot is closed"));
+        };
+        let (records, bytes) =
+            write_images(disk, TEMPORARY, self.engine.view(), snapshot, &self.header)?;
         self.close();
-        let (_, records) = writer.finish()?;
-        if !is_active(Mutant::SkipSyncOfCheckpoint) {
-            file.sync()?;
-        }
-        let bytes = file.len_bytes()?;
         sync_log()?;
         disk.rename(TEMPORARY, &file_name(self.header.position))?;
         disk.sync_dir()?;

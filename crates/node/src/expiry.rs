@@ -12,9 +12,10 @@ const BUSY_SHARE: usize = 4;
 /// While a whole round has met no entry with a time to live, only every so many looks are taken.
 const IDLE_LOOKS: u32 = 16;
 
-/// A cursor that goes round the user's space.
-#[derive(Debug, Default)]
+/// A cursor that goes round the users' space and then the system's, where replies are kept for a while.
+#[derive(Debug)]
 pub(crate) struct ExpiryScan {
+    space: Space,
     from_hash: u64,
     /// Whether this round has met an entry with a time to live.
     met_any: bool,
@@ -24,22 +25,41 @@ pub(crate) struct ExpiryScan {
 }
 
 /// What a look found.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Look {
+    /// The space of `expired`: a look is at one.
+    pub space: Space,
     pub expired: Vec<Key>,
     /// Much had expired: look again soon.
     pub again: bool,
+}
+
+impl Default for ExpiryScan {
+    fn default() -> ExpiryScan {
+        ExpiryScan {
+            space: Space::User,
+            from_hash: 0,
+            met_any: false,
+            idle: false,
+            looks: 0,
+        }
+    }
 }
 
 impl ExpiryScan {
     pub fn look(&mut self, view: &dyn View, now_ms: u64) -> Look {
         self.looks = self.looks.wrapping_add(1);
         if self.idle && !self.looks.is_multiple_of(IDLE_LOOKS) {
-            return Look::default();
+            return Look {
+                space: self.space,
+                expired: Vec::new(),
+                again: false,
+            };
         }
+        let space = self.space;
         let snapshot = view.open();
         let range = ScanRange {
-            space: Space::User,
+            space,
             from_hash: self.from_hash,
             limit: PAGE_ENTRIES,
         };
@@ -60,10 +80,20 @@ impl ExpiryScan {
             Some(next) => self.from_hash = next,
             None => {
                 self.from_hash = 0;
-                self.idle = !std::mem::take(&mut self.met_any);
+                self.space = match space {
+                    Space::User => Space::System,
+                    Space::System => Space::User,
+                };
+                if self.space == Space::User {
+                    self.idle = !std::mem::take(&mut self.met_any);
+                }
             }
         }
         let again = expired.len() * BUSY_SHARE >= looked && !expired.is_empty();
-        Look { expired, again }
+        Look {
+            space,
+            expired,
+            again,
+        }
     }
 }

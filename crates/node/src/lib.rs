@@ -57,4 +57,4 @@ pub use checkpoint::{CheckpointFailed, CheckpointJob, CheckpointWritten};
 pub use machine::{Effects, Event, Node, Refused, Status};
 pub use options::{FsyncPolicy, Limits, NodeOptions, UnknownFsyncPolicy};
 pub use recover::{RecoverError, Recovered, RecoveryReport, recover};
-pub use route::{Route, route};
+pub use route::{Asker, Route, route};

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use store::checkpoint::Header;
 use txn::mutant::{Mutant, is_active};
-use txn::{Args, Outcome, Position, Reply, Request, RequestId, SessionId, Stop};
+use txn::{Args, Outcome, Position, Reply, Request, RequestId, SessionId, Space, Stop};
 
 /// How often `everysec` syncs, and how long after the last sync an idle log gets its marker.
 const SYNC_INTERVAL_MS: u64 = 1000;
@@ -526,16 +526,20 @@ impl Node {
 
     /// Looks for expired entries and orders their removal.
     fn expire(&mut self, now_ms: u64, effects: &mut Effects) {
-        let Some(procedure) = self.options.expire.clone() else {
+        if self.options.expire.is_none() && self.options.expire_system.is_none() {
             return;
-        };
+        }
         if self.engine.view().final_position() < self.last_internal || self.admission().is_err() {
             return;
         }
         let look = self.expiry.look(self.engine.view(), now_ms);
-        if look.expired.is_empty() {
+        let procedure = match look.space {
+            Space::User => self.options.expire.clone(),
+            Space::System => self.options.expire_system.clone(),
+        };
+        let Some(procedure) = procedure.filter(|_| !look.expired.is_empty()) else {
             return;
-        }
+        };
         let args: Args = look.expired.iter().map(|key| key.to_blob()).collect();
         let sequence = self.sequencer.tail().next.0;
         let id = RequestId {

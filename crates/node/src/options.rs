@@ -78,6 +78,8 @@ pub struct NodeOptions {
     pub checkpoint_bytes: u64,
     /// Removes the keys that are its arguments if they have expired, and replies how many it removed. Without it expired entries stay in memory.
     pub expire: Option<Arc<dyn Procedure>>,
+    /// The same for keys of the system's space, which its arguments name.
+    pub expire_system: Option<Arc<dyn Procedure>>,
 }
 
 impl Default for NodeOptions {
@@ -87,6 +89,7 @@ impl Default for NodeOptions {
             limits: Limits::default(),
             checkpoint_bytes: 256 * 1024 * 1024,
             expire: None,
+            expire_system: None,
         }
     }
 }

@@ -15,10 +15,19 @@ pub enum Route {
     Order,
 }
 
-/// Routes a transaction. `unfinished`: its connection has commands that are not answered; then the transaction must come
-/// behind them, also if it only reads, because a connection's commands take effect in the order sent.
-pub fn route(footprint: &Footprint, unfinished: bool) -> Route {
-    let unfinished = unfinished && !is_active(Mutant::ReadOvertakesWrite);
+/// What its connection says of a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Asker {
+    /// It has commands that are not answered. Then the transaction must come behind them, also if it only reads, because a
+    /// connection's commands take effect in the order sent.
+    pub unfinished: bool,
+    /// It lets its reads be a little old (READONLY). A node by itself ignores that: its newest snapshot is never old.
+    pub readonly: bool,
+}
+
+/// Routes a transaction.
+pub fn route(footprint: &Footprint, asker: Asker) -> Route {
+    let unfinished = asker.unfinished && !is_active(Mutant::ReadOvertakesWrite);
     match footprint.weight {
         _ if !footprint.read_only || unfinished => Route::Order,
         Weight::Light => Route::Snapshot,
@@ -36,10 +45,17 @@ mod tests {
             weight: Weight::Heavy,
             ..Footprint::read_only()
         };
-        assert_eq!(route(&Footprint::read_only(), false), Route::Snapshot);
-        assert_eq!(route(&heavy, false), Route::Aside);
-        assert_eq!(route(&Footprint::read_only(), true), Route::Order);
-        assert_eq!(route(&heavy, true), Route::Order);
-        assert_eq!(route(&Footprint::unknown(), false), Route::Order);
+        for readonly in [false, true] {
+            let asker = |unfinished| Asker {
+                unfinished,
+                readonly,
+            };
+            let (idle, busy) = (asker(false), asker(true));
+            assert_eq!(route(&Footprint::read_only(), idle), Route::Snapshot);
+            assert_eq!(route(&heavy, idle), Route::Aside);
+            assert_eq!(route(&Footprint::read_only(), busy), Route::Order);
+            assert_eq!(route(&heavy, busy), Route::Order);
+            assert_eq!(route(&Footprint::unknown(), idle), Route::Order);
+        }
     }
 }

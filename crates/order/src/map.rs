@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use txn::codec::{Reader, put_bytes, put_varint};
 use txn::hash::{hash_bytes, mix};
-use txn::key::SLOTS;
-use txn::{BootId, Key, NodeId, PartitionId, ZoneId};
+use txn::key::{SLOTS, first_slot};
+use txn::{BootId, Epoch, Key, NodeId, PartitionId, ZoneId};
 
 /// The most nodes that a cluster can ever name.
 pub const NODES_MAX: u16 = 1024;
@@ -66,6 +66,8 @@ pub struct PartitionMap {
     /// The behaviour that is in force: what a build may do that an older one would do in another way starts with an
     /// ordered record, once every node knows it.
     pub level: u32,
+    /// The epoch at whose end the newest checkpoint is taken.
+    pub checkpoint: Epoch,
 }
 
 /// Why a description is no cluster's.
@@ -131,6 +133,11 @@ pub enum Control {
         /// Which.
         node: NodeId,
     },
+    /// Every node takes a checkpoint at the end of the epoch that carries this.
+    Checkpoint {
+        /// The one before: it may be asked for more than once.
+        after: Epoch,
+    },
     /// A behaviour that all nodes know comes into force.
     RaiseLevel {
         /// The version of the map that this was decided on.
@@ -147,6 +154,8 @@ pub enum Changed {
     Nothing,
     /// The map has a new version.
     Map,
+    /// A checkpoint is taken at the end of this epoch.
+    Checkpoint,
     /// A process got its boot id.
     Boot {
         /// Whose process.
@@ -208,6 +217,7 @@ impl PartitionMap {
             partitions: Vec::new(),
             last_boot: BootId(0),
             level: 0,
+            checkpoint: Epoch(0),
         };
         for (number, node) in nodes.iter().enumerate() {
             let zone = names.iter().position(|&name| name == node.zone);
@@ -230,8 +240,9 @@ impl PartitionMap {
             .map(ZoneId)
             .zip(names.iter().map(|name| name.to_string()))
             .collect();
-        let share = |partition: u16| {
-            (u32::from(partition) * u32::from(SLOTS) / u32::from(partitions)) as u16
+        let share = |partition: u16| match partition == partitions {
+            true => SLOTS,
+            false => first_slot(partition, partitions),
         };
         for partition in 0..partitions {
             let replicas = map.zones.keys().map(|&zone| {
@@ -245,6 +256,17 @@ impl PartitionMap {
             map.partitions.push(entry);
         }
         Ok(map)
+    }
+
+    /// The map of a node by itself: one partition, one replica.
+    pub fn alone() -> PartitionMap {
+        let node = Described {
+            name: String::new(),
+            zone: String::new(),
+            peer_address: String::new(),
+            client_address: String::new(),
+        };
+        PartitionMap::new("", &[node], 1).expect("one node and one partition are a cluster")
     }
 
     /// The nodes of a zone.
@@ -324,8 +346,8 @@ impl PartitionMap {
         name
     }
 
-    /// Takes a change of the order.
-    pub fn apply(&mut self, control: &Control) -> Changed {
+    /// Takes a change of the order, which an epoch carries.
+    pub fn apply(&mut self, control: &Control, epoch: Epoch) -> Changed {
         match control {
             Control::Boot {
                 node,
@@ -410,6 +432,13 @@ impl PartitionMap {
                 }
                 self.changed()
             }
+            Control::Checkpoint { after } => {
+                if *after != self.checkpoint {
+                    return Changed::Nothing;
+                }
+                self.checkpoint = epoch;
+                Changed::Checkpoint
+            }
             Control::RaiseLevel { version, level } => {
                 let known = self.nodes.values().all(|entry| entry.level >= *level);
                 if *version != self.version || !known || *level <= self.level {
@@ -436,6 +465,7 @@ impl PartitionMap {
         ] {
             put_varint(out, u64::from(number));
         }
+        put_varint(out, self.checkpoint.0);
         put_varint(out, self.cluster);
         put_varint(out, u64::from(self.last_node.0));
         put_varint(out, self.zones.len() as u64);
@@ -475,6 +505,7 @@ impl PartitionMap {
         let routing_version = take(reader)?;
         let level = take(reader)?;
         let last_boot = BootId(take(reader)?);
+        let checkpoint = Epoch(reader.varint()?);
         let cluster = reader.varint()?;
         let last_node = NodeId(take(reader)?);
         let mut zones = BTreeMap::new();
@@ -517,6 +548,7 @@ impl PartitionMap {
             partitions,
             last_boot,
             level,
+            checkpoint,
         })
     }
 }
@@ -534,6 +566,7 @@ const TAG_ADD_NODE: u8 = 2;
 const TAG_MOVE_REPLICA: u8 = 3;
 const TAG_REMOVE_NODE: u8 = 4;
 const TAG_RAISE_LEVEL: u8 = 5;
+const TAG_CHECKPOINT: u8 = 6;
 
 impl Control {
     /// Appends the record.
@@ -582,6 +615,10 @@ impl Control {
                 put_varint(out, u64::from(*version));
                 put_varint(out, u64::from(node.0));
             }
+            Control::Checkpoint { after } => {
+                out.push(TAG_CHECKPOINT);
+                put_varint(out, after.0);
+            }
             Control::RaiseLevel { version, level } => {
                 out.push(TAG_RAISE_LEVEL);
                 put_varint(out, u64::from(*version));
@@ -616,6 +653,9 @@ impl Control {
                 version: take(reader)?,
                 node: NodeId(take(reader)?),
             },
+            TAG_CHECKPOINT => Control::Checkpoint {
+                after: Epoch(reader.varint()?),
+            },
             TAG_RAISE_LEVEL => Control::RaiseLevel {
                 version: take(reader)?,
                 level: take(reader)?,
@@ -634,6 +674,7 @@ impl fmt::Display for Control {
                 write!(f, "{partition} moves to {to} in its zone")
             }
             Control::RemoveNode { node, .. } => write!(f, "{node} leaves"),
+            Control::Checkpoint { .. } => write!(f, "a checkpoint is taken"),
             Control::RaiseLevel { level, .. } => write!(f, "behaviour {level} comes into force"),
         }
     }
@@ -694,22 +735,22 @@ mod tests {
             peer_address: "e:7001".to_owned(),
             client_address: "e:6379".to_owned(),
         };
-        assert_eq!(map.apply(&join), Changed::Map);
+        assert_eq!(map.apply(&join, Epoch(1)), Changed::Map);
         assert_eq!(map.last_node, NodeId(5));
-        assert_eq!(map.apply(&join), Changed::Nothing);
+        assert_eq!(map.apply(&join, Epoch(1)), Changed::Nothing);
         let moved = Control::MoveReplica {
             version: 2,
             partition: PartitionId(1),
             to: NodeId(5),
         };
-        assert_eq!(map.apply(&moved), Changed::Map);
+        assert_eq!(map.apply(&moved, Epoch(1)), Changed::Map);
         assert_eq!(map.replica(PartitionId(1), ZoneId(2)), Some(NodeId(5)));
         let leave = |version, node| Control::RemoveNode {
             version,
             node: NodeId(node),
         };
         assert_eq!(
-            map.apply(&leave(3, 5)),
+            map.apply(&leave(3, 5), Epoch(1)),
             Changed::Nothing,
             "it keeps a replica"
         );
@@ -719,9 +760,9 @@ mod tests {
                 partition: PartitionId(partition),
                 to: NodeId(5),
             };
-            assert_eq!(map.apply(&moved), Changed::Map);
+            assert_eq!(map.apply(&moved, Epoch(1)), Changed::Map);
         }
-        assert_eq!(map.apply(&leave(map.version, 3)), Changed::Map);
+        assert_eq!(map.apply(&leave(map.version, 3), Epoch(1)), Changed::Map);
         assert_eq!(
             map.last_node,
             NodeId(5),
@@ -746,9 +787,13 @@ mod tests {
                 boot: BootId(boot),
                 ended: BootId(ended),
             };
-            assert_eq!(map.apply(&start(node, nonce)), expected);
+            assert_eq!(map.apply(&start(node, nonce), Epoch(1)), expected);
         }
-        assert_eq!(map.apply(&start(2, 9)), Changed::Nothing, "asked twice");
+        assert_eq!(
+            map.apply(&start(2, 9), Epoch(1)),
+            Changed::Nothing,
+            "asked twice"
+        );
         assert_eq!(map.node_of_boot(BootId(3)), Some(NodeId(2)));
         assert_eq!(map.node_of_boot(BootId(1)), None);
     }
@@ -763,7 +808,7 @@ mod tests {
             client_address: "c".to_owned(),
             level: 4,
         };
-        map.apply(&control);
+        map.apply(&control, Epoch(1));
         let mut bytes = Vec::new();
         map.encode(&mut bytes);
         assert_eq!(PartitionMap::decode(&mut Reader::new(&bytes)), Some(map));

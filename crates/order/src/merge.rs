@@ -276,7 +276,7 @@ impl Merge {
                 }
             }
             for control in &held.batch.controls {
-                let changed = Arc::make_mut(&mut end.map).apply(control);
+                let changed = Arc::make_mut(&mut end.map).apply(control, end.epoch);
                 end.changes.push((control.clone(), changed));
             }
         }
@@ -298,6 +298,15 @@ impl Merge {
         let epoch = end.epoch;
         self.delivered.push_back(end);
         Some(Delivery { epoch, batches })
+    }
+
+    /// Whether the next epoch to be delivered is agreed in all groups already.
+    pub fn is_next_agreed(&self) -> bool {
+        let place = self.delivered.len();
+        self.feeds.iter().all(|feed| {
+            let next = feed.held.get(place);
+            next.is_some_and(|held| held.index <= feed.agreed)
+        })
     }
 
     /// Confirms the next epoch, if it is delivered and agreed in all groups.

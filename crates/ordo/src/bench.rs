@@ -1,5 +1,9 @@
 //! `ordo bench`.
 
+mod cluster;
+mod etcd;
+mod faults;
+
 use anyhow::{Context, Result, bail};
 use bench::engine::{Contender, Reads, Settings};
 use bench::redis::load::{Target, Until};
@@ -17,6 +21,12 @@ pub enum Bench {
     Redis(Box<RedisArgs>),
     /// Starts Debian's redis-server and Ordo in turn and prints the ratios.
     CompareRedis(CompareArgs),
+    /// Starts a cluster, or takes one that runs, drives it, and tells what agreement takes.
+    Cluster(Box<cluster::ClusterArgs>),
+    /// Starts an etcd cluster and an Ordo cluster in turn and prints the ratio of their writes.
+    CompareEtcd(etcd::EtcdArgs),
+    /// Kills, freezes and cuts off real nodes under load, and judges what their clients saw.
+    Faults(faults::FaultsArgs),
 }
 
 /// `ordo bench engine`.
@@ -186,6 +196,9 @@ pub fn run(bench: Bench) -> Result<()> {
         Bench::Engine(args) => run_engine(*args),
         Bench::Redis(args) => run_redis(*args),
         Bench::CompareRedis(args) => run_compare(args),
+        Bench::Cluster(args) => cluster::run(*args),
+        Bench::CompareEtcd(args) => etcd::run(args),
+        Bench::Faults(args) => faults::run(args),
     }
 }
 
@@ -280,10 +293,7 @@ fn run_redis(args: RedisArgs) -> Result<()> {
 }
 
 fn run_compare(args: CompareArgs) -> Result<()> {
-    let ordo = match args.ordo {
-        Some(ordo) => ordo,
-        None => std::env::current_exe().context("could not find this program: give --ordo")?,
-    };
+    let ordo = program(args.ordo)?;
     let json = args.json;
     let options = compare::Options {
         redis_server: args.redis_server,
@@ -304,6 +314,22 @@ fn run_compare(args: CompareArgs) -> Result<()> {
         println!("{}", compare::table(&rows));
     }
     Ok(())
+}
+
+/// Ordo's program: this one unless another is given.
+fn program(given: Option<PathBuf>) -> Result<PathBuf> {
+    match given {
+        Some(ordo) => Ok(ordo),
+        None => std::env::current_exe().context("could not find this program: give --ordo"),
+    }
+}
+
+/// A directory that goes at the end.
+fn new_directory(prefix: &str) -> Result<tempfile::TempDir> {
+    tempfile::Builder::new()
+        .prefix(prefix)
+        .tempdir()
+        .context("could not make a directory for the nodes")
 }
 
 fn show(records: &[report::Record], json: bool) {

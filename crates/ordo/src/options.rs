@@ -84,6 +84,7 @@ impl Options {
         options.workers = self.workers.unwrap_or(options.workers);
         options.checkpoint_bytes = self.checkpoint_bytes.unwrap_or(options.checkpoint_bytes);
         options.expire = Some(Arc::new(redis_surface::ExpireProcedure));
+        options.expire_system = Some(Arc::new(redis_surface::ExpireSystemProcedure));
         // One more for the thread of the calls that nobody waits for.
         options.ports = CALLERS_MAX + 1;
         let (runtime, recovery) = Runtime::start(options, &registry)?;

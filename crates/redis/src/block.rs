@@ -9,6 +9,7 @@
 //! rolls back, as in Redis.
 
 use crate::execute::{Caller, execute};
+use crate::idempotent;
 use crate::table::{self, Flags, Run};
 use txn::codec::{Reader, put_bytes, put_varint};
 use txn::mutant::{Mutant, is_active};
@@ -158,7 +159,12 @@ impl Block {
             ) {
                 continue;
             }
-            let footprint = if with_keys {
+            let footprint = if let Run::Idempotent = command.run {
+                match idempotent::footprint(&argv[1..], with_keys) {
+                    Ok(footprint) => footprint,
+                    Err(_) => continue,
+                }
+            } else if with_keys {
                 command.footprint(&argv[1..])
             } else {
                 command.footprint_without_keys()
@@ -168,7 +174,9 @@ impl Block {
                 all.weight = Weight::Heavy;
             }
             sets = match (sets, footprint.keys) {
-                (Some(mut sets), Some(keys)) if matches!(command.run, Run::Data(_)) => {
+                (Some(mut sets), Some(keys))
+                    if matches!(command.run, Run::Data(_) | Run::Idempotent) =>
+                {
                     sets.reads.extend(keys.reads.iter().cloned());
                     sets.writes.extend(keys.writes.iter().cloned());
                     Some(sets)

@@ -2,6 +2,7 @@
 
 use crate::commands::{options, pure};
 use crate::errors;
+use crate::idempotent;
 use crate::pattern;
 use crate::table::{
     self, CATEGORIES, COMMANDS, Command, FLAG_NAMES, Flags, KeyPlaces, KeySpec, Run,
@@ -218,12 +219,18 @@ fn in_category(command: &Command, category: &[u8]) -> bool {
 }
 
 /// The keys of the command in `argv` with their specifications.
-fn keys_of(argv: &[Blob]) -> Result<Vec<(Blob, &'static KeySpec)>, Reply> {
+pub(crate) fn keys_of(argv: &[Blob]) -> Result<Vec<(Blob, &'static KeySpec)>, Reply> {
     let command = match table::resolve(argv) {
         Ok(resolved) => resolved.command,
         Err(table::ResolveError::Arity(_)) => return Err(errors::GETKEYS_ARITY),
         Err(_) => return Err(errors::GETKEYS_UNKNOWN),
     };
+    if matches!(command.run, Run::Idempotent) {
+        // It is never nested, so this goes no deeper.
+        return idempotent::inner(&argv[1..])
+            .map_err(|_| errors::GETKEYS_INVALID)
+            .and_then(keys_of);
+    }
     if command.keys.is_empty() {
         return Err(errors::GETKEYS_NO_KEYS);
     }

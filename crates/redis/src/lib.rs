@@ -12,8 +12,9 @@
 //!
 //! # Commands within transactions
 //!
-//! A command by itself is the procedure `redis.<name>`. A MULTI/EXEC block is one procedure ([`block`]) and a script is
-//! one; both run their commands by [`execute`] inside their own transaction, so that a command has one implementation.
+//! A command by itself is the procedure `redis.<name>`. A MULTI/EXEC block is one procedure ([`block`]), a script is
+//! one, and so is a command that may be sent twice ([`idempotent`]); all run their commands by [`execute`] inside their own
+//! transaction, so that a command has one implementation.
 //!
 //! # Rules that commands keep
 //!
@@ -29,7 +30,9 @@ pub mod codec;
 pub mod commands;
 pub mod errors;
 pub mod execute;
+pub mod idempotent;
 pub mod introspect;
+pub mod involved;
 pub mod parse;
 pub mod pattern;
 pub mod prepare;
@@ -40,8 +43,10 @@ pub mod table;
 pub use arguments::Arguments;
 pub use block::{Block, BlockProcedure, Watched};
 pub use execute::{Caller, execute};
+pub use idempotent::IdempotentProcedure;
+pub use involved::{Involved, involved};
 pub use prepare::{Action, CommandTable, Prepared};
-pub use procedures::{ExpireProcedure, WatchProcedure};
+pub use procedures::{ExpireProcedure, ExpireSystemProcedure, WatchProcedure};
 
 use std::sync::Arc;
 use txn::Registry;
@@ -54,5 +59,6 @@ pub fn register(registry: &mut Registry) -> Result<(), NameTaken> {
     }
     registry.register(Arc::new(BlockProcedure))?;
     registry.register(Arc::new(ExpireProcedure))?;
+    registry.register(Arc::new(ExpireSystemProcedure))?;
     registry.register(Arc::new(WatchProcedure))
 }

@@ -2,6 +2,7 @@
 
 use crate::errors;
 use crate::execute::Caller;
+use crate::idempotent;
 use crate::introspect;
 use crate::procedures;
 use crate::table::{self, COMMANDS, Command, ConnectionCommand, Resolved, Run};
@@ -98,7 +99,7 @@ impl CommandTable {
             // COMMAND is the only container that is a command by itself; the others' arity demands a subcommand.
             Run::Container(_) => Action::Reply(introspect::all(&args)),
             Run::Connection(command) => Action::Connection { command, args },
-            Run::Data(_) | Run::Script(_) => {
+            Run::Data(_) | Run::Script(_) | Run::Idempotent => {
                 let procedures = &self.procedures[place];
                 let procedure = match subplace {
                     None => &procedures.own,
@@ -115,6 +116,15 @@ impl CommandTable {
                         args.0.drain(..usize::from(subplace.is_some()));
                         procedure.footprint(&args)
                     }
+                    Run::Idempotent => match idempotent::footprint(&args, false) {
+                        Ok(footprint) => footprint,
+                        Err(reply) => {
+                            return Prepared {
+                                command,
+                                action: Action::Reply(reply),
+                            };
+                        }
+                    },
                     _ => command.footprint_without_keys(),
                 };
                 Action::Transaction {

@@ -5,13 +5,13 @@
 
 use crate::arguments::Arguments;
 use crate::block::Watched;
+use crate::idempotent::IdempotentProcedure;
 use crate::script;
 use crate::table::{COMMANDS, Command, DataFn, Run};
 use std::sync::Arc;
 use txn::mutant::{Mutant, is_active};
 use txn::{
-    Args, Blob, Call, Footprint, Intent, Key, Outcome, Position, Procedure, ProcedureFuture, Reply,
-    Tx,
+    Args, Call, Footprint, Intent, Key, Position, Procedure, ProcedureFuture, Reply, Stop, Tx,
 };
 
 /// A data command.
@@ -42,6 +42,7 @@ pub(crate) fn of_command(command: &'static Command) -> Option<Arc<dyn Procedure>
             run,
         })),
         Run::Script(script) => Some(script::procedure(script)),
+        Run::Idempotent => Some(Arc::new(IdempotentProcedure)),
         Run::Pure(_) | Run::Connection(_) | Run::Container(_) => None,
     }
 }
@@ -71,14 +72,43 @@ impl Procedure for ExpireProcedure {
         }
     }
     fn run(&self, mut tx: Tx, call: Call) -> ProcedureFuture {
-        Box::pin(async move { expire_due(&mut tx, &call).await })
+        Box::pin(async move {
+            let deleted = expire_due(&mut tx, call.iter().map(Key::from)).await?;
+            Ok(Reply::Integer(deleted))
+        })
     }
 }
 
-async fn expire_due(tx: &mut Tx, names: &[Blob]) -> Outcome {
+/// Deletes those of its arguments (names of the system's keys) that have expired: replies of [`crate::idempotent`].
+///
+/// As [`ExpireProcedure`], but its reply counts nothing: INFO's number of expired keys is one of users' keys.
+pub struct ExpireSystemProcedure;
+
+impl Procedure for ExpireSystemProcedure {
+    fn name(&self) -> &str {
+        "redis.expire-system-due"
+    }
+    fn footprint(&self, args: &Args) -> Footprint {
+        Footprint {
+            read_only: false,
+            ..Footprint::of_keys(
+                Vec::new(),
+                args.iter().map(|name| Key::system(name)).collect(),
+            )
+        }
+    }
+    fn run(&self, mut tx: Tx, call: Call) -> ProcedureFuture {
+        Box::pin(async move {
+            expire_due(&mut tx, call.iter().map(|name| Key::system(name))).await?;
+            Ok(Reply::OK)
+        })
+    }
+}
+
+/// Deletes those keys that have expired, and returns how many.
+async fn expire_due(tx: &mut Tx, keys: impl Iterator<Item = Key>) -> Result<i64, Stop> {
     let mut deleted = 0;
-    for name in names {
-        let key = Key::from(name);
+    for key in keys {
         let read = tx.read(&key, Intent::Update).await?;
         // `Tx` shows an expired entry as absent. A key that is absent in truth is deleted in vain, which happens only
         // if a client deleted it since the node looked; then its version would move, so that is avoided where it shows.
@@ -88,7 +118,7 @@ async fn expire_due(tx: &mut Tx, names: &[Blob]) -> Outcome {
             deleted += 1;
         }
     }
-    Ok(Reply::Integer(deleted))
+    Ok(deleted)
 }
 
 /// Replies what WATCH remembers of its arguments (names of user keys): see [`Watched`].

@@ -135,7 +135,8 @@ impl Client {
         self.answer()
     }
 
-    fn send(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
+    /// Sends commands that [`put_command`] made. Each gets an answer.
+    pub fn send(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
         let sent = self.reader.get_mut().write_all(bytes);
         sent.map_err(|cause| self.lost(cause))
     }
@@ -155,7 +156,8 @@ impl Client {
         }
     }
 
-    fn answer(&mut self) -> Result<Answer, ClientError> {
+    /// Waits for the answer to the first command that has none yet.
+    pub fn answer(&mut self) -> Result<Answer, ClientError> {
         let mut line = Vec::new();
         let read = self.reader.read_until(b'\n', &mut line);
         read.map_err(|cause| self.lost(cause))?;
@@ -236,7 +238,8 @@ fn not_resp(line: &[u8]) -> ClientError {
     ClientError::NotResp(String::from_utf8_lossy(start).into_owned())
 }
 
-fn put_command(bytes: &mut Vec<u8>, args: &[&str]) {
+/// Appends a command as RESP.
+pub fn put_command(bytes: &mut Vec<u8>, args: &[&str]) {
     bytes.extend_from_slice(format!("*{}\r\n", args.len()).as_bytes());
     for arg in args {
         bytes.extend_from_slice(format!("${}\r\n{arg}\r\n", arg.len()).as_bytes());

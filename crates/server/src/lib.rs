@@ -1,8 +1,9 @@
 //! Runs nodes for real: sockets, files, clocks and threads.
 //!
 //! [`server::Server`] puts a node ([`runtime`], on a directory of [`disk`]) behind sockets ([`net`]); a connection's
-//! bytes become commands, and its [`session`] turns commands into requests for the node. [`config`] is the one table of
-//! settings, [`cluster`] what a node knows of the others, and [`client`] the other end of a connection. This is the only crate of the house that owns sockets, files, clocks and threads.
+//! bytes become commands, and its [`session`] turns commands into requests for the node. The nodes of a cluster reach each
+//! other as [`peers`]. [`config`] is the one table of settings, [`cluster`] what a node knows of the others, and [`client`]
+//! the other end of a connection. This is the only crate of the house that owns sockets, files, clocks and threads.
 #![allow(
     clippy::disallowed_methods,
     reason = "clocks and threads belong to this crate"
@@ -14,6 +15,7 @@ pub mod config;
 pub mod disk;
 pub mod error_counts;
 pub mod net;
+pub mod peers;
 pub mod runtime;
 pub mod server;
 pub mod session;

@@ -1,11 +1,15 @@
 //! A server: a node behind sockets.
 
+use crate::cluster::ClusterConfig;
 use crate::config::{Config, ConfigError};
 use crate::net::listen::{ListenError, listen};
 use crate::net::{IoThread, Mailbox, Parts, WAKER};
-use crate::runtime::{RecoveryReport, Runtime, RuntimeOptions};
+use crate::peers::PeerOptions;
+use crate::runtime::{MemberOptions, RecoveryReport, Runtime, RuntimeOptions};
 use crate::shared::{Origin, Shared, Stopping};
 use mio::{Poll, Waker};
+use node::cluster::ClusterOptions;
+use order::consensus::ELECTION_TICKS;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io;
@@ -23,11 +27,9 @@ pub enum StartError {
     /// The settings contradict each other.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The settings name a cluster.
-    #[error(
-        "cluster mode is not in this build: leave --cluster and --node out to serve a node that stands alone"
-    )]
-    NoCluster,
+    /// The description of the cluster makes no first map.
+    #[error("the description of the cluster cannot be used: {0}")]
+    Map(#[from] order::MapError),
     /// An address cannot be listened on.
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -68,9 +70,7 @@ impl Server {
     /// Recovers the data in `config.dir` and serves it.
     pub fn start(mut config: Config) -> Result<Server, StartError> {
         config.validate()?;
-        if config.cluster.is_some() {
-            return Err(StartError::NoCluster);
-        }
+        let cluster = config.cluster.take();
         config.maxclients = reserve_files(config.maxclients);
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let io_threads = config.io_threads_effective(processors);
@@ -90,13 +90,22 @@ impl Server {
             ports: io_threads,
             checkpoint_bytes: config.checkpoint_log_size,
             expire: Some(Arc::new(redis_surface::ExpireProcedure)),
+            expire_system: Some(Arc::new(redis_surface::ExpireSystemProcedure)),
             on_halt: Some(Box::new(|text: &str| {
                 tracing::error!("{text}");
                 std::process::exit(EXIT_HALTED);
             })),
+            on_restart: Some(Box::new(restart)),
             ..RuntimeOptions::new(&config.dir)
         };
-        let (runtime, report) = Runtime::start(options, &registry)?;
+        let (runtime, report) = match cluster {
+            None => Runtime::start(options, &registry)?,
+            Some((cluster, name)) => {
+                let member = member_options(&cluster, &name, &options)?;
+                let runtime = Runtime::start_member(options, member, &registry)?;
+                (runtime, RecoveryReport::default())
+            }
+        };
         let started_ms = runtime.now_ms();
         let origin = Origin {
             started_ms,
@@ -217,6 +226,59 @@ impl Server {
         self.shared.runtime.shutdown(how == Stopping::Save);
     }
 }
+
+/// Starts this process anew, with the same words: its connections break, its clients connect again.
+fn restart() {
+    use std::os::unix::process::CommandExt;
+    tracing::info!("starts anew behind the checkpoint that it has fetched");
+    let program = std::env::current_exe().unwrap_or_else(|_| "ordo".into());
+    let error = std::process::Command::new(program)
+        .args(std::env::args_os().skip(1))
+        .exec();
+    tracing::error!("the process could not start itself anew: {error}: start it again");
+    std::process::exit(EXIT_HALTED);
+}
+
+/// How a node takes part in the cluster that its settings describe.
+fn member_options(
+    cluster: &ClusterConfig,
+    name: &str,
+    options: &RuntimeOptions,
+) -> Result<MemberOptions, StartError> {
+    let map = cluster.map()?;
+    let me = map.nodes.iter().find(|(_, entry)| entry.name == name);
+    let me = me.map(|(&node, _)| node).unwrap_or_default();
+    let node = cluster.node(name);
+    Ok(MemberOptions {
+        me,
+        name: cluster.name.clone(),
+        peers: PeerOptions {
+            me,
+            cluster: map.cluster,
+            secret: cluster.secret.as_bytes().into(),
+            listen: node.map_or(String::new(), |node| node.peer_address.clone()),
+            protocols: 1..=1,
+            queue_bytes_max: PEER_QUEUE_BYTES_MAX,
+        },
+        node: ClusterOptions {
+            seed: mix(u64::from(std::process::id())),
+            fsync: options.fsync,
+            limits: options.limits,
+            checkpoint_bytes: options.checkpoint_bytes,
+            tick_ms: (cluster.election_timeout_ms / ELECTION_TICKS).max(1),
+            clock_ahead_ms_max: cluster.clock_ahead_ms_max,
+            request_timeout_ms: cluster.request_timeout_ms,
+            expire: options.expire.clone(),
+            expire_system: options.expire_system.clone(),
+            ..ClusterOptions::new(me)
+        },
+        map,
+        staleness_ms_max: cluster.staleness_ms_max,
+    })
+}
+
+/// Bytes that may wait for a peer that is slower than its senders.
+const PEER_QUEUE_BYTES_MAX: usize = 64 << 20;
 
 /// Files that the server needs beside its clients' sockets.
 const OWN_FILES: u64 = 64;

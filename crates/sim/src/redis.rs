@@ -12,7 +12,7 @@ use std::sync::Arc;
 use txn::{Args, Blob, Key, Procedure, Reply, Request, RequestId, SessionId};
 
 /// Commands, their variable words marked: `%k` any key, `%s` a string's, `%c` a counter's, `%h` a hash's, `%f` a field,
-/// `%v` a value, `%n` a small number.
+/// `%v` a value, `%n` a small number, `%i` one of few ids, so that commands come again and ids come with others.
 const COMMANDS: &[&str] = &[
     "GET %k",
     "SET %s %v",
@@ -68,6 +68,11 @@ const COMMANDS: &[&str] = &[
     "SCRIPT LOAD %l",
     "SCRIPT FLUSH",
     "SCRIPT EXISTS %d",
+    "ORDO.IDEMPOTENT %i INCR %c",
+    "ORDO.IDEMPOTENT %i INCR %c",
+    "ORDO.IDEMPOTENT %i GETDEL %k",
+    "ORDO.IDEMPOTENT %i HGETALL %h",
+    "ORDO.IDEMPOTENT %i MSET %s %n %s %n",
 ];
 
 /// Scripts, with the number of keys that they declare. Some declare fewer than they use.
@@ -202,6 +207,7 @@ impl RedisSource {
                     format!("{:x}", draw.bits())
                 });
             }
+            "%i" => return Blob::from(format!("i{}", draw.below(6))),
             "%n" => return Blob::from(draw.between(1, 40).to_string()),
             "%l" => return Blob::from(SCRIPTS[draw.below(SCRIPTS.len() as u64) as usize].0),
             "%d" => {

@@ -44,7 +44,7 @@ pub fn run(options: &Options, trace: Option<Trace>) -> Outcome {
 pub fn run_defective(options: &Options, mutant: Option<Mutant>, trace: Option<Trace>) -> Outcome {
     let ran = catch_unwind(AssertUnwindSafe(|| match options.system {
         SystemKind::Ordo => run_plan(options, mutant, trace, true),
-        SystemKind::Cluster => crate::cluster::run(options, trace, true),
+        SystemKind::Cluster => crate::cluster::run(options, trace),
         SystemKind::Register => crate::register::run(options, trace),
     }));
     ran.unwrap_or_else(|panic| Outcome {

@@ -195,6 +195,11 @@ impl Population {
 
     /// The procedures, for logs to be read back.
     pub fn registry(&self) -> Registry {
+        self.registry_of(|procedure| procedure)
+    }
+
+    /// The same, with those of the workload as `made` makes them.
+    pub fn registry_of(&self, made: impl Fn(Arc<dyn Procedure>) -> Arc<dyn Procedure>) -> Registry {
         let mut registry = Registry::new();
         let mut procedures: Vec<Arc<dyn Procedure>> = vec![self.programs.clone(), append()];
         if let Some(loader) = &self.loader {
@@ -205,7 +210,7 @@ impl Population {
         }
         for procedure in procedures {
             registry
-                .register(procedure)
+                .register(made(procedure))
                 .expect("the names of a run's procedures differ");
         }
         redis_surface::register(&mut registry).expect("commands have names of their own");

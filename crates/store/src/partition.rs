@@ -180,10 +180,11 @@ impl<M: Meta> View for Partition<M> {
             position: at.position,
             time_ms: at.time_ms,
             slot,
+            pinned: at.position,
         }
     }
     fn close(&self, snapshot: Snapshot) {
-        self.snapshots.close(snapshot.slot, snapshot.position);
+        self.snapshots.close(snapshot.slot, snapshot.pinned);
     }
     fn read_at(&self, snapshot: &Snapshot, key: &Key) -> Read {
         self.read(snapshot.position, key)

@@ -15,6 +15,17 @@ pub struct Snapshot {
     /// The epoch time of that place.
     pub time_ms: u64,
     pub(crate) slot: usize,
+    /// From where on versions are kept for it.
+    pub(crate) pinned: Position,
+}
+
+impl Snapshot {
+    /// Moves the snapshot to a later position, up to which everything has final-committed, with its time. What it protects
+    /// stays what it was: all versions from where it was opened.
+    pub fn advance(&mut self, position: Position, time_ms: u64) {
+        assert!(position >= self.position, "a snapshot never goes back");
+        (self.position, self.time_ms) = (position, time_ms);
+    }
 }
 
 /// A record as it is loaded from a checkpoint, or written to one.

@@ -1,4 +1,4 @@
-//! The byte forms of values and requests, shared by the input log, checkpoints and (later) peers.
+//! The byte forms of values, requests and replies, shared by the input log, checkpoints and (later) peers.
 //!
 //! Integers are little-endian; lengths are LEB128 varints. Every decoder is total: it returns `None` on any input that an
 //! encoder did not produce, and allocates no more than the input's own length.
@@ -9,6 +9,9 @@ use crate::key::{Key, Space};
 use crate::procedure::{ProcedureId, Registry};
 use crate::request::{Args, Request, RequestId};
 use crate::value::{Entry, HashValue, Value};
+
+mod reply;
+pub use reply::{REPLY_DEPTH_MAX, put_reply, take_reply};
 
 /// Appends a varint.
 pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {

@@ -1,18 +1,17 @@
 //! A server process that ends with us.
 
 use super::Options;
+use crate::child::{HOST, dying_with_us, free_port};
 use crate::redis::load::Target;
 use ::server::client::{Answer, Client};
 use anyhow::{Context, Result, bail};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-const HOST: &str = "127.0.0.1";
 /// A server that is not up by then will not be.
 const START_MAX: Duration = Duration::from_secs(30);
 
@@ -240,27 +239,6 @@ fn follow(
         .name("server-output".to_owned())
         .spawn(follow)?;
     Ok(receiver)
-}
-
-/// A command whose process the kernel kills when we die, where there is `setpriv` to say so.
-fn dying_with_us(program: &Path) -> Command {
-    let known = Command::new("setpriv")
-        .arg("--version")
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
-    if known.is_ok_and(|status| status.success()) {
-        let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL"]).arg(program);
-        return command;
-    }
-    Command::new(program)
-}
-
-/// A port that nobody uses now.
-fn free_port() -> Result<u16> {
-    let listener = TcpListener::bind((HOST, 0)).context("could not find a free port")?;
-    Ok(listener.local_addr()?.port())
 }
 
 #[cfg(test)]

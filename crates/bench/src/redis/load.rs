@@ -70,9 +70,9 @@ struct Connection {
     scanner: Scanner,
 }
 
-/// Runs the classes against the target and measures each.
+/// Runs the classes and measures each. Connections are dealt out to the targets in turn.
 pub fn run(
-    target: &Target,
+    targets: &[Target],
     classes: Vec<Class>,
     warm_up: Duration,
     until: Until,
@@ -80,7 +80,7 @@ pub fn run(
     let mut poll = Poll::new()?;
     let mut measured: Vec<Measured> = classes.iter().map(|_| Measured::default()).collect();
     let pipelines: Vec<u64> = classes.iter().map(|class| class.pipeline).collect();
-    let mut connections = connect(target, classes, &poll)?;
+    let mut connections = connect(targets, classes, &poll)?;
     let mut events = Events::with_capacity(1024);
 
     let started = Instant::now();
@@ -169,17 +169,26 @@ pub fn run(
     }
 }
 
-fn connect(target: &Target, classes: Vec<Class>, poll: &Poll) -> Result<Vec<Connection>> {
-    let Target { host, port, .. } = target;
-    let address = (host.as_str(), *port)
-        .to_socket_addrs()
-        .with_context(|| format!("{host}:{port} is no address"))?
-        .next()
-        .with_context(|| format!("{host}:{port} is no address"))?;
+fn connect(targets: &[Target], classes: Vec<Class>, poll: &Poll) -> Result<Vec<Connection>> {
+    let mut addresses = Vec::new();
+    for target in targets {
+        let Target { host, port, .. } = target;
+        let address = (host.as_str(), *port)
+            .to_socket_addrs()
+            .with_context(|| format!("{host}:{port} is no address"))?
+            .next()
+            .with_context(|| format!("{host}:{port} is no address"))?;
+        addresses.push((target, address));
+    }
+    if addresses.is_empty() {
+        bail!("there is no server to connect to");
+    }
     let mut connections = Vec::new();
     for (class, members) in classes.into_iter().enumerate() {
         for template in members.templates {
+            let (target, address) = addresses[connections.len() % addresses.len()];
             let mut stream = std::net::TcpStream::connect(address).with_context(|| {
+                let Target { host, port, .. } = target;
                 format!("could not connect to {host}:{port}: is a server running there?")
             })?;
             stream.set_nodelay(true)?;

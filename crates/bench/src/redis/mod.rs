@@ -12,7 +12,7 @@
 
 pub mod load;
 mod replies;
-mod template;
+pub(crate) mod template;
 
 use crate::report::{LatencySummary, Record, Spread};
 use anyhow::{Context, Result, bail};
@@ -25,15 +25,15 @@ use template::{Part, Template};
 /// Accounts of the transfer workload, each opened with [`OPENING_BALANCE`].
 pub const ACCOUNTS: u64 = 100_000;
 /// What every account starts with.
-const OPENING_BALANCE: u64 = 1_000;
+pub(crate) const OPENING_BALANCE: u64 = 1_000;
 /// Records that each client of the script workloads owns.
 const OWN_RECORDS: u64 = 1_000;
 /// Commands in one pipeline while loading.
-const LOAD_PIPELINE: usize = 500;
+pub(crate) const LOAD_PIPELINE: usize = 500;
 /// How long a calibrated script must take before its time is believed.
 const CALIBRATION: Duration = Duration::from_millis(40);
 
-const TRANSFER: &str = "local amount = tonumber(ARGV[1])
+pub(crate) const TRANSFER: &str = "local amount = tonumber(ARGV[1])
 if tonumber(redis.call('GET', KEYS[1])) < amount then return 0 end
 redis.call('DECRBY', KEYS[1], amount)
 redis.call('INCRBY', KEYS[2], amount)
@@ -312,7 +312,12 @@ impl Options {
     }
 
     fn measure(&self, classes: Vec<Class>) -> Result<Vec<Measured>> {
-        let measured = load::run(&self.target, classes, self.warm_up, self.until)?;
+        let measured = load::run(
+            std::slice::from_ref(&self.target),
+            classes,
+            self.warm_up,
+            self.until,
+        )?;
         for class in &measured {
             if class.tally.errors > 0 {
                 let text = class.error.as_deref().unwrap_or("");
@@ -429,7 +434,7 @@ impl Options {
     }
 }
 
-fn number(digits: usize, bound: u64) -> Part<'static> {
+pub(crate) fn number(digits: usize, bound: u64) -> Part<'static> {
     Part::Number {
         digits,
         bound,
@@ -441,7 +446,7 @@ fn account(number: u64) -> String {
     format!("account:{number:08}")
 }
 
-fn fill(client: &mut Client, keys: u64) -> Result<()> {
+pub(crate) fn fill(client: &mut Client, keys: u64) -> Result<()> {
     let commands = (0..keys).map(|n| {
         vec![
             "SET".into(),
@@ -469,7 +474,7 @@ fn balance(client: &mut Client) -> Result<u64> {
     Ok(total)
 }
 
-fn load_script(client: &mut Client, body: &str) -> Result<String> {
+pub(crate) fn load_script(client: &mut Client, body: &str) -> Result<String> {
     let sha = client.call(&["SCRIPT", "LOAD", body])?;
     Ok(sha.text("SCRIPT LOAD")?)
 }

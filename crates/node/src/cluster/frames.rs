@@ -2,6 +2,7 @@
 //!
 //! Every frame begins with the sender's clock: who leads compares it with its own.
 
+use super::install::Piece;
 use bytes::Bytes;
 use order::{Control, Submission, put_submission, take_submission};
 
@@ -45,6 +46,28 @@ pub enum Frame {
     Begun(Epoch),
     /// A change of the map, for the leader of partition 0.
     Change(Control),
+    /// The receiver lacks entries of a group that the sender, its leader, no longer has: it must fetch a checkpoint.
+    Behind {
+        /// The group.
+        partition: PartitionId,
+        /// The sender has a checkpoint of this epoch.
+        epoch: Epoch,
+    },
+    /// A piece of a checkpoint is wanted.
+    Fetch(Piece),
+    /// A piece of a checkpoint.
+    Piece {
+        /// Which.
+        piece: Piece,
+        /// The size of the whole file.
+        total: u64,
+        /// The group's base at the checkpoint: with the first piece only.
+        base: Bytes,
+        /// What the file has there.
+        bytes: Bytes,
+    },
+    /// The sender has no such checkpoint, but one of this epoch.
+    Newest(Epoch),
     /// Nothing but the clock.
     Clock,
 }
@@ -56,6 +79,24 @@ const ELSEWHERE: u8 = 4;
 const BEGUN: u8 = 5;
 const CHANGE: u8 = 6;
 const CLOCK: u8 = 7;
+const BEHIND: u8 = 8;
+const FETCH: u8 = 9;
+const PIECE: u8 = 10;
+const NEWEST: u8 = 11;
+
+fn put_piece(out: &mut Vec<u8>, piece: &Piece) {
+    put_varint(out, u64::from(piece.partition.0));
+    put_varint(out, piece.epoch.0);
+    put_varint(out, piece.offset);
+}
+
+fn take_piece(reader: &mut Reader<'_>) -> Option<Piece> {
+    Some(Piece {
+        partition: take_partition(reader)?,
+        epoch: Epoch(reader.varint()?),
+        offset: reader.varint()?,
+    })
+}
 
 impl Frame {
     /// The frame's bytes.
@@ -101,6 +142,31 @@ impl Frame {
             Frame::Change(control) => {
                 out.push(CHANGE);
                 control.encode(&mut out);
+            }
+            Frame::Behind { partition, epoch } => {
+                out.push(BEHIND);
+                put_varint(&mut out, u64::from(partition.0));
+                put_varint(&mut out, epoch.0);
+            }
+            Frame::Fetch(piece) => {
+                out.push(FETCH);
+                put_piece(&mut out, piece);
+            }
+            Frame::Piece {
+                piece,
+                total,
+                base,
+                bytes,
+            } => {
+                out.push(PIECE);
+                put_piece(&mut out, piece);
+                put_varint(&mut out, *total);
+                put_bytes(&mut out, base);
+                put_bytes(&mut out, bytes);
+            }
+            Frame::Newest(epoch) => {
+                out.push(NEWEST);
+                put_varint(&mut out, epoch.0);
             }
             Frame::Clock => out.push(CLOCK),
         }
@@ -162,6 +228,22 @@ fn describe_frame(bytes: &Bytes) -> Option<String> {
         Frame::Elsewhere { partition, .. } => format!("{partition}: somebody else leads"),
         Frame::Begun(epoch) => format!("epoch {} is begun", epoch.0),
         Frame::Change(control) => format!("wants {control:?}"),
+        Frame::Behind { partition, epoch } => format!(
+            "{partition}: lacks what only the checkpoint of epoch {} has",
+            epoch.0
+        ),
+        Frame::Fetch(piece) => format!(
+            "{}: wants the checkpoint of epoch {} from byte {} on",
+            piece.partition, piece.epoch.0, piece.offset
+        ),
+        Frame::Piece { piece, bytes, .. } => format!(
+            "{}: {} bytes of the checkpoint of epoch {} from byte {} on",
+            piece.partition,
+            bytes.len(),
+            piece.epoch.0,
+            piece.offset
+        ),
+        Frame::Newest(epoch) => format!("has the checkpoint of epoch {} only", epoch.0),
         Frame::Clock => format!("clock {clock_ms}"),
     })
 }
@@ -220,6 +302,18 @@ fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
         },
         BEGUN => Frame::Begun(Epoch(reader.varint()?)),
         CHANGE => Frame::Change(Control::decode(reader)?),
+        BEHIND => Frame::Behind {
+            partition: take_partition(reader)?,
+            epoch: Epoch(reader.varint()?),
+        },
+        FETCH => Frame::Fetch(take_piece(reader)?),
+        PIECE => Frame::Piece {
+            piece: take_piece(reader)?,
+            total: reader.varint()?,
+            base: bytes.slice_ref(reader.bytes()?),
+            bytes: bytes.slice_ref(reader.bytes()?),
+        },
+        NEWEST => Frame::Newest(Epoch(reader.varint()?)),
         CLOCK => Frame::Clock,
         _ => return None,
     })

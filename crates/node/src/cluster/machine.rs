@@ -1,28 +1,33 @@
 //! The state machine.
 
 use super::ClusterOptions;
+use super::checkpoint::{ClusterCheckpoint, Pinned};
 use super::frames::Frame;
 use super::gateway::Gateway;
+use super::install::{Install, Piece};
 use super::lead::Lead;
 use super::peers::Peers;
 use super::reads::{Read, Reads};
-use super::recover::held;
+use super::recover::{BaseState, held};
 use crate::expiry::ExpiryScan;
 use crate::machine::Refused;
 use crate::options::FsyncPolicy;
 use bytes::Bytes;
 use execute::Engine;
-use order::consensus::{Group, GroupStatus, Input, Kept, Turn};
+use order::consensus::{Base, Group, GroupStatus, Input, Kept, Turn};
 use order::merge::{Confirmation, EpochEnd, Held, Merge, Retraction};
-use order::{Changed, Control, PartitionMap, Submission, digest_of};
+use order::{Changed, Control, PartitionMap, Streams, Submission, digest_of};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use txn::mutant::{Mutant, is_active};
 use txn::{
     Args, BootId, Epoch, NodeId, Outcome, PartitionId, PartitionRoute, Position, Registry, Request,
-    RequestId, SessionId, Stop,
+    RequestId, SessionId, Space, Stop,
 };
 
+/// What is told to whoever asks a node that is about to start anew.
+const RESTARTING: &str =
+    "LOADING this node has fetched a checkpoint and starts anew: connect again";
 /// A node of which nothing was heard for so many ticks is taken for gone.
 const SILENCE_TICKS: u64 = 10;
 /// What a leader was sent is doubted after so many ticks.
@@ -31,6 +36,8 @@ const DOUBT_TICKS: u64 = 20;
 const QUESTION_TICKS: u64 = 2;
 /// A leader looks for expired entries every so many ticks.
 const EXPIRY_TICKS: u64 = 2;
+/// A replica that was told to fetch a checkpoint has had time to do so after so many ticks.
+const BEHIND_TICKS: u64 = 20;
 /// Every so many ticks nodes tell each other their clocks.
 const CLOCK_TICKS: u64 = 4;
 /// A leader that is not the preferred one looks every so many ticks whether that one could take over.
@@ -60,6 +67,32 @@ pub enum ClusterEvent {
     JournalFailed(String),
     /// Time passes: a tick of [`ClusterOptions::tick_ms`].
     Tick,
+    /// The checkpoint of [`ClusterEffects::checkpoint`] is on the disk.
+    CheckpointWritten(Epoch),
+    /// It could not be written.
+    CheckpointFailed(String),
+    /// A checkpoint is wanted now, of the whole cluster.
+    CheckpointWanted,
+    /// What [`ClusterEffects::read`] asked for.
+    PieceRead {
+        /// For whom.
+        to: NodeId,
+        /// Which piece.
+        piece: Piece,
+        /// The size of the whole file.
+        total: u64,
+        /// What it has there.
+        bytes: Vec<u8>,
+    },
+    /// What [`ClusterEffects::write`] held is in its file; the whole file is durable if it was the last piece.
+    PieceWritten {
+        /// Which piece.
+        piece: Piece,
+        /// How many bytes.
+        bytes: u64,
+        /// Whether it was the last.
+        last: bool,
+    },
     /// A change of the map is wanted.
     ChangeWanted(Control),
     /// A group's leader should hand over. Only the leader hears it.
@@ -87,24 +120,49 @@ pub struct ClusterEffects {
     pub refused: Vec<(RequestId, Outcome)>,
     /// Strict reads that may run at a snapshot, once the partition's engine has final-committed up to the position.
     pub readable: Vec<(RequestId, PartitionId, Position)>,
+    /// Write checkpoints, on a thread that may wait.
+    pub checkpoint: Option<ClusterCheckpoint>,
+    /// Only the checkpoints of these epochs are needed any more ([`super::checkpoint::prune`]), and of the journal what
+    /// [`order::Journal::truncation`] leaves.
+    pub prune: Option<Vec<Epoch>>,
+    /// Read pieces of checkpoints, for other nodes.
+    pub read: Vec<(NodeId, Piece)>,
+    /// Write a piece of a checkpoint: its bytes, and whether it is the last ([`super::write_piece`]).
+    pub write: Option<(Piece, Bytes, bool)>,
+    /// End this process and start it again: it goes on behind the checkpoint that was installed.
+    pub restart: bool,
     /// Something became final: stepping the engines may final-commit now.
     pub confirmed: bool,
     /// Something was delivered: stepping the engines may execute it.
     pub delivered: bool,
     /// The order gave this process its boot id: requests are taken from now on.
     pub boot: Option<BootId>,
+    /// Changes of the map that this node had wanted, and what they did.
+    pub changed: Vec<(Control, Changed)>,
     /// What an operator should read.
     pub warnings: Vec<String>,
 }
 
-/// What was written and promises something.
+/// What was written, and what follows once it is kept.
 struct Unkept {
     /// The record that must be durable, or 0 if nothing had to be written.
     record: u64,
-    partition: PartitionId,
-    turn: u64,
-    promises: Vec<(NodeId, Bytes)>,
     must_sync: bool,
+    then: Then,
+}
+
+/// What follows once a record is kept.
+enum Then {
+    /// A group's turn is over.
+    Promise {
+        partition: PartitionId,
+        turn: u64,
+        promises: Vec<(NodeId, Bytes)>,
+    },
+    /// The groups' logs begin behind the checkpoint of this epoch.
+    Rebased(Epoch),
+    /// A checkpoint is installed.
+    Installed,
 }
 
 /// A partition's engine, and how far it was told.
@@ -165,6 +223,19 @@ pub struct ClusterNode {
     sync_tick: u64,
     now_ms: u64,
     ticks: u64,
+    /// Bytes of agreed batches since the last checkpoint was ordered.
+    bytes_since_checkpoint: u64,
+    /// A checkpoint whose epoch the engines have not yet reached.
+    pinned: Option<Pinned>,
+    /// A checkpoint that is being written, with the bases that it makes possible.
+    checkpointing: Option<(Epoch, Vec<(PartitionId, Base)>)>,
+    /// The epochs of the checkpoints that other nodes may fetch, oldest first.
+    checkpoints: VecDeque<Epoch>,
+    install: Option<Install>,
+    /// An installed checkpoint is being made durable: nothing else happens.
+    installing: bool,
+    /// Replicas that were told to fetch a checkpoint, and when.
+    behind: BTreeMap<(PartitionId, NodeId), u64>,
     /// Wanted changes are passed on again.
     remind: bool,
     stopping: bool,
@@ -181,6 +252,12 @@ impl ClusterNode {
         nonce: u64,
     ) -> ClusterNode {
         let next = merge.confirmed().next.clone();
+        let checkpoint = merge.confirmed().epoch;
+        let checkpoints = if checkpoint == Epoch(0) {
+            VecDeque::new()
+        } else {
+            VecDeque::from([checkpoint])
+        };
         let executors = engines
             .into_iter()
             .zip(next)
@@ -220,6 +297,13 @@ impl ClusterNode {
             sync_tick: 0,
             now_ms: 0,
             ticks: 0,
+            bytes_since_checkpoint: 0,
+            pinned: None,
+            checkpointing: None,
+            checkpoints,
+            install: None,
+            installing: false,
+            behind: BTreeMap::new(),
             remind: false,
             stopping: false,
             counters: ClusterStatus::default(),
@@ -280,8 +364,24 @@ impl ClusterNode {
             && self.reads.count() == 0
             && self.wanted.is_empty()
             && self.unkept.is_empty()
+            && self.pinned.is_none()
+            && self.checkpointing.is_none()
+            && self.install.is_none()
             && self.merge.confirmed().epoch == self.merge.newest()
             && self.leads.values().all(|lead| !lead.has_work())
+            && self
+                .executors
+                .values()
+                .all(|executor| executor.engine.view().final_position() >= executor.next.prev())
+    }
+
+    /// Whether this node has executed all that it knows of, and hears from the leaders of all its groups.
+    pub fn is_current(&self) -> bool {
+        self.merge.confirmed().epoch == self.merge.newest()
+            && self.groups.keys().all(|&partition| {
+                self.leader(partition)
+                    .is_some_and(|leader| self.is_live(leader))
+            })
             && self
                 .executors
                 .values()
@@ -298,7 +398,7 @@ impl ClusterNode {
         if let Some(text) = &self.counters.stopped {
             return Err(Refused::ReadOnly(text.as_str().into()));
         }
-        if self.stopping {
+        if self.stopping || self.installing {
             return Err(Refused::ShuttingDown);
         }
         let limits = self.options.limits;
@@ -328,27 +428,32 @@ impl ClusterNode {
         Ok(())
     }
 
-    /// Takes a strict read of a local partition: [`ClusterEffects::readable`] tells when it may run.
+    /// Takes strict reads of local partitions: [`ClusterEffects::readable`] tells when they may run.
     pub fn read(
         &mut self,
-        id: RequestId,
-        partition: PartitionId,
+        reads: impl IntoIterator<Item = (RequestId, PartitionId)>,
         now_ms: u64,
         effects: &mut ClusterEffects,
     ) {
         self.now_ms = now_ms;
-        self.reads.add(Read {
-            id,
-            partition,
-            since_tick: self.ticks,
-        });
+        for (id, partition) in reads {
+            self.reads.add(Read {
+                id,
+                partition,
+                since_tick: self.ticks,
+            });
+        }
         self.pump(effects);
     }
 
     /// Takes an event.
     pub fn handle(&mut self, event: ClusterEvent, now_ms: u64, effects: &mut ClusterEffects) {
         self.now_ms = now_ms;
-        if self.counters.stopped.is_some() {
+        let matters = matches!(
+            event,
+            ClusterEvent::Written(_) | ClusterEvent::Synced(_) | ClusterEvent::JournalFailed(_)
+        );
+        if self.counters.stopped.is_some() || self.installing && !matters {
             return;
         }
         match event {
@@ -373,6 +478,29 @@ impl ClusterNode {
             }
             ClusterEvent::JournalFailed(error) => return self.fail(&error, effects),
             ClusterEvent::Tick => self.tick(effects),
+            ClusterEvent::CheckpointWritten(epoch) => self.checkpoint_written(epoch, effects),
+            ClusterEvent::CheckpointFailed(error) => {
+                self.checkpointing = None;
+                effects.warnings.push(format!(
+                    "a checkpoint could not be written: {error}; the older one and the journal are untouched"
+                ));
+            }
+            ClusterEvent::CheckpointWanted => {
+                let after = self.map().checkpoint;
+                self.wanted.push(Control::Checkpoint { after });
+                self.remind = true;
+            }
+            ClusterEvent::PieceRead {
+                to,
+                piece,
+                total,
+                bytes,
+            } => self.piece_read(to, piece, total, bytes.into(), effects),
+            ClusterEvent::PieceWritten { piece, bytes, last } => {
+                if let Some(install) = &mut self.install {
+                    install.written(piece, bytes, last);
+                }
+            }
             ClusterEvent::ChangeWanted(control) => {
                 self.wanted.push(control);
                 self.remind = true;
@@ -403,6 +531,9 @@ impl ClusterNode {
         effects.warnings.push(text.clone());
         effects.kept.clear();
         effects.frames.clear();
+        if let Some(pinned) = self.pinned.take() {
+            pinned.close();
+        }
         self.counters.stopped = Some(text);
     }
 
@@ -448,6 +579,28 @@ impl ClusterNode {
                         Some(leader) => _ = self.leaders.insert(partition, (leader, 0)),
                         None => _ = self.leaders.remove(&partition),
                     }
+                }
+            }
+            Frame::Behind { partition, epoch } => self.fall_behind(from, partition, epoch),
+            Frame::Fetch(piece) => {
+                if self.checkpoints.contains(&piece.epoch) {
+                    effects.read.push((from, piece));
+                } else if let Some(&newest) = self.checkpoints.back() {
+                    self.send(from, &Frame::Newest(newest), effects);
+                }
+            }
+            Frame::Piece {
+                piece,
+                total,
+                base,
+                bytes,
+            } => self.piece_came(piece, total, base, bytes, effects),
+            Frame::Newest(epoch) => {
+                if let Some(install) = &self.install
+                    && epoch > install.epoch
+                {
+                    let source = install.source;
+                    self.begin_install(epoch, source);
                 }
             }
             Frame::Begun(epoch) => self.begun = self.begun.max(epoch),
@@ -525,6 +678,15 @@ impl ClusterNode {
         if self.ticks.is_multiple_of(BALANCE_TICKS) {
             self.balance();
         }
+        self.behind.retain(|&(partition, node), told| {
+            let waits = now < *told + BEHIND_TICKS;
+            if !waits && let Some(group) = self.groups.get_mut(&partition) {
+                // Only a leader has use for it.
+                let _ = group.handle(Input::TryAgain(node));
+                self.dirty.insert(partition);
+            }
+            waits
+        });
         self.tell_clock(effects);
         if self.ticks.is_multiple_of(EXPIRY_TICKS) {
             self.expire();
@@ -624,9 +786,10 @@ impl ClusterNode {
 
     /// Looks for expired entries of the partitions that this node leads, and orders their removal.
     fn expire(&mut self) {
-        let Some(procedure) = self.options.expire.clone() else {
+        let (users, system) = (&self.options.expire, &self.options.expire_system);
+        if users.is_none() && system.is_none() {
             return;
-        };
+        }
         let leads: Vec<PartitionId> = self.leads.keys().copied().collect();
         for partition in leads {
             let Some(executor) = self.executors.get_mut(&partition) else {
@@ -637,16 +800,20 @@ impl ClusterNode {
                 continue;
             }
             let look = executor.expiry.look(view, self.now_ms);
-            if look.expired.is_empty() {
+            let procedure = match look.space {
+                Space::User => users.clone(),
+                Space::System => system.clone(),
+            };
+            let Some(procedure) = procedure.filter(|_| !look.expired.is_empty()) else {
                 continue;
-            }
+            };
             let args: Args = look.expired.iter().map(|key| key.to_blob()).collect();
             let id = RequestId {
                 session: SessionId::INTERNAL,
                 sequence: executor.next.0,
                 attempt: 0,
             };
-            let mut request = Request::new(id, procedure.clone(), args);
+            let mut request = Request::new(id, procedure, args);
             request.route = PartitionRoute::single(partition);
             let submission = Submission {
                 boot: BootId(0),
@@ -679,12 +846,14 @@ impl ClusterNode {
         if self.counters.stopped.is_some() {
             return;
         }
-        loop {
+        while !self.installing {
             self.turns(effects);
             self.execute(effects);
             self.release_reads(effects);
+            self.look_at_checkpoint(effects);
+            self.fetch(effects);
             self.pass_on(effects);
-            if self.reads.has_new() {
+            if self.reads.wants_question() {
                 let question = self.reads.ask(self.ticks);
                 self.ask(question);
             }
@@ -758,20 +927,30 @@ impl ClusterNode {
         }
         let always = self.options.fsync == FsyncPolicy::Always;
         let must_sync = turn.is_promise || turn.must_sync && always;
-        let has_record = !turn.kept.is_empty();
-        if has_record {
-            if effects.kept.is_empty() {
-                self.records += 1;
-            }
-            effects.kept.push(turn.kept);
-        }
+        self.keep(turn.kept, effects);
         self.unkept.push_back(Unkept {
             record: self.records,
-            partition,
-            turn: turn.number,
-            promises: turn.promises,
             must_sync: must_sync && !is_active(Mutant::PromiseBeforeSync),
+            then: Then::Promise {
+                partition,
+                turn: turn.number,
+                promises: turn.promises,
+            },
         });
+        for node in turn.behind {
+            self.tell_behind(partition, node, effects);
+        }
+    }
+
+    /// Puts something into the record that is written next.
+    fn keep(&mut self, kept: Kept, effects: &mut ClusterEffects) {
+        if kept.is_empty() {
+            return;
+        }
+        if effects.kept.is_empty() {
+            self.records += 1;
+        }
+        effects.kept.push(kept);
     }
 
     /// A group's log has further entries, perhaps in the place of others.
@@ -847,6 +1026,7 @@ impl ClusterNode {
             behind < self.options.limits.in_flight_requests_max
         };
         while self.executors.values().all(room)
+            && (self.options.speculate || self.merge.is_next_agreed())
             && let Some(delivery) = self.merge.deliver()
         {
             for (partition, batch) in delivery.batches {
@@ -871,6 +1051,12 @@ impl ClusterNode {
     fn take_confirmation(&mut self, confirmation: &Confirmation, effects: &mut ClusterEffects) {
         self.counters.epochs += 1;
         let end = &confirmation.end;
+        self.bytes_since_checkpoint += confirmation.bytes;
+        let has_checkpoint = |(_, change): &(Control, Changed)| *change == Changed::Checkpoint;
+        if end.changes.iter().any(has_checkpoint) {
+            self.bytes_since_checkpoint = 0;
+            self.pin(end);
+        }
         for (executor, next) in self.executors.values_mut().zip(&end.next) {
             if next.prev() > executor.engine.status().confirmed {
                 executor.engine.confirm(next.prev());
@@ -878,7 +1064,11 @@ impl ClusterNode {
             }
         }
         for (control, change) in &end.changes {
+            let before = self.wanted.len();
             self.wanted.retain(|wanted| wanted != control);
+            if self.wanted.len() < before {
+                effects.changed.push((control.clone(), *change));
+            }
             if let Changed::Boot {
                 node, nonce, boot, ..
             } = *change
@@ -909,6 +1099,232 @@ impl ClusterNode {
                 .readable
                 .push((read.id, read.partition, upto.unwrap_or_default()));
         }
+    }
+
+    /// A checkpoint is due at the end of this epoch, which no engine has heard to be confirmed.
+    fn pin(&mut self, end: &EpochEnd) {
+        if self.pinned.is_some() || self.checkpointing.is_some() {
+            // The last one is still being written: this one is left out.
+            return;
+        }
+        let open = |(&partition, executor): (&PartitionId, &Executor)| {
+            let engine = executor.engine.clone();
+            let snapshot = engine.view().open();
+            (partition, engine, snapshot)
+        };
+        let group = |&partition: &PartitionId| {
+            let (streams, place) = self.merge.group(partition);
+            (partition, (streams.clone(), place))
+        };
+        self.pinned = Some(Pinned {
+            end: end.clone(),
+            snapshots: self.executors.iter().map(open).collect(),
+            groups: self.groups.keys().map(group).collect(),
+        });
+    }
+
+    /// Starts writing a checkpoint when the engines have come to its place, and orders one when it is time.
+    fn look_at_checkpoint(&mut self, effects: &mut ClusterEffects) {
+        let applied = |(partition, (_, place)): (&PartitionId, &(Streams, (u64, u64)))| {
+            let group = self.groups.get(partition);
+            group.is_some_and(|group| group.status().applied >= place.0)
+        };
+        let is_ready = |pinned: &Pinned| pinned.is_reached() && pinned.groups.iter().all(applied);
+        if self.pinned.as_ref().is_some_and(is_ready)
+            && let Some(pinned) = self.pinned.take()
+        {
+            let epoch = pinned.end.epoch;
+            let mut bases = Vec::new();
+            for (&partition, next) in self.executors.keys().zip(&pinned.end.next) {
+                if let Some((state, (index, term))) = pinned.state(partition, *next)
+                    && let Some(group) = self.groups.get(&partition)
+                {
+                    let base = Base {
+                        index,
+                        term,
+                        members: group.members_at(index),
+                        state: state.encode().into(),
+                    };
+                    bases.push((partition, base));
+                }
+            }
+            self.checkpointing = Some((epoch, bases));
+            effects.checkpoint = Some(pinned.into_job());
+        }
+        let due = self.options.checkpoint_bytes > 0
+            && self.bytes_since_checkpoint >= self.options.checkpoint_bytes
+            && self.pinned.is_none()
+            && self.checkpointing.is_none();
+        if due && let Some(lead) = self.leads.get_mut(&PartitionId(0)) {
+            let after = self.merge.delivered().map.checkpoint;
+            // Ordered once: what was ordered already counts from there.
+            if after == self.merge.confirmed().map.checkpoint {
+                self.bytes_since_checkpoint = 0;
+                lead.change(Control::Checkpoint { after });
+            }
+        }
+    }
+
+    fn checkpoint_written(&mut self, epoch: Epoch, effects: &mut ClusterEffects) {
+        let Some((_, bases)) = self.checkpointing.take_if(|(of, _)| *of == epoch) else {
+            return;
+        };
+        for (partition, base) in bases {
+            if let Some(group) = self.groups.get_mut(&partition) {
+                group.rebase(base.clone());
+                let kept = Kept {
+                    base: Some(base),
+                    ..Kept::nothing(partition)
+                };
+                self.keep(kept, effects);
+            }
+        }
+        self.unkept.push_back(Unkept {
+            record: self.records,
+            must_sync: true,
+            then: Then::Rebased(epoch),
+        });
+    }
+
+    /// A replica lacks entries that this node, its leader, no longer has.
+    fn tell_behind(&mut self, partition: PartitionId, node: NodeId, effects: &mut ClusterEffects) {
+        self.behind.insert((partition, node), self.ticks);
+        if let Some(&epoch) = self.checkpoints.back() {
+            self.send(node, &Frame::Behind { partition, epoch }, effects);
+        }
+    }
+
+    /// This node lacks entries that a group's leader no longer has.
+    fn fall_behind(&mut self, source: NodeId, partition: PartitionId, epoch: Epoch) {
+        let known = self.merge.held(partition);
+        if self.install.is_none() && epoch > known {
+            self.begin_install(epoch, source);
+        }
+    }
+
+    fn begin_install(&mut self, epoch: Epoch, source: NodeId) {
+        let wanted = self.groups.keys().copied().collect();
+        self.install = Some(Install::new(epoch, source, wanted));
+    }
+
+    /// Asks for the next piece of a checkpoint; starts anew when all are there.
+    fn fetch(&mut self, effects: &mut ClusterEffects) {
+        let Some(install) = &mut self.install else {
+            return;
+        };
+        if install.is_complete() {
+            return self.install(effects);
+        }
+        let Some(piece) = install.next(self.ticks) else {
+            return;
+        };
+        // Whoever said so has the partitions that it keeps; others are asked of their leaders.
+        let source = install.source;
+        let map = self.map();
+        let keeps = |node: NodeId| map.kept_by(node).any(|kept| kept == piece.partition);
+        let leader = self.leader(piece.partition);
+        let from = if keeps(source) { Some(source) } else { leader };
+        if let Some(from) = from.filter(|&from| from != self.options.me) {
+            self.send(from, &Frame::Fetch(piece), effects);
+        }
+    }
+
+    fn piece_read(
+        &mut self,
+        to: NodeId,
+        piece: Piece,
+        total: u64,
+        bytes: Bytes,
+        effects: &mut ClusterEffects,
+    ) {
+        let Some(group) = self.groups.get(&piece.partition) else {
+            return;
+        };
+        let mut base = Vec::new();
+        if piece.offset == 0 {
+            let found = BaseState::decode(&group.base().state);
+            if found.is_none_or(|state| state.epoch != piece.epoch) {
+                // There is a newer one by now.
+                if let Some(&newest) = self.checkpoints.back() {
+                    self.send(to, &Frame::Newest(newest), effects);
+                }
+                return;
+            }
+            group.base().encode(&mut base);
+        }
+        let frame = Frame::Piece {
+            piece,
+            total,
+            base: base.into(),
+            bytes,
+        };
+        self.send(to, &frame, effects);
+    }
+
+    fn piece_came(
+        &mut self,
+        piece: Piece,
+        total: u64,
+        base: Bytes,
+        bytes: Bytes,
+        effects: &mut ClusterEffects,
+    ) {
+        let Some(install) = &mut self.install else {
+            return;
+        };
+        if !install.takes(piece) {
+            return;
+        }
+        if piece.offset == 0 {
+            install.bases.insert(piece.partition, base);
+        }
+        let last = piece.offset + bytes.len() as u64 >= total;
+        effects.write = Some((piece, bytes, last));
+    }
+
+    /// All files are there: the groups' logs begin behind them, and the process starts anew.
+    fn install(&mut self, effects: &mut ClusterEffects) {
+        let Some(install) = self.install.take() else {
+            return;
+        };
+        let mut all = Vec::new();
+        for (&partition, bytes) in &install.bases {
+            let Some(base) = Base::decode(bytes) else {
+                effects.warnings.push(format!(
+                    "the checkpoint of {partition} came with a base that does not read back"
+                ));
+                return;
+            };
+            all.push((partition, base));
+        }
+        for (partition, base) in all {
+            let Some(group) = self.groups.get(&partition) else {
+                continue;
+            };
+            // What follows the checkpoint in our log may be promised: it stays if it is of the same history.
+            let entry = group.entry(base.index);
+            let follows = entry.is_some_and(|entry| entry.term == base.term)
+                || group.base().index >= base.index;
+            if group.base().index >= base.index {
+                continue;
+            }
+            let kept = Kept {
+                reset: !follows,
+                base: Some(base),
+                ..Kept::nothing(partition)
+            };
+            self.keep(kept, effects);
+        }
+        effects.warnings.push(format!(
+            "has fetched the checkpoint of epoch {}: starts anew",
+            install.epoch.0
+        ));
+        self.unkept.push_back(Unkept {
+            record: self.records,
+            must_sync: true,
+            then: Then::Installed,
+        });
+        self.installing = true;
     }
 
     /// Passes requests and changes on to the leaders of their groups.
@@ -1052,13 +1468,32 @@ impl ClusterNode {
             };
             unkept.record <= enough
         }) {
-            let partition = unkept.partition;
-            for (to, message) in unkept.promises {
-                self.send(to, &Frame::Consensus { partition, message }, effects);
-            }
-            if let Some(group) = self.groups.get_mut(&partition) {
-                group.kept(unkept.turn);
-                self.dirty.insert(partition);
+            match unkept.then {
+                Then::Promise {
+                    partition,
+                    turn,
+                    promises,
+                } => {
+                    for (to, message) in promises {
+                        self.send(to, &Frame::Consensus { partition, message }, effects);
+                    }
+                    if let Some(group) = self.groups.get_mut(&partition) {
+                        group.kept(turn);
+                        self.dirty.insert(partition);
+                    }
+                }
+                Then::Rebased(epoch) => {
+                    self.checkpoints.push_back(epoch);
+                    // The one before stays for those who are fetching it.
+                    while self.checkpoints.len() > 2 {
+                        self.checkpoints.pop_front();
+                    }
+                    effects.prune = Some(self.checkpoints.iter().copied().collect());
+                }
+                Then::Installed => {
+                    self.counters.stopped = Some(RESTARTING.to_owned());
+                    effects.restart = true;
+                }
             }
         }
     }

@@ -33,6 +33,11 @@
 //! `always`; under `everysec` and `no` a written entry counts, as `appendfsync` means it, and under `everysec` it is on its
 //! way to the disk within a second.
 //!
+//! # Checkpoints
+//!
+//! The order says at the end of which epochs they are taken ([`checkpoint`]). A replica whose leader no longer has the entries
+//! that it lacks fetches one, and starts anew behind it ([`install`]).
+//!
 //! # Failures
 //!
 //! * A write or a sync of the journal that fails stops the node for good: it promises nothing any more, and the others go on.
@@ -44,17 +49,21 @@
 //! 2. A request of a live gateway is in its group's log at most once, and in the order of its stream.
 //! 3. What waits is bounded: requests by [`Limits`](crate::Limits), epochs by [`ClusterOptions::epochs_in_flight_max`].
 
+pub mod checkpoint;
 mod frames;
 mod gateway;
+mod install;
 mod lead;
 mod machine;
 mod peers;
 mod reads;
 mod recover;
 
+pub use checkpoint::{ClusterCheckpoint, LoadError};
 pub use frames::{Frame, FrameError, describe};
+pub use install::{Piece, read_piece, write_piece};
 pub use machine::{ClusterEffects, ClusterEvent, ClusterNode, ClusterStatus};
-pub use recover::{ClusterRecoverError, ClusterStart};
+pub use recover::{ClusterRecoverError, ClusterStart, load_engines};
 
 use crate::options::{FsyncPolicy, Limits};
 use std::sync::Arc;
@@ -73,8 +82,16 @@ pub struct ClusterOptions {
     pub limits: Limits,
     /// How long a tick is.
     pub tick_ms: u64,
+    /// A checkpoint is ordered after this many bytes of log. 0 means only on demand.
+    pub checkpoint_bytes: u64,
+    /// A group's entries that a checkpoint covers are kept in memory, for replicas that are a little behind, while its log has
+    /// at most so many bytes.
+    pub trail_bytes_max: u64,
     /// How many epochs a group may have begun that are not confirmed.
     pub epochs_in_flight_max: usize,
+    /// Whether epochs are executed while they are being agreed on. If not, they are delivered when they are confirmed:
+    /// only to measure what that costs.
+    pub speculate: bool,
     /// How far a leader's clock may be ahead of a majority.
     pub clock_ahead_ms_max: u64,
     /// When a client is told that nobody knows how its request ended.
@@ -83,6 +100,8 @@ pub struct ClusterOptions {
     pub level: u32,
     /// Removes the keys that are its arguments if they have expired.
     pub expire: Option<Arc<dyn Procedure>>,
+    /// The same for keys of the system's space, which its arguments name.
+    pub expire_system: Option<Arc<dyn Procedure>>,
 }
 
 impl ClusterOptions {
@@ -94,11 +113,15 @@ impl ClusterOptions {
             fsync: FsyncPolicy::Always,
             limits: Limits::default(),
             tick_ms: 50,
+            checkpoint_bytes: 256 << 20,
+            trail_bytes_max: 32 << 20,
             epochs_in_flight_max: 4,
+            speculate: true,
             clock_ahead_ms_max: 500,
             request_timeout_ms: 10_000,
             level: 1,
             expire: None,
+            expire_system: None,
         }
     }
 }

@@ -13,6 +13,9 @@ use std::collections::{BTreeMap, VecDeque};
 use txn::mutant::{Mutant, is_active};
 use txn::{Epoch, PartitionId, RequestId};
 
+/// Questions that are on their way at once.
+const QUESTIONS_MAX: usize = 2;
+
 /// A read that waits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Read {
@@ -49,8 +52,10 @@ impl Reads {
         self.new.push(read);
     }
 
-    pub fn has_new(&self) -> bool {
-        !self.new.is_empty()
+    /// Whether reads wait for a question. While some questions are on their way the next one waits for an answer, so that it
+    /// serves all who have come by then.
+    pub fn wants_question(&self) -> bool {
+        !self.new.is_empty() && self.rounds.len() < QUESTIONS_MAX
     }
 
     /// How many wait.

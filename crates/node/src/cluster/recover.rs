@@ -1,15 +1,16 @@
 //! From what the journal and the checkpoints hold to a running node.
 
 use super::ClusterOptions;
+use super::checkpoint::{self, LoadError};
 use super::machine::ClusterNode;
 use execute::Engine;
 use order::consensus::{Base, Entry, EntryKind, Group, Members, RaftGroup};
 use order::merge::{EpochEnd, Held, Merge, Start};
-use order::{GroupBatch, GroupImages, PartitionMap, Streams, digest_of};
+use order::{Disk, GroupBatch, GroupImages, PartitionMap, Streams, digest_of};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use txn::codec::{Reader, RequestError, put_varint};
-use txn::{Epoch, PartitionId, Position, Registry};
+use txn::{Epoch, NodeId, PartitionId, Position, Registry};
 
 /// What a node starts from.
 pub struct ClusterStart {
@@ -110,6 +111,31 @@ fn first_base(map: &PartitionMap, partition: PartitionId) -> (Base, BaseState) {
     (base, state)
 }
 
+/// Loads the checkpoints that the journal tells of, each into a new engine, for the partitions of which a node keeps a
+/// replica; removes what older processes left. Gives the map that the journal has, or the first one.
+pub fn load_engines<D: Disk>(
+    disk: &D,
+    first_map: PartitionMap,
+    images: &GroupImages,
+    me: NodeId,
+    make_engine: &dyn Fn() -> Arc<dyn Engine>,
+) -> Result<BTreeMap<PartitionId, Arc<dyn Engine>>, LoadError> {
+    let mut engines = BTreeMap::new();
+    let mut epoch = Epoch(0);
+    for partition in first_map.kept_by(me) {
+        let engine = make_engine();
+        let image = images.get(&partition);
+        if let Some(image) = image.filter(|image| image.base.index > 0) {
+            checkpoint::load(disk, partition, &image.base, &engine)?;
+            epoch = BaseState::decode(&image.base.state).map_or(epoch, |state| state.epoch);
+        }
+        engines.insert(partition, engine);
+    }
+    // What cannot be removed now is removed later.
+    let _ = checkpoint::prune(disk, &[epoch]);
+    Ok(engines)
+}
+
 impl ClusterNode {
     /// A node that goes on where its files end. What was agreed is executed again; the rest is known once a leader says so.
     pub fn recover(
@@ -142,6 +168,7 @@ impl ClusterNode {
                 image.entries,
                 image.hard_state,
                 options.seed,
+                options.trail_bytes_max,
             )
             .map_err(ClusterRecoverError::Group)?;
             groups.insert(partition, Box::new(group));

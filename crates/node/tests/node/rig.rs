@@ -59,6 +59,7 @@ impl Rig {
     pub fn recover(disk: &Arc<VirtualDisk>, options: NodeOptions) -> Result<Rig, RecoverError> {
         let mut registry = Registry::new();
         registry.register(add_procedure()).unwrap();
+        redis_surface::register(&mut registry).unwrap();
         let boot = disk.counters().writes + 1;
         let recovered = recover(disk, options, 8192, boot, &registry, &|| {
             Arc::new(Serial::new())
@@ -83,17 +84,31 @@ impl Rig {
 
     /// A request that adds 1 to `key`.
     pub fn add(&mut self, key: &str) -> Arc<Request> {
+        self.request(self.add.clone(), Args::from_iter([key, "1"]))
+    }
+
+    fn request(&mut self, procedure: Arc<dyn Procedure>, args: Args) -> Arc<Request> {
         self.sequence += 1;
         let id = RequestId {
             session: self.session,
             sequence: self.sequence,
             attempt: 0,
         };
-        Arc::new(Request::new(
-            id,
-            self.add.clone(),
-            Args::from_iter([key, "1"]),
-        ))
+        Arc::new(Request::new(id, procedure, args))
+    }
+
+    /// Submits a call, does what the node wants, and gives the reply, which must come at once.
+    pub fn call(&mut self, procedure: Arc<dyn Procedure>, args: &str) -> Reply {
+        let request = self.request(procedure, args.split(' ').collect());
+        let id = request.id;
+        let mut requests = vec![request];
+        self.node
+            .submit(&mut requests, self.now_ms, &mut self.effects)
+            .expect("the node takes requests");
+        self.drive();
+        let (_, outcome) = self.replies.pop().expect("an answer");
+        assert_eq!(self.node.status().refused, None, "{id:?}");
+        outcome.expect("no rollback")
     }
 
     /// Submits `count` additions as one batch and does what the node wants, up to syncs.

@@ -1,17 +1,15 @@
 //! The bytes of the consensus library's messages on the wire: ours, so that nothing but this parses what peers send, and so
 //! that the data of entries is not copied.
 
-use super::storage::Storage;
-use super::{Base, Members};
+use super::Members;
 use bytes::Bytes;
-use raft::eraftpb::{ConfState, Entry, EntryType, Message, MessageType, Snapshot};
+use raft::eraftpb::{ConfState, Entry, EntryType, Message, MessageType};
 use txn::NodeId;
 use txn::codec::{Reader, put_bytes, put_varint};
 
 /// Which optional parts follow.
 const HAS_REJECT: u8 = 1;
-const HAS_SNAPSHOT: u8 = 2;
-const HAS_CONTEXT: u8 = 4;
+const HAS_CONTEXT: u8 = 2;
 
 /// Writes a message.
 pub(super) fn encode(message: &Message) -> Bytes {
@@ -22,11 +20,9 @@ pub(super) fn encode(message: &Message) -> Bytes {
         .sum();
     let mut out = Vec::with_capacity(64 + data);
     out.push(message.msg_type as u8);
-    let has_snapshot = message.has_snapshot() && !message.get_snapshot().is_empty();
     out.push(
-        u8::from(message.reject) * HAS_REJECT
-            | u8::from(has_snapshot) * HAS_SNAPSHOT
-            | u8::from(!message.context.is_empty()) * HAS_CONTEXT,
+        (u8::from(message.reject) * HAS_REJECT)
+            | (u8::from(!message.context.is_empty()) * HAS_CONTEXT),
     );
     for number in [
         message.to,
@@ -45,17 +41,6 @@ pub(super) fn encode(message: &Message) -> Bytes {
     }
     if !message.context.is_empty() {
         put_bytes(&mut out, &message.context);
-    }
-    if has_snapshot {
-        let snapshot = message.get_snapshot();
-        let metadata = snapshot.get_metadata();
-        let base = Base {
-            index: metadata.index,
-            term: metadata.term,
-            members: members_of(metadata.get_conf_state()),
-            state: snapshot.data.clone(),
-        };
-        put_base(&mut out, &base);
     }
     put_varint(&mut out, message.entries.len() as u64);
     for entry in &message.entries {
@@ -88,10 +73,6 @@ pub(super) fn decode(bytes: &Bytes) -> Option<Message> {
     if parts & HAS_CONTEXT != 0 {
         message.context = bytes.slice_ref(reader.bytes()?);
     }
-    if parts & HAS_SNAPSHOT != 0 {
-        let base = take_base(&mut reader, bytes)?;
-        message.set_snapshot(snapshot_of(&base));
-    }
     for _ in 0..reader.varint()? {
         let mut entry = Entry::default();
         entry.set_entry_type(entry_type(reader.u8()?)?);
@@ -100,7 +81,7 @@ pub(super) fn decode(bytes: &Bytes) -> Option<Message> {
         entry.data = bytes.slice_ref(reader.bytes()?);
         message.entries.push(entry);
     }
-    (reader.is_empty() && parts < 8).then_some(message)
+    (reader.is_empty() && parts < 4).then_some(message)
 }
 
 /// What a message says, for a reader of traces.
@@ -135,10 +116,6 @@ pub fn describe(bytes: &Bytes) -> String {
         MessageType::MsgRequestPreVoteResponse => format!("would vote: {answer}"),
         MessageType::MsgRequestVote => format!("vote, with {index} of term {log_term}"),
         MessageType::MsgRequestVoteResponse => format!("votes: {answer}"),
-        MessageType::MsgSnapshot => {
-            let metadata = message.get_snapshot().get_metadata();
-            format!("install {} of term {}", metadata.index, metadata.term)
-        }
         MessageType::MsgReadIndex => "read index, please".to_owned(),
         MessageType::MsgReadIndexResp => format!("read index {index}"),
         other => format!("{other:?}"),
@@ -151,6 +128,7 @@ pub fn describe(bytes: &Bytes) -> String {
     format!("term {}: {text}{question}", message.term)
 }
 
+/// A snapshot never travels as a message: a checkpoint is fetched, and the library begins behind it at the next start.
 fn message_type(number: u8) -> Option<MessageType> {
     use MessageType as M;
     // Those that replicas send each other; the others are a replica's own.
@@ -160,7 +138,6 @@ fn message_type(number: u8) -> Option<MessageType> {
         M::MsgAppendResponse,
         M::MsgRequestVote,
         M::MsgRequestVoteResponse,
-        M::MsgSnapshot,
         M::MsgHeartbeat,
         M::MsgHeartbeatResponse,
         M::MsgTransferLeader,
@@ -184,16 +161,6 @@ fn entry_type(number: u8) -> Option<EntryType> {
     .find(|&kind| kind as u8 == number)
 }
 
-fn snapshot_of(base: &Base) -> Snapshot {
-    let mut snapshot = Snapshot::default();
-    let metadata = snapshot.mut_metadata();
-    metadata.index = base.index;
-    metadata.term = base.term;
-    metadata.set_conf_state(Storage::conf_state(base));
-    snapshot.data = base.state.clone();
-    snapshot
-}
-
 /// The library's word for members, in ours: sorted, because it gives them in any order.
 pub(super) fn members_of(conf_state: &ConfState) -> Members {
     let nodes = |numbers: &[u64]| {
@@ -211,58 +178,6 @@ pub(super) fn members_of(conf_state: &ConfState) -> Members {
         learners_next: nodes(&conf_state.learners_next),
         auto_leave: conf_state.auto_leave,
     }
-}
-
-fn put_base(out: &mut Vec<u8>, base: &Base) {
-    put_varint(out, base.index);
-    put_varint(out, base.term);
-    let members = &base.members;
-    for nodes in [
-        &members.voters,
-        &members.voters_outgoing,
-        &members.learners,
-        &members.learners_next,
-    ] {
-        put_varint(out, nodes.len() as u64);
-        for node in nodes {
-            put_varint(out, u64::from(node.0));
-        }
-    }
-    out.push(u8::from(members.auto_leave));
-    put_bytes(out, &base.state);
-}
-
-fn take_base(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Base> {
-    let index = reader.varint()?;
-    let term = reader.varint()?;
-    let mut nodes = || -> Option<Vec<NodeId>> {
-        let mut nodes = Vec::new();
-        for _ in 0..reader.varint()? {
-            nodes.push(NodeId(u16::try_from(reader.varint()?).ok()?));
-        }
-        Some(nodes)
-    };
-    let members = Members {
-        voters: nodes()?,
-        voters_outgoing: nodes()?,
-        learners: nodes()?,
-        learners_next: nodes()?,
-        auto_leave: false,
-    };
-    let auto_leave = match reader.u8()? {
-        0 => false,
-        1 => true,
-        _ => return None,
-    };
-    Some(Base {
-        index,
-        term,
-        members: Members {
-            auto_leave,
-            ..members
-        },
-        state: bytes.slice_ref(reader.bytes()?),
-    })
 }
 
 #[cfg(test)]
@@ -285,19 +200,7 @@ mod tests {
         let mut refusal = Message::default();
         refusal.set_msg_type(MessageType::MsgAppendResponse);
         (refusal.reject, refusal.reject_hint) = (true, 12);
-        let mut install = Message::default();
-        install.set_msg_type(MessageType::MsgSnapshot);
-        install.set_snapshot(snapshot_of(&Base {
-            index: 40,
-            term: 3,
-            members: Members {
-                voters: vec![NodeId(1), NodeId(3)],
-                learners: vec![NodeId(9)],
-                ..Members::default()
-            },
-            state: Bytes::from_static(b"state"),
-        }));
-        for message in [append, refusal, install] {
+        for message in [append, refusal] {
             let bytes = encode(&message);
             assert_eq!(decode(&bytes), Some(message));
             for len in 0..bytes.len() {

@@ -17,9 +17,10 @@ mod raft;
 mod storage;
 
 pub use message::describe;
-pub use raft::RaftGroup;
+pub use raft::{ELECTION_TICKS, RaftGroup};
 
 use bytes::Bytes;
+use txn::codec::{Reader, put_bytes, put_varint};
 use txn::{NodeId, PartitionId};
 
 /// What a group never forgets: its term, whom it voted for in it, and how far entries are agreed.
@@ -83,6 +84,65 @@ pub struct Base {
     pub state: Bytes,
 }
 
+impl Base {
+    /// Appends the base.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.index);
+        put_varint(out, self.term);
+        let members = &self.members;
+        for nodes in [
+            &members.voters,
+            &members.voters_outgoing,
+            &members.learners,
+            &members.learners_next,
+        ] {
+            put_varint(out, nodes.len() as u64);
+            for node in nodes {
+                put_varint(out, u64::from(node.0));
+            }
+        }
+        out.push(u8::from(members.auto_leave));
+        put_bytes(out, &self.state);
+    }
+
+    /// Reads a base.
+    pub fn decode(bytes: &Bytes) -> Option<Base> {
+        let mut reader = Reader::new(bytes);
+        let index = reader.varint()?;
+        let term = reader.varint()?;
+        let mut nodes = || -> Option<Vec<NodeId>> {
+            let mut nodes = Vec::new();
+            for _ in 0..reader.varint()? {
+                nodes.push(NodeId(u16::try_from(reader.varint()?).ok()?));
+            }
+            Some(nodes)
+        };
+        let members = Members {
+            voters: nodes()?,
+            voters_outgoing: nodes()?,
+            learners: nodes()?,
+            learners_next: nodes()?,
+            auto_leave: false,
+        };
+        let auto_leave = match reader.u8()? {
+            0 => false,
+            1 => true,
+            _ => return None,
+        };
+        let state = bytes.slice_ref(reader.bytes()?);
+        let members = Members {
+            auto_leave,
+            ..members
+        };
+        reader.is_empty().then_some(Base {
+            index,
+            term,
+            members,
+            state,
+        })
+    }
+}
+
 /// What a group wants kept, in this order: a new base, entries, and the hard state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
@@ -135,13 +195,8 @@ pub enum Input {
     TransferLeader(NodeId),
     /// The leader should take the next step of a change of members.
     ChangeMembers(MemberChange),
-    /// What [`Turn::checkpoints`] asked for has reached the other replica, or has failed to.
-    CheckpointSent {
-        /// To whom.
-        to: NodeId,
-        /// Whether it arrived.
-        arrived: bool,
-    },
+    /// A replica of [`Turn::behind`] has had time to fetch a checkpoint: whether it has shows when it gets entries again.
+    TryAgain(NodeId),
     /// Nothing reaches this replica at present.
     Unreachable(NodeId),
 }
@@ -191,8 +246,8 @@ pub struct Turn {
     pub is_promise: bool,
     /// Messages that leave once the record is kept.
     pub promises: Vec<(NodeId, Bytes)>,
-    /// Replicas that are so far behind that they need a checkpoint: the checkpoint goes first, then this message.
-    pub checkpoints: Vec<(NodeId, Bytes)>,
+    /// Replicas that are so far behind that the log has not what they need: they must fetch a checkpoint.
+    pub behind: Vec<NodeId>,
     /// Up to here entries are agreed.
     pub committed: u64,
     /// Answers to questions: the question, and the index.
@@ -227,6 +282,8 @@ pub struct GroupStatus {
     pub committed: u64,
     /// The last entry that it has kept.
     pub persisted: u64,
+    /// The last agreed entry whose change of members, if it is one, has taken effect.
+    pub applied: u64,
     /// The members.
     pub members: Members,
     /// What the others have, if it leads.
@@ -246,8 +303,10 @@ pub trait Group: Send {
     fn rebase(&mut self, base: Base);
     /// Where the log's base is.
     fn base(&self) -> &Base;
-    /// The members as of an agreed entry whose turn has passed: now.
+    /// The members now.
     fn members(&self) -> Members;
+    /// The members as of an entry behind the base, [`GroupStatus::applied`] at most.
+    fn members_at(&self, index: u64) -> Members;
     /// An entry that the log has.
     fn entry(&self, index: u64) -> Option<Entry>;
     /// Whether it leads, in which term.

@@ -4,8 +4,8 @@
 //! * It draws election timeouts from the operating system. After every call a timeout that depends on the seed, the node and
 //!   the term takes their place, so that a simulated run can be repeated and candidates still rarely meet.
 //! * Reads are confirmed by a majority each time (`ReadOnlyOption::Safe`): leases are unsafe, however good the clocks are.
-//! * Between a snapshot's arrival and its being kept, an election would look through entries that are gone, and panic: time
-//!   stands still meanwhile.
+//! * Its snapshots are not used: a replica that is too far behind fetches a checkpoint and begins anew behind it. So the library
+//!   never installs one while it runs, which it does not take well if an election comes in between.
 //! * A joint configuration ends by itself only if its leader stays: [`MemberChange::Finish`] ends it otherwise.
 
 use super::message::{decode, encode, members_of};
@@ -22,6 +22,7 @@ use raft::eraftpb::{
 };
 use raft::{Config, RawNode, SnapshotStatus, StateRole};
 use slog::{Discard, Logger, o};
+use std::collections::VecDeque;
 use txn::hash::mix;
 use txn::mutant::{Mutant, is_active};
 use txn::{NodeId, PartitionId};
@@ -41,12 +42,15 @@ pub struct RaftGroup {
     partition: PartitionId,
     seed: u64,
     members: Members,
+    /// The members before each change behind the base: up to an entry.
+    members_before: VecDeque<(u64, Members)>,
     /// Up to here agreed entries were looked at: the library may count them as applied.
     handed: u64,
 }
 
 impl RaftGroup {
-    /// The replica of `me`, from what it had kept. `seed` decides when it stands for election, beside its number.
+    /// The replica of `me`, from what it had kept. `seed` decides when it stands for election, beside its number. Entries that
+    /// a checkpoint covers are kept for replicas that are a little behind while the log has at most `trail_bytes_max`.
     ///
     /// # Errors
     /// The text says what is wrong with what was kept.
@@ -57,6 +61,7 @@ impl RaftGroup {
         entries: Vec<Entry>,
         hard_state: HardState,
         seed: u64,
+        trail_bytes_max: u64,
     ) -> Result<RaftGroup, String> {
         let config = Config {
             applied: base.index,
@@ -77,7 +82,7 @@ impl RaftGroup {
             commit: hard_state.commit,
             ..RaftHardState::default()
         };
-        let storage = Storage::new(base, entries, hard_state);
+        let storage = Storage::new(base, entries, hard_state, trail_bytes_max);
         let raft = RawNode::new(&config, storage, &Logger::root(Discard, o!()))
             .map_err(|error| format!("the log of {partition} cannot be used: {error}"))?;
         let mut group = RaftGroup {
@@ -85,6 +90,7 @@ impl RaftGroup {
             partition,
             seed,
             members,
+            members_before: VecDeque::new(),
             handed,
         };
         group.set_timeout();
@@ -97,11 +103,6 @@ impl RaftGroup {
         let who = raft.id << 32 ^ u64::from(self.partition.0) << 48;
         let ticks = ELECTION_TICKS + mix(self.seed ^ mix(who ^ mix(raft.term))) % ELECTION_TICKS;
         raft.set_randomized_election_timeout(ticks as usize);
-    }
-
-    /// Whether a snapshot has replaced the log, and is not yet kept.
-    fn is_installing(&self) -> bool {
-        self.raft.store().base().index > self.raft.raft.raft_log.applied
     }
 
     fn is_leader(&self) -> bool {
@@ -152,7 +153,8 @@ impl RaftGroup {
             if record.merge_from_bytes(&entry.data).is_ok()
                 && let Ok(conf_state) = self.raft.apply_conf_change(&record)
             {
-                self.members = members_of(&conf_state);
+                let before = std::mem::replace(&mut self.members, members_of(&conf_state));
+                self.members_before.push_back((entry.index - 1, before));
                 changed = true;
             }
         }
@@ -164,9 +166,7 @@ impl Group for RaftGroup {
     fn handle(&mut self, input: Input) -> Result<(), Refusal> {
         let result = match input {
             Input::Tick => {
-                if !self.is_installing() {
-                    self.raft.tick();
-                }
+                self.raft.tick();
                 Ok(())
             }
             Input::Message(bytes) => match decode(&bytes) {
@@ -195,13 +195,9 @@ impl Group for RaftGroup {
                 }
             }
             Input::ChangeMembers(change) => self.change(change),
-            Input::CheckpointSent { to, arrived } => {
-                let status = if arrived {
-                    SnapshotStatus::Finish
-                } else {
-                    SnapshotStatus::Failure
-                };
-                self.raft.report_snapshot(u64::from(to.0), status);
+            Input::TryAgain(node) => {
+                self.raft
+                    .report_snapshot(u64::from(node.0), SnapshotStatus::Finish);
                 Ok(())
             }
             Input::Unreachable(node) => {
@@ -220,23 +216,14 @@ impl Group for RaftGroup {
         let mut ready = self.raft.ready();
         let mut kept = Kept::nothing(self.partition);
         let hard_state = ready.hs().cloned();
-        if !ready.snapshot().is_empty() {
-            let metadata = ready.snapshot().get_metadata();
-            let base = Base {
-                index: metadata.index,
-                term: metadata.term,
-                members: members_of(metadata.get_conf_state()),
-                state: ready.snapshot().data.clone(),
-            };
-            self.members = base.members.clone();
-            self.handed = base.index;
-            self.raft.mut_store().install(base.clone());
-            kept.base = Some(base);
-            kept.reset = true;
-        }
         let entries = ready.take_entries();
         self.raft.mut_store().append(&entries);
         kept.entries = entries.into_iter().map(from_raft).collect();
+        // A term or a vote may come with entries: it must be durable whatever they need.
+        let before = self.raft.store().hard_state();
+        let is_promise = hard_state
+            .as_ref()
+            .is_some_and(|new| (new.term, new.vote) != before);
         if let Some(hard_state) = hard_state {
             kept.hard_state = Some(HardState {
                 term: hard_state.term,
@@ -247,17 +234,11 @@ impl Group for RaftGroup {
         }
         let number = ready.number();
         let must_sync = ready.must_sync();
-        // The library syncs for entries, for snapshots, and for terms and votes: without the former it is the latter.
-        let is_promise = must_sync && kept.entries.is_empty() || kept.reset;
         let mut messages = Vec::new();
-        let mut checkpoints = Vec::new();
-        sort(ready.take_messages(), &mut messages, &mut checkpoints);
+        let mut behind = Vec::new();
+        sort(ready.take_messages(), &mut messages, &mut behind);
         let mut promises = Vec::new();
-        sort(
-            ready.take_persisted_messages(),
-            &mut promises,
-            &mut checkpoints,
-        );
+        sort(ready.take_persisted_messages(), &mut promises, &mut behind);
         let indices = ready
             .take_read_states()
             .into_iter()
@@ -283,7 +264,7 @@ impl Group for RaftGroup {
             must_sync,
             is_promise,
             promises,
-            checkpoints,
+            behind,
             committed: self.raft.raft.raft_log.committed,
             indices,
             members: changed.then(|| self.members.clone()),
@@ -297,7 +278,9 @@ impl Group for RaftGroup {
     }
 
     fn rebase(&mut self, base: Base) {
-        self.raft.mut_store().rebase(base);
+        self.members_before.retain(|&(upto, _)| upto >= base.index);
+        let applied = self.raft.raft.raft_log.applied;
+        self.raft.mut_store().rebase(base, applied);
     }
 
     fn base(&self) -> &Base {
@@ -306,6 +289,11 @@ impl Group for RaftGroup {
 
     fn members(&self) -> Members {
         self.members.clone()
+    }
+
+    fn members_at(&self, index: u64) -> Members {
+        let before = self.members_before.iter().find(|&&(upto, _)| index <= upto);
+        before.map_or_else(|| self.members.clone(), |(_, members)| members.clone())
     }
 
     fn entry(&self, index: u64) -> Option<Entry> {
@@ -339,6 +327,7 @@ impl Group for RaftGroup {
             last: raft.raft_log.last_index(),
             committed: raft.raft_log.committed,
             persisted: raft.raft_log.persisted,
+            applied: raft.raft_log.applied,
             members: self.members.clone(),
             matched,
         }
@@ -356,19 +345,14 @@ impl RaftGroup {
     }
 }
 
-/// Sorts out what needs a checkpoint to go first.
-fn sort(
-    from: Vec<Message>,
-    messages: &mut Vec<(NodeId, Bytes)>,
-    checkpoints: &mut Vec<(NodeId, Bytes)>,
-) {
+/// Sorts out who needs a checkpoint.
+fn sort(from: Vec<Message>, messages: &mut Vec<(NodeId, Bytes)>, behind: &mut Vec<NodeId>) {
     for message in from {
         let to = NodeId(message.to as u16);
-        let bytes = encode(&message);
         if message.get_msg_type() == MessageType::MsgSnapshot {
-            checkpoints.push((to, bytes));
+            behind.push(to);
         } else {
-            messages.push((to, bytes));
+            messages.push((to, encode(&message)));
         }
     }
 }

@@ -7,6 +7,7 @@ macro_rules! say {
     };
 }
 
+mod agreement;
 mod calibrate;
 
 use anyhow::{Context, Result, bail};
@@ -519,8 +520,11 @@ fn print_findings(findings: &Findings, elapsed_s: f64, jobs: u16) {
 /// `ordo sim model`.
 #[derive(Args)]
 struct ModelArgs {
-    /// How many nodes. With several numbers, one model each.
-    #[arg(long, default_value = "1,4,16,40", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
+    /// ordo: nodes that know nothing of each other. cluster: one cluster, with and without execution during agreement.
+    #[arg(long, default_value = "ordo", value_parser = model_system)]
+    system: SystemKind,
+    /// How many nodes: 1, 4, 16 and 40 if left out, 3 of a cluster. With several numbers, one model each.
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
     nodes: Vec<u16>,
     /// Virtual processors of a node. With several numbers, one model each.
     #[arg(long, default_value = "8", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
@@ -534,21 +538,31 @@ struct ModelArgs {
     /// Warehouses of TPC-C, at each node.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
     warehouses: u32,
-    /// Clients of each node: 32 for each of its processors if left out. Too few of them are all that is measured.
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
-    clients: Option<u16>,
-    /// Commands of each client.
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..))]
-    operations: u64,
-    /// Commands of a client that are on their way at once.
-    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..))]
-    pipeline: u64,
+    /// Clients of each node: 32 for each of its processors if left out. Too few of them are all that is measured. Of a
+    /// cluster: in all, 1, 8 and 64 if left out; with several numbers, one model each.
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
+    clients: Vec<u16>,
+    /// Commands of each client: 50 if left out, 200 with a cluster.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    operations: Option<u64>,
+    /// Commands of a client that are on their way at once: 16 if left out, 1 with a cluster.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pipeline: Option<u64>,
     /// always, everysec or no.
     #[arg(long, default_value = "always")]
     fsync: node::FsyncPolicy,
     /// Base latency inside a zone, in microseconds.
     #[arg(long, default_value_t = Latency::STEADY.zone_us)]
     latency_us: u64,
+    /// Of a cluster: partitions.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    partitions: u16,
+    /// Of a cluster: latency between zones, one way, in microseconds. With several numbers, one model each.
+    #[arg(long, default_value = "2000,1000", value_delimiter = ',')]
+    between_zones_us: Vec<u64>,
+    /// Of a cluster: what executing a transaction takes a processor, in microseconds.
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..))]
+    work_us: u64,
     /// Seed of the calls.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -560,7 +574,29 @@ struct ModelArgs {
     json: bool,
 }
 
+/// The register is no model of anything.
+fn model_system(name: &str) -> Result<SystemKind, String> {
+    match name.parse()? {
+        SystemKind::Register => Err("ordo and cluster have a model".to_owned()),
+        system => Ok(system),
+    }
+}
+
 fn model(arguments: &ModelArgs) -> Result<()> {
+    if arguments.system == SystemKind::Cluster {
+        return agreement::run(arguments);
+    }
+    let clients = match arguments.clients[..] {
+        [] => None,
+        [clients] => Some(clients),
+        _ => bail!("--clients takes several numbers only with --system cluster"),
+    };
+    let nodes = match &arguments.nodes[..] {
+        [] => &[1, 4, 16, 40],
+        given => given,
+    };
+    let operations = arguments.operations.unwrap_or(50);
+    let pipeline = arguments.pipeline.unwrap_or(16);
     let (costs, calibration) = match &arguments.costs {
         Some(path) => (read_costs(path)?, format!("calibrated: {}", path.display())),
         None => (CostTable::DEFAULT, "the built-in table of costs".to_owned()),
@@ -584,8 +620,8 @@ fn model(arguments: &ModelArgs) -> Result<()> {
     let mut first_per_node: Option<f64> = None;
     for &engine in &arguments.engine {
         for &workers in &arguments.workers {
-            for &nodes in &arguments.nodes {
-                let a_node = arguments.clients.unwrap_or(workers.saturating_mul(32));
+            for &nodes in nodes {
+                let a_node = clients.unwrap_or(workers.saturating_mul(32));
                 let clients = nodes
                     .checked_mul(a_node)
                     .context("--nodes times --clients must not exceed 65,535 clients in all")?;
@@ -598,8 +634,8 @@ fn model(arguments: &ModelArgs) -> Result<()> {
                     workers: Some(workers),
                     fsync: Some(arguments.fsync),
                     clients: Some(clients),
-                    operations: Some(arguments.operations),
-                    pipeline: Some(arguments.pipeline),
+                    operations: Some(operations),
+                    pipeline: Some(pipeline),
                     faults: Some(false),
                 };
                 let options = Options {
@@ -675,11 +711,9 @@ fn model(arguments: &ModelArgs) -> Result<()> {
             costs.request_ns,
             costs.sparkle_operation_ns,
             costs.sync_ns / 1_000,
-            arguments
-                .clients
-                .map_or("32 times its workers".to_owned(), |clients| clients
-                    .to_string()),
-            arguments.pipeline
+            clients.map_or("32 times its workers".to_owned(), |clients| clients
+                .to_string()),
+            pipeline
         );
     }
     Ok(())

@@ -118,12 +118,20 @@ struct ScriptProcedure {
     command: ScriptCommand,
 }
 
-impl ScriptProcedure {
-    fn read_only(&self) -> bool {
-        matches!(
-            self.command,
+/// What a command of the script engine touches; `script` is the first word after the command's (and subcommand's) name.
+pub(crate) fn footprint(command: ScriptCommand, script: Option<&Blob>) -> Footprint {
+    let weight = match (command, script) {
+        (ScriptCommand::Load | ScriptCommand::Exists, _) => txn::Weight::Light,
+        (ScriptCommand::Flush, _) | (_, None) => txn::Weight::Heavy,
+        (_, Some(script)) => cost_hint(ScriptName::of(script)),
+    };
+    Footprint {
+        keys: None,
+        read_only: matches!(
+            command,
             ScriptCommand::EvalRo | ScriptCommand::EvalShaRo | ScriptCommand::Exists
-        )
+        ),
+        weight,
     }
 }
 
@@ -159,16 +167,7 @@ impl Procedure for ScriptProcedure {
     }
 
     fn footprint(&self, args: &Args) -> Footprint {
-        let weight = match (self.command, args.first()) {
-            (ScriptCommand::Load | ScriptCommand::Exists, _) => txn::Weight::Light,
-            (ScriptCommand::Flush, _) | (_, None) => txn::Weight::Heavy,
-            (_, Some(script)) => cost_hint(ScriptName::of(script)),
-        };
-        Footprint {
-            keys: None,
-            read_only: self.read_only(),
-            weight,
-        }
+        footprint(self.command, args.first())
     }
 
     fn run(&self, tx: Tx, call: Call) -> ProcedureFuture {

@@ -118,6 +118,8 @@ pub enum Group {
     Hash,
     /// Keys of any type.
     Generic,
+    /// The cluster.
+    Cluster,
     /// The connection itself.
     Connection,
     /// The server.
@@ -135,6 +137,7 @@ impl Group {
             Group::String => "string",
             Group::Hash => "hash",
             Group::Generic => "generic",
+            Group::Cluster => "cluster",
             Group::Connection => "connection",
             Group::Server => "server",
             Group::Scripting => "scripting",
@@ -148,7 +151,7 @@ impl Group {
             Group::Hash => Some("hash"),
             Group::Generic => Some("keyspace"),
             Group::Connection => Some("connection"),
-            Group::Server => None,
+            Group::Server | Group::Cluster => None,
             Group::Scripting => Some("scripting"),
             Group::Transactions => Some("transaction"),
         }
@@ -195,6 +198,8 @@ impl KeySpec {
 pub enum ConnectionCommand {
     /// ACL WHOAMI.
     AclWhoAmI,
+    /// ASKING.
+    Asking,
     /// AUTH.
     Auth,
     /// BGREWRITEAOF.
@@ -231,6 +236,8 @@ pub enum ConnectionCommand {
     ClientUnblock,
     /// CLIENT UNPAUSE.
     ClientUnpause,
+    /// A subcommand of CLUSTER.
+    Cluster(ClusterCommand),
     /// CONFIG GET.
     ConfigGet,
     /// CONFIG RESETSTAT.
@@ -251,8 +258,14 @@ pub enum ConnectionCommand {
     LastSave,
     /// MULTI.
     Multi,
+    /// A subcommand of ORDO.CLUSTER.
+    OrdoCluster(OrdoClusterCommand),
     /// QUIT.
     Quit,
+    /// READONLY.
+    ReadOnly,
+    /// READWRITE.
+    ReadWrite,
     /// RESET.
     Reset,
     /// SAVE.
@@ -267,6 +280,62 @@ pub enum ConnectionCommand {
     Wait,
     /// WATCH.
     Watch,
+}
+
+/// A subcommand of CLUSTER.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClusterCommand {
+    /// CLUSTER COUNT-FAILURE-REPORTS.
+    CountFailureReports,
+    /// CLUSTER COUNTKEYSINSLOT.
+    CountKeysInSlot,
+    /// CLUSTER GETKEYSINSLOT.
+    GetKeysInSlot,
+    /// CLUSTER HELP.
+    Help,
+    /// CLUSTER INFO.
+    Info,
+    /// CLUSTER KEYSLOT.
+    KeySlot,
+    /// CLUSTER LINKS.
+    Links,
+    /// CLUSTER MYID.
+    MyId,
+    /// CLUSTER MYSHARDID.
+    MyShardId,
+    /// CLUSTER NODES.
+    Nodes,
+    /// CLUSTER REPLICAS and CLUSTER SLAVES.
+    Replicas,
+    /// CLUSTER SHARDS.
+    Shards,
+    /// CLUSTER SLOTS.
+    Slots,
+    /// CLUSTER FAILOVER: what Ordo does in another way, like the ones below.
+    Failover,
+    /// CLUSTER FORGET and CLUSTER RESET.
+    Leave,
+    /// CLUSTER MEET.
+    Meet,
+    /// CLUSTER REPLICATE.
+    Replicate,
+    /// CLUSTER BUMPEPOCH, SAVECONFIG and SET-CONFIG-EPOCH.
+    KeepMap,
+    /// CLUSTER ADDSLOTS, ADDSLOTSRANGE, DELSLOTS, DELSLOTSRANGE, FLUSHSLOTS and SETSLOT.
+    PlaceSlots,
+}
+
+/// A subcommand of ORDO.CLUSTER.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OrdoClusterCommand {
+    /// ORDO.CLUSTER STATUS.
+    Status,
+    /// ORDO.CLUSTER ADDNODE.
+    AddNode,
+    /// ORDO.CLUSTER REMOVENODE.
+    RemoveNode,
+    /// ORDO.CLUSTER TRANSFER.
+    Transfer,
 }
 
 /// A command of the script engine that is a transaction of its own.
@@ -304,6 +373,8 @@ pub enum Run {
     Connection(ConnectionCommand),
     /// By one of its subcommands.
     Container(&'static [Command]),
+    /// In a transaction that runs the command in its arguments, once: ORDO.IDEMPOTENT.
+    Idempotent,
 }
 
 /// An entry of the command table. Everything that is known about a command derives from it.

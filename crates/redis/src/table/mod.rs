@@ -10,8 +10,8 @@ mod lookup;
 mod unsupported;
 
 pub use command::{
-    CATEGORIES, Command, ConnectionCommand, DataFn, FLAG_NAMES, Flags, Group, KeyPlaces, KeySpec,
-    Run, ScriptCommand,
+    CATEGORIES, ClusterCommand, Command, ConnectionCommand, DataFn, FLAG_NAMES, Flags, Group,
+    KeyPlaces, KeySpec, OrdoClusterCommand, Run, ScriptCommand,
 };
 pub use entries::COMMANDS;
 pub(crate) use keys::normalize;

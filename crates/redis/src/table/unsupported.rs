@@ -4,13 +4,13 @@
 /// this list: a test says so.
 const NAMES: &str = "\
     acl|deluser acl|dryrun acl|genpass acl|getuser acl|help acl|list acl|load acl|log acl|save acl|setuser acl|users \
-    asking bitcount bitfield bitfield_ro bitop bitpos blmove blmpop blpop brpop brpoplpush bzmpop bzpopmax bzpopmin \
-    client|caching client|getredir client|trackinginfo cluster debug dump failover fcall fcall_ro function geoadd \
+    bitcount bitfield bitfield_ro bitop bitpos blmove blmpop blpop brpop brpoplpush bzmpop bzpopmax bzpopmin \
+    client|caching client|getredir client|trackinginfo debug dump failover fcall fcall_ro function geoadd \
     geodist geohash geopos georadius georadius_ro georadiusbymember georadiusbymember_ro geosearch geosearchstore \
     getbit hexpire hexpireat hexpiretime hpersist hpexpire hpexpireat hpexpiretime hpttl httl latency lindex linsert \
     llen lmove lmpop lolwut lpop lpos lpush lpushx lrange lrem lset ltrim memory|doctor memory|help memory|malloc-stats \
     memory|purge memory|stats migrate module monitor move pfadd pfcount pfdebug pfmerge pfselftest psubscribe psync \
-    publish pubsub punsubscribe readonly readwrite replconf replicaof restore restore-asking role rpop rpoplpush rpush \
+    publish pubsub punsubscribe replconf replicaof restore restore-asking role rpop rpoplpush rpush \
     rpushx sadd scard script|debug sdiff sdiffstore setbit sinter sintercard sinterstore sismember slaveof slowlog \
     smembers smismember smove sort sort_ro spop spublish srandmember srem sscan ssubscribe subscribe sunion sunionstore \
     sunsubscribe swapdb sync unsubscribe waitaof xack xadd xautoclaim xclaim xdel xgroup xinfo xlen xpending xrange \

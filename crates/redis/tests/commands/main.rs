@@ -6,6 +6,7 @@
 //! against Redis 7.0.15, but for those under a line `# ours`, which says why they differ.
 
 mod block;
+mod idempotent;
 mod memory;
 mod procedures;
 mod render;
@@ -65,4 +66,9 @@ fn about_commands() {
 #[test]
 fn command_info() {
     check(include_str!("command_info.txt"));
+}
+
+#[test]
+fn idempotence() {
+    check(include_str!("idempotent.txt"));
 }

@@ -1,10 +1,14 @@
-//! A node of a cluster, for real: its peers, and what it tells of the cluster.
+//! A node of a cluster, for real: its peers, what it tells of the cluster, and what operators change.
 
+mod change;
 pub mod config;
 pub mod local;
 mod status;
+#[cfg(test)]
+pub(crate) mod tests;
 mod view;
 
+pub use change::{ChangeAnswer, ChangeOutcome, ChangeTicket, ClusterChange};
 pub use config::{ClusterConfig, ClusterConfigError, ClusterNode, Leaders, Secret};
 pub use status::{ClusterStatus, NodeStatus, PartitionStatus, ReplicaStatus};
-pub use view::ClusterView;
+pub use view::{ClusterCounters, ClusterView};

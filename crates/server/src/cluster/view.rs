@@ -22,6 +22,32 @@ pub struct ClusterView {
     /// How long ago, in milliseconds, this node last knew to have executed everything that was agreed. What a READONLY
     /// connection reads may be as old.
     pub staleness_ms: u64,
+    /// What this node has done since it started.
+    pub counters: ClusterCounters,
     /// What ORDO.CLUSTER STATUS replies.
     pub status: Arc<ClusterStatus>,
+}
+
+/// What a node has done since its process started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClusterCounters {
+    /// Epochs that were confirmed.
+    pub epochs: u64,
+    /// Times that epochs were taken back, because another leader's batch replaced one.
+    pub retracted: u64,
+    /// Transactions that final-committed here, in all partitions that the node keeps. Counts from the checkpoint that the
+    /// node started from.
+    pub transactions: u64,
+    /// Of those, the ones that had speculatively committed when their epoch was confirmed.
+    pub speculated_before_confirmation: u64,
+    /// Incarnations of transactions that were thrown away.
+    pub restarts: u64,
+    /// Messages that were sent to other nodes.
+    pub messages_sent: u64,
+    /// Their bytes.
+    pub message_bytes_sent: u64,
+    /// Messages of other nodes.
+    pub messages_received: u64,
+    /// Their bytes.
+    pub message_bytes_received: u64,
 }

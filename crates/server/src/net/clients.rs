@@ -51,6 +51,8 @@ pub struct Client {
     pub output_bytes: AtomicUsize,
     /// Its requests that are unfinished.
     pub unfinished: AtomicUsize,
+    /// READONLY.
+    pub readonly: AtomicBool,
     /// CLIENT NO-EVICT ON.
     pub no_evict: AtomicBool,
     /// Must be closed by its thread.
@@ -103,7 +105,12 @@ impl Client {
     pub fn line(&self, now_ms: u64) -> String {
         let load = |number: &AtomicUsize| number.load(Ordering::Relaxed);
         let block = load(&self.block);
-        let flags = if block > 0 { "x" } else { "N" };
+        let flags = match (block > 0, self.readonly.load(Ordering::Relaxed)) {
+            (false, false) => "N",
+            (true, false) => "x",
+            (false, true) => "r",
+            (true, true) => "xr",
+        };
         let labels = self.labels.lock().clone();
         let command = self.last_command_name();
         format!(
@@ -162,6 +169,7 @@ impl Clients {
             input_bytes: AtomicUsize::new(0),
             output_bytes: AtomicUsize::new(0),
             unfinished: AtomicUsize::new(0),
+            readonly: AtomicBool::new(false),
             no_evict: AtomicBool::new(false),
             killed: AtomicBool::new(false),
             labels: Mutex::default(),

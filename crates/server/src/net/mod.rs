@@ -14,7 +14,7 @@ pub mod clients;
 mod connection;
 mod io_thread;
 pub mod listen;
-mod mailbox;
+pub(crate) mod mailbox;
 
 pub use io_thread::{IoThread, Parts, WAKER};
 pub use mailbox::Mailbox;

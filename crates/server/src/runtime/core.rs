@@ -1,19 +1,31 @@
-//! The node, its log, and the hands that do what the node wants.
+//! The node, its log or journal, and the hands that do what the node wants.
 
+use super::member::Member;
 use super::port::Answer;
 use crate::disk::RealDisk;
+use bytes::Bytes;
+use node::cluster::{ClusterCheckpoint, ClusterEvent, Piece};
 use node::{CheckpointJob, Effects, Event, Node, Refused};
-use order::{Log, SyncTicket};
+use order::{Log, LogStatus, SyncTicket, Synced, Truncated, Truncation};
 use parking_lot::Mutex;
+use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use txn::{Position, Request};
+use txn::{Epoch, NodeId, PartitionId, Position, Request, RequestId};
 
 /// Where the core hands over what may wait for the disk. Dropped to end the threads at the other ends.
 pub(super) struct Hands {
     pub sync: Sender<SyncTicket<RealDisk>>,
     pub files: Sender<FileWork>,
-    pub checkpoint: Sender<CheckpointJob>,
+    pub checkpoint: Sender<Job>,
+}
+
+/// A checkpoint that is to be written.
+pub(super) enum Job {
+    /// Of a node by itself.
+    Alone(CheckpointJob),
+    /// Of all partitions of a cluster's node.
+    Member(ClusterCheckpoint),
 }
 
 /// Work on the log's files.
@@ -22,59 +34,233 @@ pub(super) enum FileWork {
     Prepare,
     /// Remove what checkpoints cover.
     Truncate(Position),
+    /// Remove all checkpoints but those of these epochs, and what they cover of the journal.
+    Prune(Vec<Epoch>),
+    /// Read a piece of a checkpoint for another node.
+    Read(NodeId, Piece),
+    /// Write a piece of a checkpoint that another node gave: its bytes, and whether it is the last.
+    Write(Piece, Bytes, bool),
 }
 
 /// What one pass through the core made possible. Acted on after the lock is released.
 #[derive(Default)]
 pub(super) struct Outcome {
-    /// Somebody should step the engine.
+    /// Somebody should step the engines.
     pub step: bool,
     /// Every port should look: writes are taken again.
     pub notify_all: bool,
     pub tick_again: bool,
     /// Error replies of requests that had been taken.
     pub refused: Vec<Answer>,
+    /// The process should end and start again.
+    pub restart: bool,
+    /// Strict reads that may run once the partition has final-committed up to the position.
+    pub readable: Vec<(RequestId, PartitionId, Position)>,
+}
+
+impl Outcome {
+    /// Adds what a later pass made possible.
+    pub fn add(&mut self, mut later: Outcome) {
+        self.step |= later.step;
+        self.notify_all |= later.notify_all;
+        self.tick_again |= later.tick_again;
+        self.restart |= later.restart;
+        self.refused.append(&mut later.refused);
+        self.readable.append(&mut later.readable);
+    }
 }
 
 /// The state machine with its log. Whoever holds the lock drives it; appends happen under it, waiting does not.
 pub(super) struct Core {
+    pub machine: Machine,
+    pub hands: Option<Hands>,
+}
+
+/// What is driven: a node by itself, or one of a cluster.
+pub(super) enum Machine {
+    Alone(Box<Alone>),
+    Member(Box<Member>),
+}
+
+/// A node by itself.
+pub(super) struct Alone {
     pub node: Node,
     pub log: Log<RealDisk>,
-    pub hands: Option<Hands>,
     effects: Effects,
 }
 
-impl Core {
-    pub fn new(node: Node, log: Log<RealDisk>, hands: Hands) -> Mutex<Core> {
-        Mutex::new(Core {
+impl Alone {
+    pub fn new(node: Node, log: Log<RealDisk>) -> Alone {
+        Alone {
             node,
             log,
-            hands: Some(hands),
             effects: Effects::default(),
+        }
+    }
+}
+
+impl Core {
+    pub fn new(machine: Machine, hands: Hands) -> Mutex<Core> {
+        Mutex::new(Core {
+            machine,
+            hands: Some(hands),
         })
     }
 
     pub fn submit(
         &mut self,
         requests: &mut Vec<Arc<Request>>,
+        boot: u32,
         now_ms: u64,
     ) -> Result<Outcome, Refused> {
-        self.node.submit(requests, now_ms, &mut self.effects)?;
-        Ok(self.drive(now_ms))
+        match &mut self.machine {
+            Machine::Alone(alone) => {
+                alone.node.raise_boot(boot);
+                alone.node.submit(requests, now_ms, &mut alone.effects)?;
+                Ok(alone.drive(self.hands.as_ref(), now_ms))
+            }
+            Machine::Member(member) => member.submit(requests, self.hands.as_ref(), now_ms),
+        }
     }
 
-    pub fn handle(&mut self, event: Event, now_ms: u64) -> Outcome {
-        self.node.handle(event, now_ms, &mut self.effects);
-        self.drive(now_ms)
+    /// Time passes.
+    pub fn tick(&mut self, now_ms: u64) -> Outcome {
+        match &mut self.machine {
+            Machine::Alone(_) => self.alone(Event::Tick, now_ms),
+            Machine::Member(member) => {
+                member.handle(ClusterEvent::Tick, self.hands.as_ref(), now_ms)
+            }
+        }
     }
 
+    /// Admits nothing more.
+    pub fn stop(&mut self, now_ms: u64) -> Outcome {
+        match &mut self.machine {
+            Machine::Alone(_) => self.alone(Event::Stop, now_ms),
+            Machine::Member(member) => {
+                member.handle(ClusterEvent::Stop, self.hands.as_ref(), now_ms)
+            }
+        }
+    }
+
+    /// A sync has ended.
+    pub fn synced(&mut self, synced: io::Result<Synced>, now_ms: u64) -> Outcome {
+        match &mut self.machine {
+            Machine::Alone(alone) => {
+                let event = match synced {
+                    Ok(synced) => {
+                        alone.log.synced(synced);
+                        Event::LogSynced(synced.position)
+                    }
+                    Err(error) => Event::LogSyncFailed(error.to_string()),
+                };
+                self.alone(event, now_ms)
+            }
+            Machine::Member(member) => member.synced(synced, self.hands.as_ref(), now_ms),
+        }
+    }
+
+    /// An event of a node by itself; a cluster's knows it not.
+    pub fn alone(&mut self, event: Event, now_ms: u64) -> Outcome {
+        match &mut self.machine {
+            Machine::Alone(alone) => {
+                alone.node.handle(event, now_ms, &mut alone.effects);
+                alone.drive(self.hands.as_ref(), now_ms)
+            }
+            Machine::Member(_) => Outcome::default(),
+        }
+    }
+
+    /// An event of a cluster's node; one by itself knows it not.
+    pub fn member(&mut self, event: ClusterEvent, now_ms: u64) -> Outcome {
+        match &mut self.machine {
+            Machine::Member(member) => member.handle(event, self.hands.as_ref(), now_ms),
+            Machine::Alone(_) => Outcome::default(),
+        }
+    }
+
+    /// Asks for a checkpoint.
+    pub fn want_checkpoint(&mut self, now_ms: u64) -> Outcome {
+        match &self.machine {
+            Machine::Alone(_) => self.alone(Event::CheckpointWanted, now_ms),
+            Machine::Member(_) => self.member(ClusterEvent::CheckpointWanted, now_ms),
+        }
+    }
+
+    /// What must be synced, if anything must.
+    pub fn sync_ticket(&self) -> Option<SyncTicket<RealDisk>> {
+        match &self.machine {
+            Machine::Alone(alone) => alone.log.sync_ticket(),
+            Machine::Member(member) => member.journal.sync_ticket(),
+        }
+    }
+
+    /// What can be removed of the log before a position.
+    pub fn truncation(&self, position: Position) -> Option<Truncation<RealDisk>> {
+        match &self.machine {
+            Machine::Alone(alone) => alone.log.truncation(position),
+            Machine::Member(member) => member.journal.truncation(),
+        }
+    }
+
+    /// Notes what was removed.
+    pub fn truncated(&mut self, truncated: Truncated) {
+        match &mut self.machine {
+            Machine::Alone(alone) => alone.log.truncated(truncated),
+            Machine::Member(member) => member.journal.truncated(truncated),
+        }
+    }
+
+    /// Notes that the log is durable, without telling the node.
+    pub fn note_synced(&mut self, synced: Synced) {
+        match &mut self.machine {
+            Machine::Alone(alone) => alone.log.synced(synced),
+            Machine::Member(member) => member.journal.synced(synced),
+        }
+    }
+
+    /// Brings everything to the disk at the end.
+    pub fn close(&mut self) -> io::Result<()> {
+        match &mut self.machine {
+            Machine::Alone(alone) => {
+                alone.log.sync()?;
+                alone.log.write_marker()?;
+                alone.log.sync()?;
+            }
+            Machine::Member(member) => {
+                member.journal.sync()?;
+                member.journal.write_marker()?;
+                member.journal.sync()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether everything that was taken has ended.
+    pub fn is_drained(&self) -> bool {
+        match &self.machine {
+            Machine::Alone(alone) => alone.node.is_drained(),
+            Machine::Member(member) => member.node.is_idle(),
+        }
+    }
+
+    /// Counters and places.
+    pub fn status(&self) -> (node::Status, LogStatus) {
+        match &self.machine {
+            Machine::Alone(alone) => (alone.node.status(), alone.log.status()),
+            Machine::Member(member) => (member.status(), member.journal.status()),
+        }
+    }
+}
+
+impl Alone {
     /// Does what the node wants, until it wants nothing more.
-    fn drive(&mut self, now_ms: u64) -> Outcome {
+    fn drive(&mut self, hands: Option<&Hands>, now_ms: u64) -> Outcome {
         let effects = &mut self.effects;
         if !effects.records.is_empty() {
             let event = match self.log.append(&mut effects.records) {
                 Ok(appended) => {
-                    if let (true, Some(hands)) = (appended.rotated, &self.hands) {
+                    if let (true, Some(hands)) = (appended.rotated, hands) {
                         // A thread that is gone prepares nothing: the log then makes its segments when it needs them.
                         let _ = hands.files.send(FileWork::Prepare);
                     }
@@ -94,7 +280,7 @@ impl Core {
                 .handle(Event::LogWriteFailed(error.to_string()), now_ms, effects);
         }
         while std::mem::take(&mut effects.sync) {
-            match (self.log.sync_ticket(), &self.hands) {
+            match (self.log.sync_ticket(), hands) {
                 (Some(ticket), Some(hands)) => {
                     if hands.sync.send(ticket).is_err() {
                         let event = Event::LogSyncFailed("the sync thread is gone".to_owned());
@@ -110,12 +296,12 @@ impl Core {
             }
         }
         if let Some(job) = effects.checkpoint.take()
-            && let Some(hands) = &self.hands
+            && let Some(hands) = hands
         {
             // A thread that is gone writes no checkpoint; the log stays long.
-            let _ = hands.checkpoint.send(job);
+            let _ = hands.checkpoint.send(Job::Alone(job));
         }
-        if let (Some(position), Some(hands)) = (effects.truncate.take(), &self.hands) {
+        if let (Some(position), Some(hands)) = (effects.truncate.take(), hands) {
             let _ = hands.files.send(FileWork::Truncate(position));
         }
         for warning in effects.warnings.drain(..) {
@@ -128,6 +314,8 @@ impl Core {
             notify_all: std::mem::take(&mut effects.recovered),
             tick_again: std::mem::take(&mut effects.tick_again),
             refused: std::mem::take(&mut effects.refused),
+            readable: Vec::new(),
+            restart: false,
         }
     }
 }

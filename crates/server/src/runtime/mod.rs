@@ -24,8 +24,11 @@
 //! [`Runtime::read_aside`] leaves a heavy one to a *reader* thread, where it holds up neither its caller nor a writer.
 //! [`Runtime::interrupt_reads`] stops what takes long there.
 
+mod cluster;
 mod core;
+mod engines;
 mod executors;
+mod member;
 mod options;
 mod port;
 mod status;
@@ -33,26 +36,34 @@ mod status;
 mod tests;
 mod threads;
 
+pub use cluster::Membership;
 pub use execute::ReadOutcome;
 pub use node::{FsyncPolicy, Limits, RecoverError, RecoveryReport, Refused};
-pub use options::{EngineFactory, HaltHook, RuntimeOptions, StartError};
+pub use options::{
+    EngineFactory, HaltHook, MemberOptions, RestartHook, RuntimeOptions, StartError,
+};
 pub use port::{Answer, Port};
 pub use status::RuntimeStatus;
 
-use self::core::{Core, FileWork, Hands};
+use self::core::{Alone, Core, FileWork, Hands, Machine};
+use self::engines::Engines;
+use self::member::{FromPeers, Member, PROTOCOL};
 use crate::disk::RealDisk;
+use crate::peers::{PeerOptions, Peers};
 use execute::snapshot::panic_text;
 use execute::{Budget, Engine, Interrupt, Progress, SnapshotReader, WorkerId};
 use executors::Bed;
-use node::{Event, Recovered};
+use node::Recovered;
+use node::cluster::{ClusterNode, ClusterStart};
+use order::{Journal, PartitionMap, Preparer};
 use parking_lot::{Condvar, Mutex};
 use port::{PortShared, Ports, Replies};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use txn::{Position, Registry, Request, Stop};
+use txn::{PartitionId, Position, Registry, Request, RequestId, Stop};
 
 /// What a caller runs at a time on behalf of light requests.
 const HELP: Budget = Budget {
@@ -74,12 +85,26 @@ const DRAIN_MAX: Duration = Duration::from_secs(10);
 pub struct Runtime {
     inner: Arc<Inner>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    membership: OnceLock<Arc<dyn Membership>>,
 }
 
 /// What the runtime's threads share.
 struct Inner {
-    engine: Arc<dyn Engine>,
+    engines: Engines,
     core: Mutex<Core>,
+    /// The replies of a peer's thread that steps the engines: one at a time.
+    peer_worker: Mutex<Replies>,
+    /// Strict reads that wait for a final commit, and the least position that any of them waits for.
+    strict: Mutex<Vec<StrictRead>>,
+    strict_waiting: AtomicBool,
+    /// Connections to the other nodes of a cluster.
+    peers: Arc<OnceLock<Peers>>,
+    /// How many partitions the cluster has.
+    partitions_count: usize,
+    /// When this node last knew to have executed everything that was agreed.
+    fresh_ms: Arc<AtomicU64>,
+    /// How old the data may be that a READONLY connection reads.
+    staleness_ms_max: u64,
     ports: Arc<Ports>,
     bed: Bed,
     /// Stops what the reader threads run.
@@ -94,12 +119,16 @@ struct Inner {
     /// Why the node stopped for good, if a bug made it.
     halted: OnceLock<Arc<str>>,
     on_halt: Option<HaltHook>,
+    on_restart: Option<RestartHook>,
     /// Ends the tick thread.
     stopping: Mutex<bool>,
     stop_asked: Condvar,
     /// Signalled after syncs and checkpoints, with `core`.
     progress: Condvar,
 }
+
+/// A read that may run once its partition has final-committed up to the position.
+struct StrictRead((RequestId, PartitionId, Position));
 
 impl Inner {
     fn now_ms(&self) -> u64 {
@@ -108,9 +137,12 @@ impl Inner {
             .map_or(0, |since| since.as_millis() as u64)
     }
 
-    /// Delivers replies, and tells those who wait for room that there may be some.
+    /// Delivers replies, and tells those who wait for room or for a final commit.
     fn after_step(&self, replies: &mut Replies, own: Option<&PortShared>) {
         self.ports.put(replies, own);
+        if self.strict_waiting.load(Ordering::SeqCst) {
+            self.release_strict_reads(own);
+        }
         if self.starved.load(Ordering::SeqCst) && self.starved.swap(false, Ordering::SeqCst) {
             self.ports.notify_all();
         }
@@ -118,12 +150,24 @@ impl Inner {
 
     /// Sees to what an event made possible. `own` is the port of a caller that steps the engine next.
     fn follow(&self, outcome: core::Outcome, own: Option<&PortShared>) {
+        if outcome.restart
+            && let Some(on_restart) = &self.on_restart
+        {
+            on_restart();
+        }
         if !outcome.refused.is_empty() {
             let mut replies = Replies::default();
             for (id, answer) in outcome.refused {
                 replies.push(id, answer);
             }
             self.ports.put(&mut replies, own);
+        }
+        if !outcome.readable.is_empty() {
+            self.strict
+                .lock()
+                .extend(outcome.readable.into_iter().map(StrictRead));
+            self.strict_waiting.store(true, Ordering::SeqCst);
+            self.release_strict_reads(own);
         }
         if outcome.notify_all {
             self.ports.notify_all();
@@ -133,9 +177,29 @@ impl Inner {
         }
     }
 
+    /// Lets strict reads run whose partition has come far enough: their owners get [`Stop::Restart`].
+    fn release_strict_reads(&self, own: Option<&PortShared>) {
+        let mut replies = Replies::default();
+        {
+            let mut strict = self.strict.lock();
+            strict.retain(|StrictRead((id, partition, position))| {
+                let engine = self.engines.of(*partition);
+                let waits = engine.is_some_and(|engine| engine.view().final_position() < *position);
+                if !waits {
+                    replies.push(*id, Err(Stop::Restart));
+                }
+                waits
+            });
+            if strict.is_empty() {
+                self.strict_waiting.store(false, Ordering::SeqCst);
+            }
+        }
+        self.ports.put(&mut replies, own);
+    }
+
     /// Wakes executors for what callers leave to them.
     fn wake_executors(&self) {
-        let waiting = self.engine.waiting();
+        let waiting = self.engines.waiting();
         let light = if waiting.light > LIGHT_SURPLUS {
             waiting.light / LIGHT_SURPLUS
         } else {
@@ -174,51 +238,189 @@ impl Runtime {
         registry: &Registry,
     ) -> Result<(Arc<Runtime>, RecoveryReport), StartError> {
         let started = Instant::now();
-        if options.ports == 0 || options.ports > node::session::PORTS_MAX {
-            return Err(StartError::Ports(options.ports));
-        }
-        if options.workers == 0 {
-            return Err(StartError::Workers);
-        }
+        check(&options)?;
         let disk = Arc::new(RealDisk::open(&options.dir)?);
-        // One more for the thread that shuts down.
-        let worker_ids = options.workers + options.ports + 1;
-        let make_engine = options.engine;
+        // One more for the thread that shuts down, and one for the peers' threads.
+        let worker_ids = options.workers + options.ports + 2;
+        let make_engine = &options.engine;
         let Recovered {
             node,
             engine,
             log,
-            mut report,
+            report,
         } = node::recover(
             &disk,
             node::NodeOptions {
                 fsync: options.fsync,
                 limits: options.limits,
                 checkpoint_bytes: options.checkpoint_bytes,
-                expire: options.expire,
+                expire: options.expire.clone(),
+                expire_system: options.expire_system.clone(),
             },
             options.segment_bytes,
             log_boot_id(),
             registry,
             &|| make_engine(worker_ids),
         )?;
-
+        let boot = node.boot();
         let preparer = log.preparer();
+        let engines = Engines::new(vec![(PartitionId(0), engine)]);
+        let machine = Machine::Alone(Box::new(Alone::new(node, log)));
+        let parts = Parts {
+            disk,
+            engines,
+            machine,
+            preparer,
+            tick: threads::TICK,
+            peers: Arc::default(),
+            map: Arc::new(PartitionMap::alone()),
+            fresh_ms: Arc::default(),
+            staleness_ms_max: u64::MAX,
+        };
+        let runtime = Runtime::launch(options, parts)?;
+        runtime.inner.ports.begin(boot);
+        let elapsed_ms = started.elapsed().as_millis() as u64;
+        Ok((
+            runtime,
+            RecoveryReport {
+                elapsed_ms,
+                ..report
+            },
+        ))
+    }
+
+    /// Recovers a node of a cluster and starts its threads and its connections to the others. Returns once the order has
+    /// given this process its boot id, which takes a majority of partition 0's replicas.
+    pub fn start_member(
+        options: RuntimeOptions,
+        cluster: MemberOptions,
+        registry: &Registry,
+    ) -> Result<Arc<Runtime>, StartError> {
+        let MemberOptions {
+            me,
+            name,
+            map,
+            node: node_options,
+            peers: peer_options,
+            staleness_ms_max,
+        } = cluster;
+        check(&options)?;
+        let disk = Arc::new(RealDisk::open(&options.dir)?);
+        let worker_ids = options.workers + options.ports + 2;
+        let (journal, images, report) =
+            Journal::open(disk.clone(), options.segment_bytes, log_boot_id())
+                .map_err(RecoverError::Log)?;
+        if report.cut.is_some() {
+            tracing::warn!("{report}");
+        }
+        let make_engine = || (options.engine)(worker_ids);
+        let engines = node::cluster::load_engines(&*disk, map.clone(), &images, me, &make_engine)?;
+        let start = ClusterStart {
+            map,
+            images,
+            engines: engines.clone(),
+            nonce: log_boot_id(),
+        };
+        let node = ClusterNode::recover(node_options.clone(), registry.clone(), start)
+            .map_err(StartError::Cluster)?;
+        let preparer = journal.preparer();
+        let peers: Arc<OnceLock<Peers>> = Arc::default();
+        let fresh_ms: Arc<AtomicU64> = Arc::default();
+        let map = node.map().clone();
+        let member = Member::new(node, journal, me, name, peers.clone(), fresh_ms.clone());
+        let parts = Parts {
+            disk,
+            engines: Engines::new(engines.into_iter().collect()),
+            machine: Machine::Member(Box::new(member)),
+            preparer,
+            tick: Duration::from_millis(node_options.tick_ms),
+            peers: peers.clone(),
+            map,
+            fresh_ms,
+            staleness_ms_max,
+        };
+        let runtime = Runtime::launch(options, parts)?;
+        let events = Arc::new(FromPeers(runtime.inner.clone()));
+        let started = Peers::start(
+            PeerOptions {
+                protocols: PROTOCOL..=PROTOCOL,
+                ..peer_options
+            },
+            events,
+        )?;
+        let _ = peers.set(started);
+        runtime.join(runtime.inner.clone());
+        runtime.inner.look_at_map();
+        runtime.wait_for_boot();
+        Ok(runtime)
+    }
+
+    /// Waits until the order has given this process its boot id.
+    fn wait_for_boot(&self) {
+        let inner = &*self.inner;
+        let mut told = Instant::now();
+        let mut core = inner.core.lock();
+        while inner.halted.get().is_none() {
+            let Machine::Member(member) = &core.machine else {
+                return;
+            };
+            let boot = member.node.boot();
+            if boot != txn::BootId(0) {
+                inner.ports.begin(boot.0);
+                return;
+            }
+            if told.elapsed() > Duration::from_secs(5) {
+                tracing::info!(
+                    "waiting for the other nodes: clients are served once a majority of them is there"
+                );
+                told = Instant::now();
+            }
+            inner
+                .progress
+                .wait_for(&mut core, Duration::from_millis(200));
+        }
+    }
+
+    /// Starts the threads that every kind of node has.
+    fn launch(options: RuntimeOptions, parts: Parts) -> Result<Arc<Runtime>, StartError> {
+        let Parts {
+            disk,
+            engines,
+            machine,
+            preparer,
+            tick,
+            peers,
+            map,
+            fresh_ms,
+            staleness_ms_max,
+        } = parts;
         let (sync, tickets) = mpsc::channel();
         let (files, file_work) = mpsc::channel();
         let (checkpoint, jobs) = mpsc::channel();
         let (reads, read_jobs) = mpsc::channel();
         let readers: Vec<_> = (0..options.workers)
-            .map(|_| SnapshotReader::new(engine.clone()))
+            .map(|_| {
+                engines
+                    .iter()
+                    .cloned()
+                    .map(SnapshotReader::new)
+                    .collect::<Vec<_>>()
+            })
             .collect();
         // The next segment is made while the first is filled.
         let _ = files.send(FileWork::Prepare);
-        let ports = Arc::new(Ports::new(options.ports, node.boot()));
+        let ports = Arc::new(Ports::new(options.ports));
         let inner = Arc::new(Inner {
-            engine,
+            engines,
+            peer_worker: Mutex::default(),
+            strict: Mutex::default(),
+            strict_waiting: AtomicBool::new(false),
+            peers,
+            partitions_count: map.partitions.len(),
+            fresh_ms,
+            staleness_ms_max,
             core: Core::new(
-                node,
-                log,
+                machine,
                 Hands {
                     sync,
                     files,
@@ -227,7 +429,11 @@ impl Runtime {
             ),
             ports,
             bed: Bed::default(),
-            interrupts: readers.iter().map(SnapshotReader::interrupt).collect(),
+            interrupts: readers
+                .iter()
+                .flatten()
+                .map(SnapshotReader::interrupt)
+                .collect(),
             reads: Mutex::new(Some(reads)),
             disk,
             workers: options.workers,
@@ -235,6 +441,7 @@ impl Runtime {
             starved: AtomicBool::new(false),
             halted: OnceLock::new(),
             on_halt: options.on_halt,
+            on_restart: options.on_restart,
             stopping: Mutex::new(false),
             stop_asked: Condvar::new(),
             progress: Condvar::new(),
@@ -242,6 +449,7 @@ impl Runtime {
         let runtime = Arc::new(Runtime {
             inner: inner.clone(),
             threads: Mutex::default(),
+            membership: OnceLock::new(),
         });
         let add = |thread: std::io::Result<JoinHandle<()>>| -> Result<(), StartError> {
             runtime
@@ -276,16 +484,18 @@ impl Runtime {
         add(threads::start(&inner, "checkpoint", move |inner| {
             threads::checkpoint(inner, &jobs)
         }))?;
-        add(threads::start(&inner, "tick", threads::tick))?;
-        report.elapsed_ms = started.elapsed().as_millis() as u64;
-        Ok((runtime, report))
+        add(threads::start(&inner, "tick", move |inner| {
+            threads::tick(inner, tick)
+        }))?;
+        Ok(runtime)
     }
 
     /// A place where replies arrive, for a thread that calls [`Runtime::help`] and [`Port::drain`] whenever it is woken.
     /// `None` if all ports are taken. `wake` is called by other threads; it must neither block nor call the runtime.
     pub fn port(&self, wake: Box<dyn Fn() + Send + Sync>) -> Option<Port> {
-        let reader = SnapshotReader::new(self.inner.engine.clone());
-        self.inner.ports.open(wake, self.inner.workers, reader)
+        let engines = self.inner.engines.iter();
+        let readers = engines.cloned().map(SnapshotReader::new).collect();
+        self.inner.ports.open(wake, self.inner.workers, readers)
     }
 
     /// Submits requests, which become one batch in this order, and empties `requests`; on `Err` they stay there. Each is
@@ -304,8 +514,7 @@ impl Runtime {
         let submit = |requests: &mut Vec<Arc<Request>>| {
             let ordered = AssertUnwindSafe(|| {
                 let mut core = inner.core.lock();
-                core.node.raise_boot(inner.ports.boot_last());
-                core.submit(requests, inner.now_ms())
+                core.submit(requests, inner.ports.boot_last(), inner.now_ms())
             });
             catch_unwind(ordered).unwrap_or_else(|panic| {
                 let text = inner.halt(&format!("ordering panicked: {}", panic_text(&*panic)));
@@ -346,7 +555,7 @@ impl Runtime {
         let mut replies = port.replies.borrow_mut();
         port.shared.look();
         for _ in 0..HELP_STEPS_MAX {
-            let step = AssertUnwindSafe(|| inner.engine.step(port.worker, HELP, &mut *replies));
+            let step = AssertUnwindSafe(|| inner.engines.step(port.worker, HELP, &mut *replies));
             let progress = match catch_unwind(step) {
                 Ok(progress) => progress,
                 Err(panic) => {
@@ -367,7 +576,43 @@ impl Runtime {
     /// Runs a read-only request at the newest final snapshot on the calling thread. It sees every write that was
     /// answered before; a session that waits for the answer of its own write waits, or submits its read instead.
     pub fn read(&self, port: &Port, request: &Arc<Request>) -> ReadOutcome {
-        port.reader.borrow_mut().run(request, self.inner.now_ms())
+        let partition = request.route.partitions.first().copied();
+        let Some(place) = partition.and_then(|partition| self.inner.engines.place(partition))
+        else {
+            return ReadOutcome::MustOrder;
+        };
+        port.readers.borrow_mut()[place].run(request, self.inner.now_ms())
+    }
+
+    /// Whether reads must ask the cluster how far they have to go: see [`Runtime::read_strictly`].
+    pub fn is_member(&self) -> bool {
+        self.membership.get().is_some()
+    }
+
+    /// Asks when reads of replicated partitions may run, and empties `reads`: the port gets [`Stop::Restart`] for each then,
+    /// and [`Runtime::read`] sees everything that was acknowledged anywhere before this call; an error if nobody knows.
+    pub fn read_strictly(&self, port: &Port, reads: &mut Vec<(RequestId, PartitionId)>) {
+        if reads.is_empty() {
+            return;
+        }
+        let inner = &*self.inner;
+        port.shared.add_outstanding(reads.len());
+        let outcome = {
+            let mut core = inner.core.lock();
+            let core = &mut *core;
+            match &mut core.machine {
+                Machine::Member(member) => member.read(reads, core.hands.as_ref(), inner.now_ms()),
+                Machine::Alone(_) => {
+                    let now = reads.drain(..);
+                    let readable = now.map(|(id, partition)| (id, partition, Position::NONE));
+                    self::core::Outcome {
+                        readable: readable.collect(),
+                        ..Default::default()
+                    }
+                }
+            }
+        };
+        inner.follow(outcome, Some(&port.shared));
     }
 
     /// Runs a read-only request at the newest final snapshot on another thread: for reads that take long. It is answered
@@ -399,15 +644,15 @@ impl Runtime {
     /// Writes a checkpoint and waits until it is on the disk. Returns its position, or why there is none.
     pub fn checkpoint(&self) -> Result<Position, String> {
         let inner = &*self.inner;
-        let before = inner.core.lock().node.status();
+        let before = inner.core.lock().status().0;
         // One that is being written began before the call: what the caller wants in it may be missing there.
         if before.checkpoint_in_progress {
             self.wait_for(None, |status| !status.checkpoint_in_progress);
         }
-        let written_before = inner.core.lock().node.status().checkpoints;
+        let written_before = inner.core.lock().status().0.checkpoints;
         self.start_checkpoint();
         self.wait_for(None, |status| !status.checkpoint_in_progress);
-        let status = inner.core.lock().node.status();
+        let status = inner.core.lock().status().0;
         match (status.checkpoints > written_before, inner.halted.get(), status.checkpoint_error) {
             (true, ..) => Ok(status.last_checkpoint),
             (_, Some(text), _) => Err(text.to_string()),
@@ -418,11 +663,7 @@ impl Runtime {
 
     /// Starts a checkpoint, unless one is being written.
     pub fn start_checkpoint(&self) {
-        let outcome = self
-            .inner
-            .core
-            .lock()
-            .handle(Event::CheckpointWanted, self.inner.now_ms());
+        let outcome = self.inner.core.lock().want_checkpoint(self.inner.now_ms());
         self.inner.follow(outcome, None);
     }
 
@@ -430,7 +671,7 @@ impl Runtime {
     fn wait_for(&self, until: Option<Instant>, done: impl Fn(&node::Status) -> bool) {
         let inner = &*self.inner;
         let mut core = inner.core.lock();
-        while !done(&core.node.status()) && inner.halted.get().is_none() {
+        while !done(&core.status().0) && inner.halted.get().is_none() {
             match until {
                 None => inner.progress.wait(&mut core),
                 Some(until) => {
@@ -451,7 +692,7 @@ impl Runtime {
             return;
         }
         let until = Instant::now() + DRAIN_MAX;
-        let outcome = inner.core.lock().handle(Event::Stop, inner.now_ms());
+        let outcome = inner.core.lock().stop(inner.now_ms());
         inner.follow(outcome, None);
         // Whoever waits for room learns that there will be none.
         inner.ports.notify_all();
@@ -471,12 +712,10 @@ impl Runtime {
             // Their panics were caught and reported.
             let _ = handle.join();
         }
-        let mut core = inner.core.lock();
-        let closed = core
-            .log
-            .sync()
-            .and_then(|_| core.log.write_marker())
-            .and_then(|_| core.log.sync());
+        if let Some(peers) = inner.peers.get() {
+            peers.stop();
+        }
+        let closed = inner.core.lock().close();
         if let Err(error) = closed {
             tracing::warn!("the log could not be synced at the shutdown: {error}");
         }
@@ -490,7 +729,7 @@ impl Runtime {
         loop {
             inner.bed.wake(inner.workers);
             let step = AssertUnwindSafe(|| {
-                while inner.engine.step(worker, HELP, &mut replies) == Progress::Worked {
+                while inner.engines.step(worker, HELP, &mut replies) == Progress::Worked {
                     inner.after_step(&mut replies, None);
                 }
                 inner.after_step(&mut replies, None);
@@ -499,7 +738,7 @@ impl Runtime {
                 inner.halt(&format!("a step panicked: {}", panic_text(&*panic)));
             }
             let mut core = inner.core.lock();
-            if core.node.is_drained() || inner.halted.get().is_some() {
+            if core.is_drained() || inner.halted.get().is_some() {
                 return;
             }
             // Another worker's commit does not signal: look again soon.
@@ -519,9 +758,9 @@ impl Runtime {
         self.inner.now_ms()
     }
 
-    /// The engine.
+    /// The engine, of the first partition if there are several.
     pub fn engine(&self) -> &Arc<dyn Engine> {
-        &self.inner.engine
+        self.inner.engines.first()
     }
 
     /// Why the node stopped for good, if a bug made it: an error reply. Nothing is answered any more then.
@@ -536,13 +775,13 @@ impl Runtime {
 
     /// Counters and places.
     pub fn status(&self) -> RuntimeStatus {
-        let core = self.inner.core.lock();
+        let (node, log) = self.inner.core.lock().status();
         RuntimeStatus {
-            node: core.node.status(),
-            log: core.log.status(),
-            engine: self.inner.engine.status(),
+            node,
+            log,
+            engine: self.inner.engines.first().status(),
             fsync: self.inner.fsync,
-            engine_name: self.inner.engine.name(),
+            engine_name: self.inner.engines.first().name(),
             workers: self.inner.workers,
         }
     }
@@ -552,6 +791,29 @@ impl Drop for Runtime {
     fn drop(&mut self) {
         self.shutdown(false);
     }
+}
+
+/// What a node is made of when its threads start.
+struct Parts {
+    disk: Arc<RealDisk>,
+    engines: Engines,
+    machine: Machine,
+    preparer: Preparer<RealDisk>,
+    tick: Duration,
+    peers: Arc<OnceLock<Peers>>,
+    map: Arc<PartitionMap>,
+    fresh_ms: Arc<AtomicU64>,
+    staleness_ms_max: u64,
+}
+
+fn check(options: &RuntimeOptions) -> Result<(), StartError> {
+    if options.ports == 0 || options.ports > node::session::PORTS_MAX {
+        return Err(StartError::Ports(options.ports));
+    }
+    if options.workers == 0 {
+        return Err(StartError::Workers);
+    }
+    Ok(())
 }
 
 /// A number that clients cannot guess and that differs at every start: the kernel's, or one of the clock's and this
@@ -567,6 +829,35 @@ fn log_boot_id() -> u64 {
                 .duration_since(UNIX_EPOCH)
                 .map_or(0, |since| since.as_nanos() as u64);
             txn::hash::mix(nanos ^ txn::hash::mix(u64::from(std::process::id())))
+        }
+    }
+}
+
+impl Inner {
+    /// Tells the transport who the peers are, when the map has changed.
+    fn look_at_map(&self) {
+        let Some(peers) = self.peers.get() else {
+            return;
+        };
+        let map = {
+            let mut core = self.core.lock();
+            let Machine::Member(member) = &mut core.machine else {
+                return;
+            };
+            let map = member.node.map().clone();
+            if member.peers_of == map.version {
+                return;
+            }
+            member.peers_of = map.version;
+            (map, member.me)
+        };
+        let (map, me) = map;
+        let others = map.nodes.iter().filter(|&(&node, _)| node != me);
+        let addresses = others
+            .map(|(&node, entry)| (node, entry.peer_address.clone()))
+            .collect();
+        if let Err(error) = peers.set_peers(&addresses) {
+            tracing::error!("{error}");
         }
     }
 }

@@ -1,17 +1,23 @@
 //! What a runtime is told, and why it may not start.
 
 use crate::disk::DirectoryError;
+use crate::peers::{PeerOptions, PeersError};
 use execute::{Engine, Sparkle, sparkle};
+use node::cluster::{ClusterOptions, ClusterRecoverError, LoadError};
 use node::{FsyncPolicy, Limits, NodeOptions, RecoverError};
+use order::PartitionMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use txn::Procedure;
+use txn::{NodeId, Procedure};
 
 /// Makes an empty engine, given how many worker ids will step it (numbered from 0).
 pub type EngineFactory = Box<dyn Fn(usize) -> Arc<dyn Engine> + Send>;
 
 /// Is told why a node stopped for good.
 pub type HaltHook = Box<dyn Fn(&str) + Send + Sync>;
+
+/// Ends the process and starts it again: called without any lock, and may not return.
+pub type RestartHook = Box<dyn Fn() + Send + Sync>;
 
 /// How to run a node.
 pub struct RuntimeOptions {
@@ -33,8 +39,12 @@ pub struct RuntimeOptions {
     pub engine: EngineFactory,
     /// Removes expired entries: called with the keys as its arguments. Replies how many it removed.
     pub expire: Option<Arc<dyn Procedure>>,
+    /// Removes expired entries of the system's space in the same way. Replies no number.
+    pub expire_system: Option<Arc<dyn Procedure>>,
     /// Called once if a bug stopped the node, with a text for the operator. Clients wait in vain then: end the process.
     pub on_halt: Option<HaltHook>,
+    /// Called when a node of a cluster has to start anew, because it has fetched a checkpoint. Without it, it stays silent.
+    pub on_restart: Option<RestartHook>,
 }
 
 impl RuntimeOptions {
@@ -45,6 +55,7 @@ impl RuntimeOptions {
             limits,
             checkpoint_bytes,
             expire,
+            expire_system,
         } = NodeOptions::default();
         RuntimeOptions {
             dir: dir.into(),
@@ -56,9 +67,27 @@ impl RuntimeOptions {
             limits,
             engine: Box::new(|workers| Arc::new(Sparkle::new(sparkle::Options::new(workers)))),
             expire,
+            expire_system,
             on_halt: None,
+            on_restart: None,
         }
     }
+}
+
+/// How a node takes part in a cluster.
+pub struct MemberOptions {
+    /// Which node it is.
+    pub me: NodeId,
+    /// The cluster's name.
+    pub name: String,
+    /// The cluster's first map: what counts if the journal has none.
+    pub map: PartitionMap,
+    /// What its state machine is told.
+    pub node: ClusterOptions,
+    /// How it reaches the others.
+    pub peers: PeerOptions,
+    /// How old the data may be that a READONLY connection reads.
+    pub staleness_ms_max: u64,
 }
 
 /// Why a runtime could not start.
@@ -76,6 +105,15 @@ pub enum StartError {
     /// What is in it cannot be recovered.
     #[error(transparent)]
     Recover(#[from] RecoverError),
+    /// What the journal holds cannot be used.
+    #[error(transparent)]
+    Cluster(ClusterRecoverError),
+    /// A checkpoint cannot be used.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The other nodes cannot be reached.
+    #[error(transparent)]
+    Peers(#[from] PeersError),
     /// A thread could not be started.
     #[error("a thread could not be started: {0}: raise the process's limits")]
     Thread(std::io::Error),

@@ -24,7 +24,7 @@ pub(super) struct PortShared {
     /// Requests that were submitted here and not yet answered.
     outstanding: AtomicU64,
     /// Stops what the owner reads at a snapshot.
-    interrupt: Interrupt,
+    interrupts: Vec<Interrupt>,
     /// The owner's first session: older ones of this port belonged to an earlier owner.
     session_first: SessionId,
 }
@@ -64,8 +64,8 @@ pub struct Port {
     pub(super) shared: Arc<PortShared>,
     /// The engine's name for the thread that owns this port.
     pub(super) worker: WorkerId,
-    /// Reads at snapshots on the owner's behalf.
-    pub(super) reader: RefCell<SnapshotReader>,
+    /// Reads at snapshots on the owner's behalf: one for each engine.
+    pub(super) readers: RefCell<Vec<SnapshotReader>>,
     /// Reused between rounds.
     pub(super) replies: RefCell<Replies>,
     ports: Arc<Ports>,
@@ -105,7 +105,7 @@ pub(super) struct Ports {
     slots: RwLock<Vec<Option<Arc<PortShared>>>>,
     counters: Vec<SessionCounter>,
     /// The first boot id of this process. Sessions of older ones belong to clients that are gone.
-    boot_first: u32,
+    boot_first: AtomicU32,
     /// The newest boot id that was given out.
     boot_last: AtomicU32,
     /// The sum of what the server's own requests replied.
@@ -116,15 +116,15 @@ pub(super) struct Ports {
 struct SessionCounter(AtomicU64);
 
 impl Ports {
-    pub(super) fn new(count: usize, boot: u32) -> Ports {
-        let first = session_id::pack_counter(boot, 0);
+    /// Ports that have not yet begun.
+    pub(super) fn new(count: usize) -> Ports {
         Ports {
             slots: RwLock::new(vec![None; count]),
             counters: (0..count)
-                .map(|_| SessionCounter(AtomicU64::new(first)))
+                .map(|_| SessionCounter(AtomicU64::new(0)))
                 .collect(),
-            boot_first: boot,
-            boot_last: AtomicU32::new(boot),
+            boot_first: AtomicU32::new(u32::MAX),
+            boot_last: AtomicU32::new(0),
             internal_sum: AtomicU64::new(0),
         }
     }
@@ -132,6 +132,17 @@ impl Ports {
     /// The sum of what the server's own requests replied since the start: how many expired keys they removed.
     pub(super) fn internal_sum(&self) -> u64 {
         self.internal_sum.load(Ordering::Relaxed)
+    }
+
+    /// The process's boot id is known: sessions may be opened.
+    pub(super) fn begin(&self, boot: u32) {
+        for counter in &self.counters {
+            counter
+                .0
+                .store(session_id::pack_counter(boot, 0), Ordering::SeqCst);
+        }
+        self.boot_last.store(boot, Ordering::SeqCst);
+        self.boot_first.store(boot, Ordering::SeqCst);
     }
 
     /// How many ports there can be.
@@ -161,7 +172,7 @@ impl Ports {
         self: &Arc<Ports>,
         wake: Box<dyn Fn() + Send + Sync>,
         executors: usize,
-        reader: SnapshotReader,
+        readers: Vec<SnapshotReader>,
     ) -> Option<Port> {
         let mut slots = self.slots.write();
         let index = slots.iter().position(Option::is_none)?;
@@ -172,14 +183,14 @@ impl Ports {
             notified: AtomicBool::new(false),
             wake,
             outstanding: AtomicU64::new(0),
-            interrupt: reader.interrupt(),
+            interrupts: readers.iter().map(SnapshotReader::interrupt).collect(),
             session_first: self.next_session(index),
         });
         slots[usize::from(index)] = Some(shared.clone());
         Some(Port {
             shared,
             worker: WorkerId(executors + usize::from(index)),
-            reader: RefCell::new(reader),
+            readers: RefCell::new(readers),
             replies: RefCell::new(Replies::default()),
             ports: self.clone(),
         })
@@ -200,7 +211,10 @@ impl Ports {
 
     /// Asks the owners to stop the long computations that they run at snapshots. Returns whether there was any.
     pub(super) fn interrupt(&self) -> bool {
-        let interrupted = |port: &Arc<PortShared>| port.interrupt.interrupt();
+        let interrupted = |port: &Arc<PortShared>| {
+            let reads = port.interrupts.iter();
+            reads.filter(|read| read.interrupt()).count() > 0
+        };
         let slots = self.slots.read();
         slots
             .iter()
@@ -224,11 +238,13 @@ impl Ports {
             return;
         }
         let slots = self.slots.read();
+        let boot_first = self.boot_first.load(Ordering::Relaxed);
+        let boot_last = self.boot_last.load(Ordering::Relaxed);
         let mut answers = replies.answers.drain(..).peekable();
         while let Some((id, outcome)) = answers.next() {
             let (boot, index) = session_id::boot_and_port(id.session);
-            // Replayed requests of earlier boots and the server's own have no one waiting.
-            if boot < self.boot_first {
+            // Requests of other processes, replayed ones among them, and the server's own have no one waiting here.
+            if !(boot_first..=boot_last).contains(&boot) {
                 if let (SessionId::INTERNAL, Ok(Reply::Integer(count))) = (id.session, outcome) {
                     let count = u64::try_from(count).unwrap_or(0);
                     self.internal_sum.fetch_add(count, Ordering::Relaxed);

@@ -12,12 +12,13 @@
 //! A panic in one of them (a bug) halts the node with a clear text rather than leave its clients waiting.
 
 use super::Inner;
-use super::core::FileWork;
+use super::core::{FileWork, Job};
 use super::port::Replies;
 use crate::disk::RealDisk;
 use execute::snapshot::panic_text;
-use execute::{Budget, Progress, ReadOutcome, SnapshotReader, WorkerId};
-use node::{CheckpointJob, Event};
+use execute::{Budget, Engine, Progress, ReadOutcome, SnapshotReader, WorkerId};
+use node::Event;
+use node::cluster::{ClusterEvent, read_piece, write_piece};
 use order::{Preparer, SyncTicket};
 use parking_lot::Mutex;
 use std::io;
@@ -26,9 +27,9 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use txn::{Request, Stop};
+use txn::{Position, Request, Stop};
 
-const TICK: Duration = Duration::from_millis(100);
+pub(super) const TICK: Duration = Duration::from_millis(100);
 /// Operations between two looks at the flags, and between two deliveries of replies.
 pub(super) const STEP: Budget = Budget {
     operations: 4096,
@@ -64,7 +65,7 @@ pub(super) fn start(
 pub(super) fn executor(inner: &Arc<Inner>, worker: WorkerId) {
     let mut replies = Replies::default();
     let mut step = || {
-        let progress = inner.engine.step(worker, STEP, &mut replies);
+        let progress = inner.engines.step(worker, STEP, &mut replies);
         inner.after_step(&mut replies, None);
         progress == Progress::Worked
     };
@@ -79,14 +80,20 @@ pub(super) fn executor(inner: &Arc<Inner>, worker: WorkerId) {
 pub(super) fn reader(
     inner: &Arc<Inner>,
     jobs: &Mutex<Receiver<Arc<Request>>>,
-    mut reader: SnapshotReader,
+    mut readers: Vec<SnapshotReader>,
 ) {
     let mut replies = Replies::default();
     loop {
         // One reader waits for the next job, the others for the lock.
         let job = jobs.lock().recv();
         let Ok(request) = job else { return };
-        let outcome = match reader.run(&request, inner.now_ms()) {
+        let partition = request.route.partitions.first().copied();
+        let place = partition.and_then(|partition| inner.engines.place(partition));
+        let read = match place {
+            Some(place) => readers[place].run(&request, inner.now_ms()),
+            None => ReadOutcome::MustOrder,
+        };
+        let outcome = match read {
             ReadOutcome::Done(outcome) => outcome,
             ReadOutcome::MustOrder => Err(Stop::Restart),
             ReadOutcome::Interrupted => Err(super::KILLED),
@@ -99,17 +106,7 @@ pub(super) fn reader(
 pub(super) fn sync(inner: &Arc<Inner>, tickets: &Receiver<SyncTicket<RealDisk>>) {
     while let Ok(ticket) = tickets.recv() {
         let synced = ticket.sync();
-        let outcome = {
-            let mut core = inner.core.lock();
-            let event = match synced {
-                Ok(synced) => {
-                    core.log.synced(synced);
-                    Event::LogSynced(synced.position)
-                }
-                Err(error) => Event::LogSyncFailed(error.to_string()),
-            };
-            core.handle(event, inner.now_ms())
-        };
+        let outcome = inner.core.lock().synced(synced, inner.now_ms());
         inner.follow(outcome, None);
         inner.progress.notify_all();
     }
@@ -124,22 +121,92 @@ pub(super) fn files(inner: &Arc<Inner>, work: &Receiver<FileWork>, preparer: &Pr
                 }
             }
             FileWork::Truncate(position) => {
-                let truncation = inner.core.lock().log.truncation(position);
+                let truncation = inner.core.lock().truncation(position);
                 match truncation.map(|truncation| truncation.run()) {
-                    Some(Ok(truncated)) => inner.core.lock().log.truncated(truncated),
+                    Some(Ok(truncated)) => inner.core.lock().truncated(truncated),
                     Some(Err(error)) => {
                         tracing::warn!("{error}; it is tried again after the next checkpoint");
                     }
                     None => {}
                 }
             }
+            FileWork::Prune(epochs) => {
+                if let Err(error) = node::cluster::checkpoint::prune(&*inner.disk, &epochs) {
+                    tracing::warn!("old checkpoints could not be removed: {error}");
+                }
+                let truncation = inner.core.lock().truncation(Position::NONE);
+                match truncation.map(|truncation| truncation.run()) {
+                    Some(Ok(truncated)) => inner.core.lock().truncated(truncated),
+                    Some(Err(error)) => {
+                        tracing::warn!("{error}; it is tried again after the next checkpoint");
+                    }
+                    None => {}
+                }
+            }
+            FileWork::Read(to, piece) => match read_piece(&*inner.disk, piece) {
+                Ok((total, bytes)) => pass(
+                    inner,
+                    ClusterEvent::PieceRead {
+                        to,
+                        piece,
+                        total,
+                        bytes,
+                    },
+                ),
+                Err(error) => {
+                    tracing::warn!("a checkpoint that {to} wants cannot be read: {error}");
+                }
+            },
+            FileWork::Write(piece, bytes, last) => {
+                match write_piece(&*inner.disk, piece, &bytes, last) {
+                    Ok(()) => pass(
+                        inner,
+                        ClusterEvent::PieceWritten {
+                            piece,
+                            bytes: bytes.len() as u64,
+                            last,
+                        },
+                    ),
+                    Err(error) => {
+                        // Nothing else can be done with this node: it lacks what the others no longer have.
+                        let text = format!("a checkpoint could not be fetched: {error}");
+                        pass(inner, ClusterEvent::JournalFailed(text));
+                    }
+                }
+            }
         }
     }
 }
 
-pub(super) fn checkpoint(inner: &Arc<Inner>, jobs: &Receiver<CheckpointJob>) {
+/// Passes an event to a cluster's node.
+fn pass(inner: &Arc<Inner>, event: ClusterEvent) {
+    let outcome = inner.core.lock().member(event, inner.now_ms());
+    inner.follow(outcome, None);
+}
+
+pub(super) fn checkpoint(inner: &Arc<Inner>, jobs: &Receiver<Job>) {
     while let Ok(job) = jobs.recv() {
         let started = Instant::now();
+        let job = match job {
+            Job::Alone(job) => job,
+            Job::Member(job) => {
+                let epoch = job.epoch();
+                let event = match job.write(&*inner.disk) {
+                    Ok(records) => {
+                        let elapsed_ms = started.elapsed().as_millis();
+                        tracing::info!(
+                            "wrote a checkpoint of epoch {}: {records} records, {elapsed_ms} ms",
+                            epoch.0
+                        );
+                        ClusterEvent::CheckpointWritten(epoch)
+                    }
+                    Err(error) => ClusterEvent::CheckpointFailed(error.to_string()),
+                };
+                pass(inner, event);
+                inner.progress.notify_all();
+                continue;
+            }
+        };
         let result = job.write(&*inner.disk, || sync_log(inner));
         let event = match result {
             Ok(written) => {
@@ -154,7 +221,7 @@ pub(super) fn checkpoint(inner: &Arc<Inner>, jobs: &Receiver<CheckpointJob>) {
             }
             Err(failed) => Event::CheckpointFailed(failed),
         };
-        let outcome = inner.core.lock().handle(event, inner.now_ms());
+        let outcome = inner.core.lock().alone(event, inner.now_ms());
         inner.follow(outcome, None);
         inner.progress.notify_all();
     }
@@ -163,56 +230,81 @@ pub(super) fn checkpoint(inner: &Arc<Inner>, jobs: &Receiver<CheckpointJob>) {
 /// Makes the log durable on this thread. The node learns of it when its own next sync finds nothing to do; of a failure
 /// at once.
 fn sync_log(inner: &Arc<Inner>) -> io::Result<()> {
-    let ticket = inner.core.lock().log.sync_ticket();
+    let ticket = inner.core.lock().sync_ticket();
     let Some(ticket) = ticket else { return Ok(()) };
     match ticket.sync() {
         Ok(synced) => {
-            inner.core.lock().log.synced(synced);
+            inner.core.lock().note_synced(synced);
             Ok(())
         }
         Err(error) => {
             let event = Event::LogSyncFailed(error.to_string());
-            let outcome = inner.core.lock().handle(event, inner.now_ms());
+            let outcome = inner.core.lock().alone(event, inner.now_ms());
             inner.follow(outcome, None);
             Err(error)
         }
     }
 }
 
-pub(super) fn tick(inner: &Arc<Inner>) {
-    let mut collected_at = inner.engine.view().final_position();
-    let mut to_collect = 0;
+pub(super) fn tick(inner: &Arc<Inner>, every: Duration) {
+    let mut collectors: Vec<Collector> = inner
+        .engines
+        .iter()
+        .map(|engine| Collector {
+            engine: engine.clone(),
+            at: engine.view().final_position(),
+            owed: 0,
+        })
+        .collect();
     loop {
         {
             let mut stopping = inner.stopping.lock();
             if !*stopping {
-                inner.stop_asked.wait_for(&mut stopping, TICK);
+                inner.stop_asked.wait_for(&mut stopping, every);
             }
             if *stopping {
                 return;
             }
         }
         loop {
-            let outcome = inner.core.lock().handle(Event::Tick, inner.now_ms());
+            let outcome = inner.core.lock().tick(inner.now_ms());
             let again = outcome.tick_again;
             inner.follow(outcome, None);
             if !again {
                 break;
             }
         }
-        // Collection keeps pace with the commits: every commit leaves about one version behind, and a sweep also
-        // looks at records that have nothing to collect.
-        let view = inner.engine.view();
+        inner.look_at_map();
+        inner.progress.notify_all();
+        for collector in &mut collectors {
+            collector.collect();
+        }
+    }
+}
+
+/// Collects one engine's old versions. Collection keeps pace with the commits: every commit leaves about one version
+/// behind, and a sweep also looks at records that have nothing to collect.
+struct Collector {
+    engine: Arc<dyn Engine>,
+    /// The final position when it collected last.
+    at: Position,
+    /// Records that it should still look at.
+    owed: u64,
+}
+
+impl Collector {
+    fn collect(&mut self) {
+        let view = self.engine.view();
         let position = view.final_position();
-        to_collect = (to_collect + 2 * (position.0 - collected_at.0)).min(COLLECT_BACKLOG_MAX);
-        collected_at = position;
+        self.owed = (self.owed + 2 * (position.0 - self.at.0)).min(COLLECT_BACKLOG_MAX);
+        self.at = position;
         let started = Instant::now();
-        while to_collect > 0 && started.elapsed() < COLLECT_MAX {
+        while self.owed > 0 && started.elapsed() < COLLECT_MAX {
             let looked_at = view.collect(COLLECT_RECORDS) as u64;
-            to_collect = if looked_at == 0 {
+            self.owed = if looked_at == 0 {
                 0
             } else {
-                to_collect.saturating_sub(looked_at)
+                self.owed.saturating_sub(looked_at)
             };
         }
     }

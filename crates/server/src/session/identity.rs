@@ -45,7 +45,7 @@ impl Session {
 
     pub(super) fn hello(&mut self, desk: &Desk<'_>, argv: &Args) -> Reply {
         match self.greet(desk, argv) {
-            Ok(()) => self.introduction(),
+            Ok(()) => self.introduction(desk),
             Err(error) => error,
         }
     }
@@ -106,7 +106,7 @@ impl Session {
         );
     }
 
-    fn introduction(&self) -> Reply {
+    fn introduction(&self, desk: &Desk<'_>) -> Reply {
         let text = |text: &'static str| Reply::bulk(text);
         Reply::Map(vec![
             (text("server"), text("redis")),
@@ -120,7 +120,7 @@ impl Session {
                 }),
             ),
             (text("id"), Reply::Integer(self.client.id as i64)),
-            (text("mode"), text("standalone")),
+            (text("mode"), text(super::info::mode(desk))),
             (text("role"), text("master")),
             (text("modules"), Reply::Array(Vec::new())),
         ])
@@ -132,6 +132,7 @@ impl Session {
         self.speech = Speech::On;
         self.authenticated = desk.config.requirepass.is_empty();
         self.client.no_evict.store(false, Ordering::Relaxed);
+        self.note_readonly(false);
         self.client.labels.lock().name.clear();
         Reply::Status("RESET".into())
     }

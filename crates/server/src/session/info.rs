@@ -1,6 +1,7 @@
 //! INFO: Redis's sections and field names, and a section `ordo` of our own.
 
 use super::Desk;
+use crate::cluster::ClusterView;
 use crate::shared::resident_bytes;
 use redis_surface::table::COMMANDS;
 use std::fmt::Write;
@@ -24,10 +25,21 @@ const SECTIONS: &[Section] = &[
     ("Modules", true, |_, _| {}),
     ("Commandstats", false, commandstats),
     ("Errorstats", true, errorstats),
-    ("Cluster", true, |_, out| field(out, "cluster_enabled", 0)),
+    ("Cluster", true, |desk, out| {
+        let enabled = desk.shared.runtime.cluster_view().is_some();
+        field(out, "cluster_enabled", u8::from(enabled));
+    }),
+    (ORDO_CLUSTER, true, |desk, out| {
+        if let Some(view) = desk.shared.runtime.cluster_view() {
+            ordo_cluster(&view, out);
+        }
+    }),
     ("Keyspace", true, keyspace),
     ("Ordo", true, ordo),
 ];
+
+/// The section that only a node of a cluster has.
+const ORDO_CLUSTER: &str = "Ordo_cluster";
 
 /// INFO [section ...].
 pub(super) fn command(desk: &Desk<'_>, argv: &Args) -> Reply {
@@ -47,7 +59,8 @@ pub(super) fn command(desk: &Desk<'_>, argv: &Args) -> Reply {
     };
     let mut text = String::new();
     for (name, by_default, write) in SECTIONS {
-        if shows(name, *by_default) {
+        let missing = *name == ORDO_CLUSTER && desk.shared.runtime.cluster_view().is_none();
+        if shows(name, *by_default) && !missing {
             if !text.is_empty() {
                 text.push_str("\r\n");
             }
@@ -77,12 +90,20 @@ fn human(bytes: u64) -> String {
     }
 }
 
+/// What Redis calls the kind of server.
+pub(super) fn mode(desk: &Desk<'_>) -> &'static str {
+    match desk.shared.runtime.cluster_view() {
+        Some(_) => "cluster",
+        None => "standalone",
+    }
+}
+
 fn server(desk: &Desk<'_>, out: &mut String) {
     let uptime_s = desk.now_ms.saturating_sub(desk.shared.started_ms) / 1000;
     field(out, "redis_version", REDIS_VERSION);
     field(out, "server_name", "ordo");
     field(out, "ordo_version", env!("CARGO_PKG_VERSION"));
-    field(out, "redis_mode", "standalone");
+    field(out, "redis_mode", mode(desk));
     field(
         out,
         "os",
@@ -333,4 +354,54 @@ fn ordo(desk: &Desk<'_>, out: &mut String) {
     field(out, "parked", engine.parked);
     field(out, "snapshot_reads", totals.snapshot_reads);
     field(out, "ordered_requests", totals.submitted);
+}
+
+fn ordo_cluster(view: &ClusterView, out: &mut String) {
+    let led = view.leaders.values().filter(|&&leader| leader == view.me);
+    field(out, "cluster", &view.status.cluster);
+    field(out, "node", view.me.0);
+    field(out, "map_version", view.map.version);
+    field(out, "level", view.map.level);
+    field(out, "epoch", view.epoch);
+    field(out, "staleness_ms", view.staleness_ms);
+    field(out, "partitions", view.map.partitions.len());
+    field(out, "partitions_kept", view.map.kept_by(view.me).count());
+    field(out, "partitions_led", led.count());
+    field(out, "nodes", view.map.nodes.len());
+    field(out, "nodes_unreachable", view.unreachable.len());
+    let counters = view.counters;
+    field(out, "epochs_confirmed", counters.epochs);
+    field(out, "epochs_retracted", counters.retracted);
+    field(out, "transactions", counters.transactions);
+    field(
+        out,
+        "speculated_before_confirmation",
+        counters.speculated_before_confirmation,
+    );
+    field(out, "restarts", counters.restarts);
+    field(out, "messages_sent", counters.messages_sent);
+    field(out, "message_bytes_sent", counters.message_bytes_sent);
+    field(out, "messages_received", counters.messages_received);
+    field(
+        out,
+        "message_bytes_received",
+        counters.message_bytes_received,
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_of_a_cluster_tells_what_it_leads_and_how_old_its_reads_are() {
+        let mut out = String::new();
+        ordo_cluster(&crate::cluster::tests::view(), &mut out);
+        let wanted = "cluster:test\r\nnode:1\r\nmap_version:1\r\nlevel:0\r\nepoch:100\r\nstaleness_ms:12\r\npartitions:3\r\n\
+                      partitions_kept:2\r\npartitions_led:1\r\nnodes:4\r\nnodes_unreachable:0\r\n\
+                      epochs_confirmed:90\r\nepochs_retracted:1\r\ntransactions:4000\r\n\
+                      speculated_before_confirmation:3000\r\nrestarts:5\r\nmessages_sent:700\r\n\
+                      message_bytes_sent:80000\r\nmessages_received:600\r\nmessage_bytes_received:70000\r\n";
+        assert_eq!(out, wanted);
+    }
 }

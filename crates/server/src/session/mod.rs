@@ -13,28 +13,34 @@
 
 mod admin;
 mod client;
+mod cluster;
 mod config;
 mod identity;
 mod info;
 pub mod replies;
+#[cfg(test)]
+mod tests;
 mod transaction;
 
+use crate::cluster::ChangeTicket;
 use crate::config::Config;
 use crate::net::clients::Client;
 use crate::runtime::{self, Port, ReadOutcome};
 use crate::shared::{Shared, ThreadCounters};
 use node::Route;
 use redis_surface::codec::Protocol;
-use redis_surface::table::{self, Command, ConnectionCommand, Flags, Run};
-use redis_surface::{Action, Caller, CommandTable, Watched};
+use redis_surface::table::{
+    self, ClusterCommand, Command, ConnectionCommand, Flags, OrdoClusterCommand, Run,
+};
+use redis_surface::{Action, Caller, CommandTable, Involved, Watched};
 use replies::{Answered, Replies, Treatment, reply_of};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use transaction::Block;
 use txn::{
-    Args, Footprint, Key, PartitionRoute, Procedure, Reply, Request, RequestId, SessionId, Stop,
-    Weight,
+    Args, Footprint, Key, PartitionId, PartitionRoute, Procedure, Reply, Request, RequestId,
+    SessionId, Stop, Weight,
 };
 
 /// What a session needs while it handles commands: its thread's, lent for the length of a round.
@@ -55,6 +61,17 @@ pub struct Desk<'a> {
     pub now_ms: u64,
 }
 
+impl Desk<'_> {
+    /// What commands involve, together: looked at only where it decides something.
+    fn involved(&self, commands: &[Args]) -> Involved {
+        if self.shared.runtime.partitions_count() == 1 {
+            return Involved::Nothing;
+        }
+        let each = commands.iter().map(|argv| redis_surface::involved(argv));
+        each.fold(Involved::Nothing, Involved::with)
+    }
+}
+
 /// Requests that will be submitted together.
 #[derive(Default)]
 pub struct Submissions {
@@ -62,6 +79,8 @@ pub struct Submissions {
     pub requests: Vec<Arc<Request>>,
     /// The bytes of their arguments.
     pub bytes: usize,
+    /// Reads that must ask how far they have to go, with their partitions.
+    pub strict: Vec<(RequestId, PartitionId)>,
 }
 
 impl Submissions {
@@ -104,6 +123,8 @@ enum Hold {
     Pause(Args),
     /// SAVE is answered once so many checkpoints ended.
     Save(u64),
+    /// A change of the cluster is answered once it ended.
+    Change(ChangeTicket),
 }
 
 /// Whether replies are sent (CLIENT REPLY).
@@ -140,6 +161,8 @@ pub struct Session {
     id: SessionId,
     client: Arc<Client>,
     authenticated: bool,
+    /// READONLY: reads may be a little old.
+    readonly: bool,
     protocol: Protocol,
     speech: Speech,
     block: Option<Block>,
@@ -148,6 +171,10 @@ pub struct Session {
     hold: Option<Hold>,
     /// A read that runs on another thread.
     aside: Option<Arc<Request>>,
+    /// Reads that wait until this node knows that it may run them.
+    strict: Vec<Arc<Request>>,
+    /// Through which group its unfinished requests go.
+    home: PartitionId,
     closing: bool,
 }
 
@@ -158,6 +185,7 @@ impl Session {
             id,
             client,
             authenticated: config.requirepass.is_empty(),
+            readonly: false,
             protocol: Protocol::Resp2,
             speech: Speech::On,
             block: None,
@@ -165,6 +193,8 @@ impl Session {
             replies: Replies::new(),
             hold: None,
             aside: None,
+            strict: Vec::new(),
+            home: PartitionId(0),
             closing: false,
         }
     }
@@ -200,7 +230,10 @@ impl Session {
     }
     /// Whether the connection waits for something that no reply brings: it is to be resumed now and then.
     pub fn waits_for_time(&self) -> bool {
-        matches!(self.hold, Some(Hold::Pause(_) | Hold::Save(_)))
+        matches!(
+            self.hold,
+            Some(Hold::Pause(_) | Hold::Save(_) | Hold::Change(_))
+        )
     }
     /// Whether a held command can go on.
     pub fn resumable(&self) -> bool {
@@ -248,6 +281,10 @@ impl Session {
                 self.hold = Some(Hold::Save(saves));
             }
             Some(Hold::Save(_)) => self.answer(desk, &Session::saved(desk)),
+            Some(Hold::Change(ticket)) => match ticket.try_take() {
+                Some(outcome) => self.answer(desk, &cluster::changed(outcome)),
+                None => self.hold = Some(Hold::Change(ticket)),
+            },
         }
         if self.speech == Speech::Skipping && self.hold.is_none() {
             self.speech = Speech::On;
@@ -279,6 +316,11 @@ impl Session {
         if self.block.is_some() && !ends_block(command) {
             return self.queue(desk, resolved, argv);
         }
+        if !self.strict.is_empty() && may_write(command) {
+            // The reads before it must not see it.
+            self.hold = Some(Hold::Command(argv));
+            return;
+        }
         match command.run {
             Run::Connection(own) => {
                 if self.replies.awaits() && looks_at_data(own) {
@@ -287,19 +329,22 @@ impl Session {
                     self.answer(desk, &reply);
                 }
             }
-            _ => match desk.commands.table.prepare_resolved(resolved, argv).action {
-                Action::Transaction {
-                    procedure,
-                    args,
-                    footprint,
-                } => {
-                    self.transact(desk, procedure, args, footprint, None);
+            _ => {
+                let involved = desk.involved(std::slice::from_ref(&argv));
+                match desk.commands.table.prepare_resolved(resolved, argv).action {
+                    Action::Transaction {
+                        procedure,
+                        args,
+                        footprint,
+                    } => {
+                        self.transact(desk, procedure, args, footprint, involved, None);
+                    }
+                    Action::Reply(reply) => self.answer(desk, &reply),
+                    Action::Connection { .. } => {
+                        self.answer(desk, &redis_surface::errors::NOT_IN_BLOCK)
+                    }
                 }
-                Action::Reply(reply) => self.answer(desk, &reply),
-                Action::Connection { .. } => {
-                    self.answer(desk, &redis_surface::errors::NOT_IN_BLOCK)
-                }
-            },
+            }
         }
     }
 
@@ -330,6 +375,7 @@ impl Session {
         procedure: Arc<dyn Procedure>,
         args: Args,
         mut footprint: Footprint,
+        involved: Involved,
         completion: Option<Completion>,
     ) {
         if args.len() > LIGHT_WORDS_MAX {
@@ -340,17 +386,30 @@ impl Session {
             sequence: self.replies.next_sequence(),
             attempt: 0,
         };
-        let route = node::route(&footprint, self.replies.awaits());
+        let runtime = &desk.shared.runtime;
+        let partition_route = match self.partition_route(desk, &involved) {
+            Ok(route) => route,
+            Err(error) => return self.answer(desk, &error),
+        };
+        let asker = node::Asker {
+            unfinished: self.has_unfinished_requests(),
+            readonly: self.readonly,
+        };
+        let route = node::route(&footprint, asker);
+        // A replica by itself does not know what was acknowledged elsewhere.
+        let strict = route != Route::Order
+            && runtime.is_member()
+            && !(self.readonly && runtime.is_fresh(desk.now_ms));
         let request = Arc::new(Request {
             id,
             map_version: 0,
             procedure,
             args,
             footprint,
-            route: PartitionRoute::default(),
+            route: partition_route,
         });
         let outcome = match route {
-            Route::Snapshot => match desk.shared.runtime.read(desk.port, &request) {
+            Route::Snapshot if !strict => match desk.shared.runtime.read(desk.port, &request) {
                 ReadOutcome::Done(outcome) => Some(outcome),
                 ReadOutcome::Interrupted => Some(Err(runtime::KILLED)),
                 ReadOutcome::MustOrder => None,
@@ -380,26 +439,89 @@ impl Session {
         };
         let bytes = request.args.iter().map(|word| word.len()).sum();
         self.replies.expect(treatment, self.protocol, bytes);
+        if strict {
+            let partition = request.route.partitions.first().copied();
+            let read = (request.id, partition.unwrap_or_default());
+            desk.submissions.strict.push(read);
+            self.strict.push(request);
+            return;
+        }
         if route == Route::Aside && desk.shared.runtime.read_aside(desk.port, request.clone()) {
             // What is sent behind it must not take effect before it reads.
             self.aside = Some(request);
             return;
         }
+        Session::order(desk, request);
+    }
+
+    /// Whether requests of this connection are on their way through the order.
+    fn has_unfinished_requests(&self) -> bool {
+        self.replies.awaited_count() > self.strict.len()
+    }
+
+    /// Through which group a transaction goes, and which partitions execute it: through the one that the connection's
+    /// unfinished requests go through, so that they keep their order.
+    fn partition_route(
+        &mut self,
+        desk: &Desk<'_>,
+        involved: &Involved,
+    ) -> Result<PartitionRoute, Reply> {
+        let runtime = &desk.shared.runtime;
+        if runtime.partitions_count() == 1 {
+            return Ok(PartitionRoute::default());
+        }
+        let mut route = runtime.place(involved).map_err(Reply::error)?;
+        if self.has_unfinished_requests() {
+            route.home = self.home;
+        } else {
+            self.home = route.home;
+        }
+        Ok(route)
+    }
+
+    /// Submits a request whose place the order must decide.
+    fn order(desk: &mut Desk<'_>, request: Arc<Request>) {
         desk.counters.submitted.add(1);
+        let bytes: usize = request.args.iter().map(|word| word.len()).sum();
         desk.submissions.bytes += bytes;
         desk.submissions.requests.push(request);
     }
 
+    /// A strict read may run now. `None` if it is answered later.
+    fn read_now(&mut self, desk: &mut Desk<'_>, request: Arc<Request>) -> Option<txn::Outcome> {
+        let runtime = &desk.shared.runtime;
+        if request.footprint.weight == Weight::Heavy {
+            if self.aside.is_none() && runtime.read_aside(desk.port, request.clone()) {
+                self.aside = Some(request);
+            } else {
+                Session::order(desk, request);
+            }
+            return None;
+        }
+        match runtime.read(desk.port, &request) {
+            ReadOutcome::Done(outcome) => Some(outcome),
+            ReadOutcome::Interrupted => Some(Err(runtime::KILLED)),
+            ReadOutcome::MustOrder => {
+                Session::order(desk, request);
+                None
+            }
+        }
+    }
+
     /// Takes the outcome of a request of this session.
-    pub fn arrived(&mut self, desk: &mut Desk<'_>, id: RequestId, outcome: txn::Outcome) {
-        if let Some(request) = self.aside.take_if(|request| request.id == id) {
+    pub fn arrived(&mut self, desk: &mut Desk<'_>, id: RequestId, mut outcome: txn::Outcome) {
+        if let Some(place) = self.strict.iter().position(|request| request.id == id) {
+            let request = self.strict.remove(place);
             if outcome == Err(Stop::Restart) {
-                // Its place must be decided by the order.
-                desk.counters.submitted.add(1);
-                let bytes: usize = request.args.iter().map(|word| word.len()).sum();
-                desk.submissions.bytes += bytes;
-                desk.submissions.requests.push(request);
-                return;
+                let Some(read) = self.read_now(desk, request) else {
+                    return;
+                };
+                outcome = read;
+            }
+            desk.counters.snapshot_reads.add(1);
+        } else if let Some(request) = self.aside.take_if(|request| request.id == id) {
+            if outcome == Err(Stop::Restart) {
+                return Session::order(desk, request);
             }
             desk.counters.snapshot_reads.add(1);
         }
@@ -455,6 +577,9 @@ impl Session {
                 self.save(desk);
                 None
             }
+            ConnectionCommand::OrdoCluster(change) if change != OrdoClusterCommand::Status => {
+                self.change_cluster(desk, change, argv)
+            }
             plain => Some(self.value_command(desk, plain, argv)),
         }
     }
@@ -482,6 +607,11 @@ impl Session {
             C::LastSave => admin::last_save(desk),
             C::ScriptKill => admin::script_kill(desk),
             C::Unwatch => self.unwatch(),
+            C::Cluster(command) => Session::cluster(desk, command, argv),
+            C::OrdoCluster(OrdoClusterCommand::Status) => Session::cluster_status(desk),
+            C::Asking => Session::asking(desk),
+            C::ReadOnly => self.set_readonly(desk, true),
+            C::ReadWrite => self.set_readonly(desk, false),
             C::Multi
             | C::Exec
             | C::Discard
@@ -489,7 +619,8 @@ impl Session {
             | C::Quit
             | C::Reset
             | C::Save
-            | C::Shutdown => redis_surface::errors::NOT_IN_BLOCK,
+            | C::Shutdown
+            | C::OrdoCluster(_) => redis_surface::errors::NOT_IN_BLOCK,
             client => self.client_command(desk, client, argv),
         }
     }
@@ -526,7 +657,15 @@ fn looks_at_data(command: ConnectionCommand) -> bool {
     use ConnectionCommand as C;
     matches!(
         command,
-        C::Watch | C::Info | C::Save | C::BgSave | C::BgRewriteAof | C::Shutdown | C::Wait
+        C::Watch
+            | C::Info
+            | C::Save
+            | C::BgSave
+            | C::BgRewriteAof
+            | C::Shutdown
+            | C::Wait
+            | C::Cluster(ClusterCommand::CountKeysInSlot | ClusterCommand::GetKeysInSlot)
+            | C::OrdoCluster(_)
     )
 }
 

@@ -130,6 +130,15 @@ impl Turn<'_> {
         }
     }
 
+    /// Removes what checkpoints cover.
+    pub(super) fn truncate(&mut self) {
+        let journal = &mut self.process.keeper.journal;
+        // What cannot be removed now is removed after the next checkpoint.
+        if let Some(Ok(truncated)) = journal.truncation().map(|truncation| truncation.run()) {
+            journal.truncated(truncated);
+        }
+    }
+
     /// The next segment is made ahead of need, on a thread of its own.
     pub(super) fn prepare_soon(&mut self) {
         if !std::mem::replace(&mut self.process.keeper.preparing, true) {

@@ -10,11 +10,13 @@
 //! times; all nodes confirm the same epochs; the order has no request twice; every replica final-commits what the serial specification says; nothing that was answered
 //! is missing, overtaken, or read late; once nothing is wrong any more, everything is answered and all replicas end alike.
 
+mod checkpoint;
 mod client;
 mod epochs;
 mod journal;
 mod process;
 mod watch;
+mod work;
 
 use crate::cost::CostTable;
 use crate::draw::Draw;
@@ -31,14 +33,16 @@ use crate::world::{
 };
 use client::Client;
 use epochs::Epochs;
+use node::cluster::ClusterOptions;
 use node::{FsyncPolicy, Limits};
 use order::{Described, PartitionMap};
 use process::Process;
 use std::fmt;
 use std::sync::Arc;
 use txn::hash::mix;
-use txn::{PartitionId, Position, Registry};
+use txn::{NodeId, PartitionId, Position, Registry};
 use watch::PartitionWatch;
+use work::Work;
 
 /// What the nodes and clients of a run are like.
 struct Plan {
@@ -58,7 +62,10 @@ struct Plan {
     /// A node's unit of time.
     tick_ns: u64,
     epochs_in_flight_max: usize,
+    checkpoint_bytes: u64,
+    trail_bytes_max: u64,
     segment_bytes: u64,
+    speculate: bool,
     costs: CostTable,
     jitter: bool,
     judged: bool,
@@ -87,7 +94,10 @@ impl Plan {
             // An election takes a vote's way there and back, so a timeout must be longer than that.
             tick_ns: (flight_us / 3).max(4_000).div_ceil(1_000) * 1_000_000 * draw.pick(&[1, 1, 2]),
             epochs_in_flight_max: draw.pick(&[1, 2, 4, 16]),
+            checkpoint_bytes: options.checkpoint_bytes,
+            trail_bytes_max: draw.pick(&[0, 500, 5_000, 1 << 30]),
             segment_bytes: options.segment_bytes,
+            speculate: true,
             costs: options.costs,
             jitter: options.jitter,
             judged,
@@ -161,6 +171,8 @@ pub enum Timer {
     Tick,
     /// A sync is done.
     Synced,
+    /// A checkpoint is written.
+    Checkpointed,
     /// The next segment is made.
     Prepared,
     /// Snapshots are opened, or looked at and closed.
@@ -180,6 +192,7 @@ pub enum Timer {
 pub struct Cluster {
     plan: Plan,
     population: Population,
+    work: Work,
     registry: Registry,
     map: PartitionMap,
     partitions: Vec<PartitionWatch>,
@@ -193,6 +206,8 @@ pub struct Cluster {
     processes: u64,
     history: Vec<Operation>,
     tally: Tally,
+    /// Ordered transactions of each host's clients, and the sum of their latencies.
+    latencies: Vec<(u64, u64)>,
 }
 
 /// Bounds of a run: a client's commands may all be left when the faults are over, and each takes some flights.
@@ -204,8 +219,32 @@ fn limits(options: &Options) -> WorldLimits {
     }
 }
 
-/// Runs a cluster.
-pub fn run(options: &Options, trace: Option<Trace>, judged: bool) -> Outcome {
+/// Runs a cluster against all oracles.
+pub fn run(options: &Options, trace: Option<Trace>) -> Outcome {
+    run_plan(options, trace, None).0
+}
+
+/// How a model of a cluster differs from a run that is judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Model {
+    /// Whether epochs are executed while they are being agreed on; if not, once they are confirmed.
+    pub speculate: bool,
+    /// What every incarnation of a procedure of the workload (not of a Redis command) costs its worker, beside its
+    /// operations.
+    pub work_ns: u64,
+}
+
+/// Runs a cluster as a model of speed: no oracles, and the defaults of nodes where a run draws them. Gives for each host
+/// how many ordered transactions its clients had, initial records left out, and the sum of their latencies in nanoseconds.
+pub fn run_model(options: &Options, model: Model) -> (Outcome, Vec<(u64, u64)>) {
+    run_plan(options, None, Some(model))
+}
+
+fn run_plan(
+    options: &Options,
+    trace: Option<Trace>,
+    model: Option<Model>,
+) -> (Outcome, Vec<(u64, u64)>) {
     let mut draw = Draw::new(mix(options.seed));
     let population = Population::new(
         options.workload,
@@ -216,15 +255,23 @@ pub fn run(options: &Options, trace: Option<Trace>, judged: bool) -> Outcome {
     let fsync = match options.policy() {
         Ok(fsync) => fsync,
         Err(text) => {
-            return Outcome {
+            let outcome = Outcome {
                 report: Report::default(),
                 violation: Some(Violation::new("options", text)),
                 trace,
             };
+            return (outcome, Vec::new());
         }
     };
-    let plan = Plan::draw(options, fsync, judged, &mut draw);
-    let system = Cluster::new(plan, population, options.zones);
+    let mut plan = Plan::draw(options, fsync, model.is_none(), &mut draw);
+    if let Some(model) = model {
+        let defaults = ClusterOptions::new(NodeId(1));
+        plan.tick_ns = defaults.tick_ms * 1_000_000;
+        plan.epochs_in_flight_max = defaults.epochs_in_flight_max;
+        plan.speculate = model.speculate;
+    }
+    let work = Work::new(model.map_or(0, |model| model.work_ns));
+    let system = Cluster::new(plan, population, work, options.zones);
     let setting = Setting {
         limits: limits(options),
         ..setting(options)
@@ -232,18 +279,19 @@ pub fn run(options: &Options, trace: Option<Trace>, judged: bool) -> Outcome {
     let mut world = World::new(setting, system, draw, trace);
     let (account, result) = world.run();
     let (system, trace) = world.into_parts();
-    Outcome {
+    let outcome = Outcome {
         report: Report {
             account,
             tally: system.tally,
         },
         violation: result.err(),
         trace,
-    }
+    };
+    (outcome, system.latencies)
 }
 
 impl Cluster {
-    fn new(plan: Plan, population: Population, zones: u16) -> Cluster {
+    fn new(plan: Plan, population: Population, work: Work, zones: u16) -> Cluster {
         let described: Vec<Described> = (0..plan.hosts)
             .map(|host| Described {
                 name: format!("n{host}"),
@@ -259,7 +307,8 @@ impl Cluster {
             .collect();
         let loading = clients.iter().filter(|client| client.loads()).count() as u16;
         Cluster {
-            registry: population.registry(),
+            registry: population.registry_of(|procedure| work.on(procedure)),
+            work,
             map,
             partitions: (0..plan.partitions)
                 .map(|_| PartitionWatch::new())
@@ -271,6 +320,7 @@ impl Cluster {
             processes: 0,
             history: Vec::new(),
             tally: Tally::default(),
+            latencies: vec![(0, 0); usize::from(plan.hosts)],
             population,
             plan,
         }
@@ -360,7 +410,9 @@ impl System for Cluster {
         let alike = |process: &Process| {
             process.is_idle()
                 && process.positions().all(|(partition, position)| {
-                    position == self.partitions[usize::from(partition.0)].last()
+                    // A model does not follow the order.
+                    !self.plan.judged
+                        || position == self.partitions[usize::from(partition.0)].last()
                 })
         };
         self.clients.iter().all(Client::is_done)

@@ -18,7 +18,10 @@ use execute::sparkle::{Options as SparkleOptions, Sparkle};
 use execute::{
     Budget, Calvin, Committed, Engine, Progress, ReadOutcome, Serial, SnapshotReader, WorkerId,
 };
-use node::cluster::{ClusterEffects, ClusterEvent, ClusterNode, ClusterOptions, ClusterStart};
+use node::cluster::{
+    ClusterCheckpoint, ClusterEffects, ClusterEvent, ClusterNode, ClusterOptions, ClusterStart,
+    load_engines,
+};
 use node::{Refused, Route, session};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -76,7 +79,7 @@ struct Lane {
 /// A running process.
 pub struct Process {
     node: ClusterNode,
-    effects: ClusterEffects,
+    pub(super) effects: ClusterEffects,
     lanes: BTreeMap<PartitionId, Lane>,
     pub(super) keeper: Keeper,
     /// The last epoch that its node has confirmed.
@@ -93,6 +96,8 @@ pub struct Process {
     /// Strict reads that wait for a final commit.
     readable: Vec<(RequestId, PartitionId, Position)>,
     workers: Vec<Worker>,
+    /// A checkpoint that is being written.
+    pub(super) checkpoint: Option<ClusterCheckpoint>,
 }
 
 /// A snapshot stays open for half of this time, on average.
@@ -125,9 +130,8 @@ impl Process {
             Err(error) => return Ok(Start::Refused(error.to_string())),
         };
         let workers = usize::from(plan.workers);
-        let mut lanes = BTreeMap::new();
-        let mut engines: BTreeMap<PartitionId, Arc<dyn Engine>> = BTreeMap::new();
-        for partition in system.map.kept_by(node_of(host)) {
+        let made: RefCell<Vec<Arc<Recorder>>> = RefCell::default();
+        let make = || -> Arc<dyn Engine> {
             let engine: Box<dyn Engine> = match plan.engine {
                 EngineKind::Sparkle => Box::new(Sparkle::new(SparkleOptions {
                     capacity: plan.capacity,
@@ -137,13 +141,29 @@ impl Process {
                 EngineKind::Serial => Box::new(Serial::new()),
             };
             let engine = Arc::new(Recorder::new(engine));
+            made.borrow_mut().push(engine.clone());
+            engine
+        };
+        let disk = core.host(host).process_disk();
+        let me = node_of(host);
+        let engines = match load_engines(&*disk, system.map.clone(), &images, me, &make) {
+            Ok(engines) => engines,
+            Err(_) if disk.is_dead() => return Ok(Start::Died),
+            Err(error) => return Ok(Start::Refused(error.to_string())),
+        };
+        let mut lanes = BTreeMap::new();
+        for (&partition, engine) in engines.keys().zip(made.into_inner()) {
+            let position = engine.view().final_position();
+            if position > Position::NONE {
+                system.tally.recovered_from_checkpoint += 1;
+                system.partitions[usize::from(partition.0)].check_loaded(&engine)?;
+            }
             let shared: Arc<dyn Engine> = engine.clone();
-            engines.insert(partition, shared.clone());
             lanes.insert(
                 partition,
                 Lane {
                     reader: SnapshotReader::new(shared.clone()),
-                    watch: ReplicaWatch::new(engine.view().final_position()),
+                    watch: ReplicaWatch::new(position),
                     replayed: None,
                     engine,
                     shared,
@@ -152,14 +172,19 @@ impl Process {
             );
         }
         system.processes += 1;
+        let plan = &system.plan;
         let options = ClusterOptions {
             seed: plan.seed,
             fsync: plan.fsync,
             limits: plan.limits,
             tick_ms: (plan.tick_ns / 1_000_000).max(1),
             epochs_in_flight_max: plan.epochs_in_flight_max,
+            checkpoint_bytes: plan.checkpoint_bytes,
+            trail_bytes_max: plan.trail_bytes_max,
+            speculate: plan.speculate,
             request_timeout_ms: 60_000,
             expire: Some(Arc::new(redis_surface::ExpireProcedure)),
+            expire_system: Some(Arc::new(redis_surface::ExpireSystemProcedure)),
             ..ClusterOptions::new(node_of(host))
         };
         let start = ClusterStart {
@@ -182,6 +207,7 @@ impl Process {
             effects: ClusterEffects::default(),
             lanes,
             keeper,
+            checkpoint: None,
             confirmed: Epoch(0),
             connections: BTreeMap::new(),
             by_session: BTreeMap::new(),
@@ -401,6 +427,7 @@ impl Turn<'_> {
             }
             Input::Timer(Timer::Look) => self.look()?,
             Input::Timer(Timer::Synced) => self.synced()?,
+            Input::Timer(Timer::Checkpointed) => self.checkpointed()?,
             Input::Timer(Timer::Prepared) => self.prepared(),
             Input::Timer(Timer::Go | Timer::Timeout { .. }) => {}
         }
@@ -471,11 +498,8 @@ impl Turn<'_> {
                         partition,
                         draft,
                     },
-                ) => {
-                    if self.open(client, connection, number) {
-                        spent_ns +=
-                            self.command(client, number, partition, draft, &mut requests)?;
-                    }
+                ) if self.open(client, connection, number) => {
+                    spent_ns += self.command(client, number, partition, draft, &mut requests)?;
                 }
                 _ => {}
             }
@@ -557,12 +581,16 @@ impl Turn<'_> {
                 attempt: 0,
             },
             map_version: 0,
-            procedure: draft.procedure.clone(),
+            procedure: self.system.work.on(draft.procedure.clone()),
             args: draft.args.clone(),
             footprint: draft.footprint.clone(),
             route,
         });
-        if node::route(&request.footprint, unfinished) == Route::Order {
+        let asker = node::Asker {
+            unfinished,
+            readonly: false,
+        };
+        if node::route(&request.footprint, asker) == Route::Order {
             connection.requests.insert(request.id.sequence, number);
             requests.push(request);
             return Ok(self.system.plan.costs.request_ns);
@@ -573,7 +601,7 @@ impl Turn<'_> {
         let process = &mut *self.process;
         process
             .node
-            .read(id, partition, now_ms, &mut process.effects);
+            .read([(id, partition)], now_ms, &mut process.effects);
         self.perform()?;
         Ok(self.system.plan.costs.read_ns)
     }
@@ -635,7 +663,10 @@ impl Turn<'_> {
         let position = view.final_position();
         let snapshot_ms = view.final_time_ms();
         let now_ms = self.core.clock_ms(self.host).max(snapshot_ms);
-        match lane.reader.run(request, now_ms) {
+        let outcome = lane.reader.run(request, now_ms);
+        // A read costs what the table says.
+        self.system.work.take_ns();
+        match outcome {
             ReadOutcome::Done(outcome) => {
                 if self.system.plan.judged {
                     self.system.partition(partition).judge_read(
@@ -725,6 +756,16 @@ impl Turn<'_> {
                 }
                 continue;
             }
+            let events = self.see_to_checkpoints();
+            if !events.is_empty() {
+                let process = &mut *self.process;
+                for event in events {
+                    process.node.handle(event, now_ms, &mut process.effects);
+                }
+                continue;
+            }
+            let process = &mut *self.process;
+            let effects = &mut process.effects;
             if let Some(boot) = effects.boot.take() {
                 self.system.open[usize::from(self.host)] = true;
                 for lane in process.lanes.values_mut() {
@@ -839,7 +880,7 @@ impl Turn<'_> {
                 }
                 break;
             }
-            let cost_ns = self.cost_ns(operation_ns);
+            let cost_ns = self.cost_ns(operation_ns + self.system.work.take_ns());
             let now_ns = self.core.now_ns();
             self.process.workers[place].busy_until_ns = now_ns + cost_ns;
             self.wake_another(place);

@@ -17,7 +17,7 @@ use crate::watch::real_time::Place;
 use crate::watch::recorder::{Recorder, Told};
 use crate::watch::{expiry, optimistic};
 use crate::world::Violation;
-use execute::Committed;
+use execute::{Committed, Engine};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use txn::{Epoch, Outcome, PartitionId, Position, Request, RequestId, SessionId};
@@ -93,6 +93,23 @@ impl PartitionWatch {
     /// The last position that any replica has confirmed.
     pub fn last(&self) -> Position {
         Position(self.confirmed.len() as u64)
+    }
+
+    /// Compares what a replica has loaded from a checkpoint with the specification.
+    pub fn check_loaded(&self, engine: &Recorder) -> Result<(), Violation> {
+        let view = engine.view();
+        let snapshot = view.open();
+        let checked = if snapshot.position > self.last() {
+            Err(format!(
+                "a checkpoint is of {:?}, and only {:?} are confirmed",
+                snapshot.position,
+                self.last()
+            ))
+        } else {
+            crate::judge::check_snapshot(view, &snapshot, &self.oracle)
+        };
+        view.close(snapshot);
+        checked.map_err(|text| Violation::new("recovery", text))
     }
 
     /// The epoch of a position that somebody has confirmed.

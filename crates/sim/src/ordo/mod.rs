@@ -222,6 +222,8 @@ pub struct Tally {
     pub checkpoints: u64,
     /// Starts from a checkpoint.
     pub recovered_from_checkpoint: u64,
+    /// Checkpoints that were fetched from another node.
+    pub installed: u64,
     /// Incarnations of transactions that were thrown away.
     pub restarts: u64,
     /// Times that a transaction was parked.
@@ -236,6 +238,10 @@ pub struct Tally {
     pub latency_ns: u64,
     /// The longest of them.
     pub latency_max_ns: u64,
+    /// Of that, the share of ordered transactions, initial records left out.
+    pub ordered_latency_ns: u64,
+    /// How many those are.
+    pub ordered: u64,
     /// When the first command was sent.
     pub first_ns: u64,
     /// When the last reply arrived.
@@ -253,6 +259,7 @@ impl Tally {
         self.ends += other.ends;
         self.checkpoints += other.checkpoints;
         self.recovered_from_checkpoint += other.recovered_from_checkpoint;
+        self.installed += other.installed;
         self.restarts += other.restarts;
         self.suspensions += other.suspensions;
         self.executed += other.executed;
@@ -260,6 +267,8 @@ impl Tally {
         self.operations += other.operations;
         self.latency_ns += other.latency_ns;
         self.latency_max_ns = self.latency_max_ns.max(other.latency_max_ns);
+        self.ordered_latency_ns += other.ordered_latency_ns;
+        self.ordered += other.ordered;
     }
 }
 

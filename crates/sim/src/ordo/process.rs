@@ -128,6 +128,7 @@ impl Process {
             limits: plan.limits,
             checkpoint_bytes: plan.checkpoint_bytes,
             expire: Some(Arc::new(redis_surface::ExpireProcedure)),
+            expire_system: Some(Arc::new(redis_surface::ExpireSystemProcedure)),
         };
         let boot_id = core.draw.bits();
         set_local_clock_ms(core.clock_ms(host));
@@ -496,7 +497,11 @@ impl Turn<'_> {
             footprint: draft.footprint.clone(),
             route: txn::PartitionRoute::default(),
         });
-        match node::route(&request.footprint, unfinished) {
+        let asker = node::Asker {
+            unfinished,
+            readonly: false,
+        };
+        match node::route(&request.footprint, asker) {
             Route::Order => {}
             Route::Snapshot => {
                 if let Some((outcome, position)) = self.read(&request)? {

@@ -6,7 +6,7 @@
 
 use crate::oracle::Oracle;
 use std::sync::Arc;
-use txn::{Key, Position, Request};
+use txn::{Key, Position, Request, Space};
 
 /// Checks a read that was answered at the snapshot of `position`, whose time is `snapshot_ms`, with the clock `now_ms`.
 pub fn check_read(
@@ -36,10 +36,12 @@ pub fn check_removal(
     position: Position,
     time_ms: u64,
 ) -> Result<(), String> {
-    if request.procedure.name() != "redis.expire-due" {
-        return Ok(());
-    }
-    for key in request.args.iter().map(Key::from) {
+    let space = match request.procedure.name() {
+        "redis.expire-due" => Space::User,
+        "redis.expire-system-due" => Space::System,
+        _ => return Ok(()),
+    };
+    for key in (request.args.iter()).map(|name| Key::in_space(space, name)) {
         let before = oracle.read_at(&key, position.prev()).entry;
         let after = oracle.read_at(&key, position).entry;
         if let (Some(before), None) = (before, after)

@@ -316,6 +316,10 @@ impl<S: System> Core<S> {
     pub fn healed_ns(&self) -> Option<u64> {
         self.healed_ns
     }
+    /// A host's process ends by itself after its present turn, and starts again.
+    pub fn exit(&self, host: u16) {
+        self.hosts[usize::from(host)].mortal.dies_after(0);
+    }
     /// Folds something into the run's digest.
     pub fn witness(&mut self, bits: u64) {
         self.digest = mix(self.digest ^ bits);

@@ -1,8 +1,10 @@
 //! The entries of the command table, by family.
 
+mod cluster;
 mod connection;
 mod generic;
 mod hashes;
+mod ordo;
 mod scripting;
 mod server;
 mod strings;
@@ -17,8 +19,10 @@ const FAMILIES: &[&[Command]] = &[
     hashes::COMMANDS,
     generic::COMMANDS,
     connection::COMMANDS,
+    cluster::COMMANDS,
     server::COMMANDS,
     scripting::COMMANDS,
+    ordo::COMMANDS,
 ];
 
 const COUNT: usize = {

@@ -1,0 +1,442 @@
+//! The servers under test: real processes, each with its directory and, if there is a network, its namespace.
+
+use super::network::Network;
+use crate::child::{HOST, dying_with_us, free_port};
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use server::client::{Answer, Client};
+use server::cluster::ClusterStatus;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+/// How often something is looked at that does not tell when it changes.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// A node that answers nothing for this long is not asked any more.
+const ASK_PATIENCE: Duration = Duration::from_secs(2);
+/// In namespaces every node has an address of its own, so all have the same ports.
+const CLIENT_PORT: u16 = 6379;
+const PEER_PORT: u16 = 16379;
+
+/// What to run, and where.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// Ordo's program.
+    pub ordo: PathBuf,
+    /// How many nodes. One is a server of its own, more are a cluster of as many zones.
+    pub nodes: usize,
+    /// Partitions of the cluster.
+    pub partitions: u16,
+    /// What `--appendfsync` says.
+    pub appendfsync: String,
+    /// Where each node has a directory for its data and its output.
+    pub directory: PathBuf,
+}
+
+struct Node {
+    directory: PathBuf,
+    client: SocketAddr,
+    peer: SocketAddr,
+    child: Option<Child>,
+    frozen: bool,
+}
+
+/// The nodes. Dropping them kills them.
+pub struct Processes {
+    setting: Setting,
+    network: Option<Network>,
+    nodes: Vec<Node>,
+}
+
+impl Processes {
+    /// Prepares the nodes; none runs yet. The kernel kills them when the thread that started them ends.
+    pub fn new(setting: Setting, network: Option<Network>) -> Result<Processes> {
+        let mut nodes = Vec::new();
+        for node in 0..setting.nodes {
+            let directory = setting.directory.join(name(node));
+            std::fs::create_dir_all(&directory)
+                .with_context(|| format!("could not make {}", directory.display()))?;
+            let (client, peer) = match &network {
+                Some(network) => {
+                    let address = network.address(node);
+                    ((address, CLIENT_PORT).into(), (address, PEER_PORT).into())
+                }
+                None => {
+                    let address = || Ok::<_, anyhow::Error>(format!("{HOST}:{}", free_port()?));
+                    (address()?.parse()?, address()?.parse()?)
+                }
+            };
+            nodes.push(Node {
+                directory,
+                client,
+                peer,
+                child: None,
+                frozen: false,
+            });
+        }
+        let processes = Processes {
+            setting,
+            network,
+            nodes,
+        };
+        if processes.is_cluster() {
+            let path = processes.description();
+            // It has the secret: only we read it.
+            File::options()
+                .create(true)
+                .write(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(&path)
+                .and_then(|mut file| file.write_all(processes.cluster_toml().as_bytes()))
+                .with_context(|| format!("could not write {}", path.display()))?;
+        }
+        Ok(processes)
+    }
+
+    fn is_cluster(&self) -> bool {
+        self.nodes.len() > 1
+    }
+    fn description(&self) -> PathBuf {
+        self.setting.directory.join("cluster.toml")
+    }
+
+    /// The cluster's description: a zone for each node.
+    fn cluster_toml(&self) -> String {
+        let mut text = format!(
+            "name = \"faults\"\nsecret = \"the processes of one test run\"\npartitions = {}\n",
+            self.setting.partitions
+        );
+        for (index, node) in self.nodes.iter().enumerate() {
+            let _ = write!(
+                text,
+                "\n[[node]]\nname = \"{}\"\nzone = \"zone{index}\"\npeer_address = \"{}\"\nclient_address = \"{}\"\n",
+                name(index),
+                node.peer,
+                node.client
+            );
+        }
+        text
+    }
+
+    /// The network, if the nodes have one of their own.
+    pub fn network(&mut self) -> Option<&mut Network> {
+        self.network.as_mut()
+    }
+    /// Moves the calling thread to where clients are.
+    pub fn enter(&self) -> Result<()> {
+        self.network.as_ref().map_or(Ok(()), Network::enter_hub)
+    }
+    /// Where clients reach the nodes.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.nodes.iter().map(|node| node.client).collect()
+    }
+
+    /// The processes of the nodes that run.
+    pub fn ids(&self) -> Vec<u32> {
+        let children = self.nodes.iter().filter_map(|node| node.child.as_ref());
+        children.map(Child::id).collect()
+    }
+
+    /// Starts a node with the data that it has. It is up when it answers: [`Processes::wait_until_up`].
+    pub fn start(&mut self, node: usize) -> Result<()> {
+        let description = self.description();
+        let is_cluster = self.is_cluster();
+        let mut command = match &self.network {
+            Some(network) => {
+                let [ip, words @ ..] = network.words(node);
+                let mut command = dying_with_us(Path::new(&ip));
+                command.args(words).arg(&self.setting.ordo);
+                command
+            }
+            None => dying_with_us(&self.setting.ordo),
+        };
+        let started = &mut self.nodes[node];
+        command.args([
+            "serve",
+            "--appendfsync",
+            &self.setting.appendfsync,
+            "--protected-mode",
+            "no",
+        ]);
+        if is_cluster {
+            command
+                .arg("--cluster")
+                .arg(description)
+                .args(["--node", &name(node)]);
+        } else {
+            let (address, port) = (
+                started.client.ip().to_string(),
+                started.client.port().to_string(),
+            );
+            command.args(["--bind", &address, "--port", &port]);
+        }
+        command.arg("--dir").arg(started.directory.join("data"));
+        let output = File::options()
+            .create(true)
+            .append(true)
+            .open(started.directory.join("output"))?;
+        command
+            .env_remove("RUST_LOG")
+            .env("NO_COLOR", "1")
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output);
+        let child = command
+            .spawn()
+            .with_context(|| format!("could not start {}", name(node)))?;
+        started.child = Some(child);
+        started.frozen = false;
+        Ok(())
+    }
+
+    /// `kill -9` of some nodes, all of them before any is waited for.
+    pub fn kill(&mut self, nodes: &[usize]) -> Result<()> {
+        for &node in nodes {
+            self.signal(node, Signal::KILL)?;
+        }
+        for &node in nodes {
+            if let Some(mut child) = self.nodes[node].child.take() {
+                child.wait()?;
+            }
+        }
+        Ok(())
+    }
+    /// Takes the processor from a node, and waits until none of its threads runs any more.
+    pub fn freeze(&mut self, node: usize) -> Result<()> {
+        self.signal(node, Signal::STOP)?;
+        self.nodes[node].frozen = true;
+        let process = self.nodes[node].child.as_ref().map_or(0, Child::id);
+        while !stands_still(process) {
+            self.hold_alive()?;
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+    /// Gives the processor back.
+    pub fn thaw(&mut self, node: usize) -> Result<()> {
+        self.signal(node, Signal::CONT)?;
+        self.nodes[node].frozen = false;
+        Ok(())
+    }
+
+    fn signal(&self, node: usize, signal: Signal) -> Result<()> {
+        let process = self.nodes[node].child.as_ref().map(Pid::from_child);
+        let Some(process) = process else {
+            bail!("{} does not run", name(node));
+        };
+        kill_process(process, signal).with_context(|| format!("could not signal {}", name(node)))
+    }
+
+    /// Undoes whatever was done to the nodes and their links.
+    pub fn heal(&mut self) -> Result<()> {
+        if let Some(network) = &mut self.network {
+            network.heal()?;
+        }
+        for node in 0..self.nodes.len() {
+            if self.nodes[node].child.is_none() {
+                self.start(node)?;
+            } else if self.nodes[node].frozen {
+                self.thaw(node)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// An error if a node has ended that nobody has killed.
+    pub fn hold_alive(&mut self) -> Result<()> {
+        for node in 0..self.nodes.len() {
+            let ended = match &mut self.nodes[node].child {
+                Some(child) => child.try_wait()?,
+                None => None,
+            };
+            if let Some(status) = ended {
+                bail!(
+                    "{} ended by itself, {status}. {}",
+                    name(node),
+                    self.what_it_said(node)
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until every node answers, hears from every other, and knows a leader of every partition.
+    pub fn wait_until_up(&mut self, patience: Duration) -> Result<()> {
+        let deadline = Instant::now() + patience;
+        for node in 0..self.nodes.len() {
+            loop {
+                self.hold_alive()?;
+                let Err(error) = self.is_up(node) else { break };
+                if Instant::now() > deadline {
+                    let seconds = patience.as_secs();
+                    bail!(
+                        "{} was not up after {seconds} s: {error:#}. {}",
+                        name(node),
+                        self.what_it_said(node)
+                    );
+                }
+                std::thread::sleep(LOOK_EVERY);
+            }
+        }
+        Ok(())
+    }
+
+    fn is_up(&self, node: usize) -> Result<()> {
+        if self.is_cluster() {
+            let status = self.status(node)?;
+            if let Some(lost) = status
+                .nodes
+                .iter()
+                .find(|other| !other.reachable && other.id != status.me)
+            {
+                bail!("it does not hear from {}", lost.name);
+            }
+            if let Some(partition) = status
+                .partitions
+                .iter()
+                .find(|partition| partition.leader.is_none())
+            {
+                bail!("it knows no leader of partition {}", partition.id);
+            }
+            return Ok(());
+        }
+        match self.ask(node, &["PING"])? {
+            Answer::Error(error) => bail!("{error}"),
+            _ => Ok(()),
+        }
+    }
+
+    fn ask(&self, node: usize, words: &[&str]) -> Result<Answer> {
+        let mut client = Client::open(&self.nodes[node].client.to_string(), ASK_PATIENCE)?;
+        Ok(client.call(words)?)
+    }
+    fn status(&self, node: usize) -> Result<ClusterStatus> {
+        let text = self
+            .ask(node, &["ORDO.CLUSTER", "STATUS"])?
+            .text("ORDO.CLUSTER STATUS")?;
+        serde_json::from_str(&text).context("ORDO.CLUSTER STATUS is not what was expected")
+    }
+
+    /// The node that leads a partition: what the one in the highest term says.
+    pub fn leader(&self, partition: u16) -> Result<usize> {
+        if !self.is_cluster() {
+            return Ok(0);
+        }
+        let mut newest = None;
+        for node in 0..self.nodes.len() {
+            let Ok(status) = self.status(node) else {
+                continue;
+            };
+            let leader = status
+                .partitions
+                .iter()
+                .find(|found| found.id == partition)
+                .and_then(|found| {
+                    let leader = status
+                        .nodes
+                        .iter()
+                        .find(|other| Some(other.id) == found.leader)?;
+                    let index = (0..self.nodes.len()).find(|&index| name(index) == leader.name)?;
+                    Some((found.term, index))
+                });
+            newest = newest.max(leader);
+        }
+        newest
+            .map(|(_, leader)| leader)
+            .with_context(|| format!("nobody knows who leads partition {partition}"))
+    }
+
+    /// The last lines of a node's output, for an error message.
+    pub fn what_it_said(&self, node: usize) -> String {
+        let output = std::fs::read(self.nodes[node].directory.join("output")).unwrap_or_default();
+        let output = String::from_utf8_lossy(&output);
+        let lines: Vec<&str> = output.lines().collect();
+        let last = lines[lines.len().saturating_sub(5)..].join("\n  ");
+        format!("The last that {} said:\n  {last}", name(node))
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        for child in self.nodes.iter_mut().filter_map(|node| node.child.as_mut()) {
+            // It may be gone already.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Whether all threads of a process are stopped. One that ends meanwhile does not run either.
+fn stands_still(process: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task"));
+    let stopped = |thread: std::fs::DirEntry| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        // The state is behind the name, which is in parentheses and may contain anything.
+        let state = stat.rsplit_once(") ").map(|(_, behind)| behind);
+        state.is_none_or(|state| state.starts_with('T'))
+    };
+    threads.is_ok_and(|mut threads| threads.all(|thread| thread.is_ok_and(stopped)))
+}
+
+/// What a node is called.
+pub fn name(node: usize) -> String {
+    format!("node{node}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use server::cluster::ClusterConfig;
+
+    fn setting(nodes: usize, directory: &Path) -> Setting {
+        Setting {
+            ordo: "ordo".into(),
+            nodes,
+            partitions: 2,
+            appendfsync: "always".to_owned(),
+            directory: directory.to_owned(),
+        }
+    }
+
+    #[test]
+    fn the_description_of_the_cluster_is_one() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let processes = Processes::new(setting(3, directory.path()), None).expect("prepared");
+        let described = ClusterConfig::load(&processes.description()).expect("valid");
+        assert_eq!(described.warnings, Vec::<String>::new());
+        assert_eq!((described.partitions, described.nodes.len()), (2, 3));
+        let clients: Vec<String> = processes
+            .addresses()
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        let addresses = described.nodes.iter().map(|node| &node.client_address);
+        assert!(addresses.eq(&clients), "{described:?}");
+    }
+
+    #[test]
+    fn a_frozen_process_stands_still() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut processes = Processes::new(setting(1, directory.path()), None).expect("prepared");
+        let busy = std::process::Command::new("sh")
+            .args(["-c", "while :; do :; done"])
+            .spawn();
+        let busy = busy.expect("a shell");
+        let process = busy.id();
+        processes.nodes[0].child = Some(busy);
+        assert!(!stands_still(process));
+        processes.freeze(0).expect("frozen");
+        assert!(stands_still(process));
+        processes.heal().expect("thawed");
+        processes.hold_alive().expect("it runs");
+        processes.kill(&[0]).expect("killed");
+        let error = processes.freeze(0).expect_err("gone").to_string();
+        assert!(error.contains("node0 does not run"), "{error}");
+    }
+}

@@ -1,0 +1,70 @@
+//! What has expired leaves memory, in the users' space and in the system's.
+
+use crate::rig::Rig;
+use ordo_node::{FsyncPolicy, NodeOptions};
+use redis_surface::idempotent::RECORD_TTL_MS;
+use redis_surface::{ExpireProcedure, ExpireSystemProcedure, IdempotentProcedure};
+use sim::disk::VirtualDisk;
+use std::sync::Arc;
+use txn::{Procedure, Reply, ScanRange, Space};
+
+fn rig() -> Rig {
+    let options = NodeOptions {
+        fsync: FsyncPolicy::No,
+        expire: Some(Arc::new(ExpireProcedure)),
+        expire_system: Some(Arc::new(ExpireSystemProcedure)),
+        ..NodeOptions::default()
+    };
+    Rig::recover(&Arc::new(VirtualDisk::new(1)), options).expect("an empty disk")
+}
+
+/// How many entries a space holds, expired ones included.
+fn held(rig: &Rig, space: Space) -> usize {
+    let view = rig.engine.view();
+    let snapshot = view.open();
+    let range = ScanRange {
+        space,
+        from_hash: 0,
+        limit: usize::MAX,
+    };
+    let page = view.scan_at(&snapshot, range);
+    view.close(snapshot);
+    page.entries.len()
+}
+
+/// Enough ticks for the scan to look at everything twice, also while it thinks that nothing has a time to live.
+fn tick_through(rig: &mut Rig) {
+    for _ in 0..200 {
+        rig.tick(1);
+    }
+}
+
+#[test]
+fn replies_of_an_hour_ago_leave_memory_like_users_keys() {
+    let mut rig = rig();
+    let idempotent: Arc<dyn Procedure> = Arc::new(IdempotentProcedure);
+    // A round that meets nothing to expire makes the scan rare; it must still notice what comes.
+    tick_through(&mut rig);
+    for id in 0..300 {
+        let args = format!("{id} psetex key:{id} {} v", RECORD_TTL_MS / 2);
+        assert_eq!(rig.call(idempotent.clone(), &args), Reply::OK);
+    }
+    let spaces = |rig: &Rig| (held(rig, Space::User), held(rig, Space::System));
+    assert_eq!(spaces(&rig), (300, 300));
+    tick_through(&mut rig);
+    assert_eq!(spaces(&rig), (300, 300), "nothing has expired");
+    rig.now_ms += RECORD_TTL_MS / 2;
+    tick_through(&mut rig);
+    assert_eq!(spaces(&rig), (0, 300), "records live longer");
+    assert_eq!(
+        rig.call(
+            idempotent.clone(),
+            &format!("7 psetex key:7 {} v", RECORD_TTL_MS / 2)
+        ),
+        Reply::OK,
+    );
+    assert_eq!(spaces(&rig), (0, 300), "a retry applies nothing");
+    rig.now_ms += RECORD_TTL_MS / 2;
+    tick_through(&mut rig);
+    assert_eq!(spaces(&rig), (0, 0));
+}

@@ -1,0 +1,260 @@
+//! Changes of the cluster that an operator asks for, and how their outcome comes back.
+//!
+//! A change is ordered, and some move data before they are done, so nobody waits for one on an I/O thread. Whoever takes a
+//! [`ClusterChange`] gives a [`ChangeTicket`] for it and keeps the [`ChangeAnswer`]; the connection that asked looks at its
+//! ticket now and then.
+
+use order::PartitionMap;
+use parking_lot::Mutex;
+use std::fmt;
+use std::sync::Arc;
+use txn::{NodeId, PartitionId};
+
+/// A change that an operator asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClusterChange {
+    /// A node joins, in a zone that the cluster has.
+    AddNode {
+        /// Its name.
+        name: String,
+        /// Its zone's name.
+        zone: String,
+        /// Where other nodes will reach it: host and port.
+        peer_address: String,
+        /// Where clients will reach it: host and port.
+        client_address: String,
+    },
+    /// A node leaves for good. What it keeps moves to the other nodes of its zone first.
+    RemoveNode {
+        /// Which.
+        node: NodeId,
+    },
+    /// Another node leads a partition.
+    TransferLeader {
+        /// Which partition.
+        partition: PartitionId,
+        /// Who: it keeps a replica of the partition.
+        to: NodeId,
+    },
+}
+
+impl ClusterChange {
+    /// Why the change can't be made to a cluster with this map, if it can't. That it may, here, is no promise: the order
+    /// decides, perhaps on a newer map.
+    pub fn check(&self, map: &PartitionMap) -> Result<(), String> {
+        let known = |node: &NodeId| match map.nodes.get(node) {
+            Some(entry) => Ok(entry),
+            None => Err(format!(
+                "there is no {node}: the cluster has {}",
+                numbers(map.nodes.keys())
+            )),
+        };
+        match self {
+            ClusterChange::AddNode {
+                name,
+                zone,
+                peer_address,
+                ..
+            } => {
+                if !map.zones.values().any(|known| known == zone) {
+                    let zones: Vec<String> =
+                        map.zones.values().map(|zone| format!("'{zone}'")).collect();
+                    return Err(format!(
+                        "there is no zone '{zone}': the cluster has {}",
+                        zones.join(", ")
+                    ));
+                }
+                for (node, entry) in &map.nodes {
+                    if entry.name == *name {
+                        return Err(format!(
+                            "{node} has the name '{name}': choose another, or remove that node first"
+                        ));
+                    }
+                    if entry.peer_address == *peer_address {
+                        return Err(format!(
+                            "{node} ('{}') has the peer address {peer_address}: every node needs its own",
+                            entry.name
+                        ));
+                    }
+                }
+                Ok(())
+            }
+            ClusterChange::RemoveNode { node } => {
+                let entry = known(node)?;
+                let alone = map.nodes_of(entry.zone).all(|other| other == *node);
+                if alone && map.kept_by(*node).next().is_some() {
+                    let zone = map.zones.get(&entry.zone).map_or("", String::as_str);
+                    return Err(format!(
+                        "{node} is the only one of zone '{zone}', so nobody could take over what it keeps: add another node \
+                         to that zone first"
+                    ));
+                }
+                Ok(())
+            }
+            ClusterChange::TransferLeader { partition, to } => {
+                let Some(entry) = map.partitions.get(usize::from(partition.0)) else {
+                    return Err(format!(
+                        "there is no {partition}: the cluster has 0 to {}",
+                        map.partitions.len().saturating_sub(1)
+                    ));
+                };
+                known(to)?;
+                if !entry.replicas.values().any(|replica| replica == to) {
+                    return Err(format!(
+                        "{to} keeps no replica of {partition}: {} do",
+                        numbers(entry.replicas.values())
+                    ));
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+fn numbers<'a>(nodes: impl Iterator<Item = &'a NodeId>) -> String {
+    let numbers: Vec<String> = nodes.map(|node| node.0.to_string()).collect();
+    format!("nodes {}", numbers.join(", "))
+}
+
+impl fmt::Display for ClusterChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ClusterChange::AddNode { name, zone, .. } => {
+                write!(f, "node '{name}' joins zone '{zone}'")
+            }
+            ClusterChange::RemoveNode { node } => write!(f, "{node} leaves"),
+            ClusterChange::TransferLeader { partition, to } => {
+                write!(f, "{to} leads {partition}")
+            }
+        }
+    }
+}
+
+/// How a change ended: what was done, or why it was not, both for people.
+pub type ChangeOutcome = Result<String, String>;
+
+type Cell = Arc<Mutex<Option<ChangeOutcome>>>;
+
+/// What a connection keeps while its change is on its way.
+#[derive(Debug)]
+pub struct ChangeTicket(Cell);
+
+/// What whoever makes the change keeps. Dropped without an answer, it says that the outcome is unknown.
+#[derive(Debug)]
+pub struct ChangeAnswer(Option<Cell>);
+
+impl ChangeTicket {
+    /// A ticket and the means to answer it.
+    pub fn open() -> (ChangeTicket, ChangeAnswer) {
+        let cell = Cell::default();
+        (ChangeTicket(cell.clone()), ChangeAnswer(Some(cell)))
+    }
+    /// How the change ended, once it has; `None` before that, and after it was taken.
+    pub fn try_take(&self) -> Option<ChangeOutcome> {
+        self.0.lock().take()
+    }
+}
+
+impl ChangeAnswer {
+    /// Answers.
+    pub fn answer(mut self, outcome: ChangeOutcome) {
+        if let Some(cell) = self.0.take() {
+            *cell.lock() = Some(outcome);
+        }
+    }
+}
+
+impl Drop for ChangeAnswer {
+    fn drop(&mut self) {
+        if let Some(cell) = self.0.take() {
+            let lost = "nobody knows how the change ended, because the node stopped working on it: look at ORDO.CLUSTER \
+                        STATUS, and ask again if it is missing there";
+            *cell.lock() = Some(Err(lost.to_owned()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::tests::map;
+
+    fn add(name: &str, zone: &str, peer_address: &str) -> ClusterChange {
+        ClusterChange::AddNode {
+            name: name.to_owned(),
+            zone: zone.to_owned(),
+            peer_address: peer_address.to_owned(),
+            client_address: "e:6379".to_owned(),
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_what_could() {
+        let map = map();
+        let remove = |node| ClusterChange::RemoveNode { node: NodeId(node) };
+        let transfer = |partition, to| ClusterChange::TransferLeader {
+            partition: PartitionId(partition),
+            to: NodeId(to),
+        };
+        for (change, error) in [
+            (add("e", "x", "e:7001"), ""),
+            (
+                add("e", "w", "e:7001"),
+                "there is no zone 'w': the cluster has 'x', 'y', 'z'",
+            ),
+            (
+                add("b", "x", "e:7001"),
+                "node 2 has the name 'b': choose another, or remove that node first",
+            ),
+            (
+                add("e", "x", "b:7002"),
+                "node 2 ('b') has the peer address b:7002: every node needs its own",
+            ),
+            (remove(4), ""),
+            (
+                remove(9),
+                "there is no node 9: the cluster has nodes 1, 2, 3, 4",
+            ),
+            (
+                remove(2),
+                "node 2 is the only one of zone 'y', so nobody could take over what it keeps: add another node to that \
+                 zone first",
+            ),
+            (transfer(0, 3), ""),
+            (
+                transfer(3, 1),
+                "there is no partition 3: the cluster has 0 to 2",
+            ),
+            (
+                transfer(0, 9),
+                "there is no node 9: the cluster has nodes 1, 2, 3, 4",
+            ),
+            (
+                transfer(0, 4),
+                "node 4 keeps no replica of partition 0: nodes 1, 2, 3 do",
+            ),
+        ] {
+            assert_eq!(
+                change.check(&map).err().unwrap_or_default(),
+                error,
+                "{change}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_ticket_gives_its_answer_once_and_an_answer_that_is_lost_says_so() {
+        let (ticket, answer) = ChangeTicket::open();
+        assert_eq!(ticket.try_take(), None);
+        answer.answer(Ok("done".to_owned()));
+        assert_eq!(ticket.try_take(), Some(Ok("done".to_owned())));
+        let (ticket, answer) = ChangeTicket::open();
+        drop(answer);
+        let lost = ticket
+            .try_take()
+            .expect("an answer")
+            .expect_err("no success");
+        assert!(lost.starts_with("nobody knows how"), "{lost}");
+        assert_eq!(ticket.try_take(), None);
+    }
+}

@@ -1,0 +1,351 @@
+//! The thread that dials a peer, over and over, and writes what its link's senders could not.
+
+use super::handshake::{Dialling, Failure, Refusal, Step};
+use super::link::{Break, Link};
+use super::socket::{Cup, tune};
+use super::warnings::Warnings;
+use super::{Peer, Shared};
+use mio::net::TcpStream;
+use mio::{Events, Interest, Poll, Token};
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The token of the thread's waker.
+pub(super) const WAKER: Token = Token(0);
+const STREAM: Token = Token(1);
+
+/// The same trouble is logged once in so long a time.
+const WARNING_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Why a peer could not be reached.
+#[derive(Debug, thiserror::Error)]
+enum Trouble {
+    #[error("its address does not resolve ({0}): correct the address, or the name service")]
+    Unresolved(io::Error),
+    #[error(
+        "{0} does not answer: {1}. The node is down, its address is wrong, or a firewall is in the way"
+    )]
+    Unreachable(SocketAddr, io::Error),
+    #[error(
+        "{0} does not answer within {1:?}. The machine is down, its address is wrong, or a firewall is in the way"
+    )]
+    Silent(SocketAddr, Duration),
+    #[error(
+        "{0} broke the handshake off: {1}. If this goes on, look whether the address is the peer port of a node"
+    )]
+    BrokenOff(SocketAddr, io::Error),
+    #[error(
+        "{0} did not end the handshake within {1:?}. The node is frozen or overloaded, or another service has its address"
+    )]
+    Endless(SocketAddr, Duration),
+    #[error("{0} refuses this node: {advice}", advice = .1.advice())]
+    Refused(SocketAddr, Refusal),
+    #[error(
+        "{0} answers with something that this build does not understand. Look whether the address is the peer port of a node"
+    )]
+    Unintelligible(SocketAddr),
+    #[error(
+        "{0} cannot prove the cluster's secret: it is not the node. Find out who answers there"
+    )]
+    Impostor(SocketAddr),
+    #[error("no random numbers could be had: {0}")]
+    NoRandomness(io::Error),
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl Trouble {
+    /// Troubles of one kind are logged once in a while.
+    fn kind(&self) -> usize {
+        match self {
+            Trouble::Refused(_, refusal) => *refusal as usize,
+            Trouble::Unresolved(_) => 8,
+            Trouble::Unreachable(..) => 9,
+            Trouble::Silent(..) => 10,
+            Trouble::BrokenOff(..) => 11,
+            Trouble::Endless(..) => 12,
+            Trouble::Unintelligible(_) => 13,
+            Trouble::Impostor(_) => 14,
+            Trouble::NoRandomness(_) => 15,
+            Trouble::Interrupted => 16,
+        }
+    }
+}
+const KINDS: usize = 17;
+
+pub(super) struct Dialler {
+    poll: Poll,
+    events: Events,
+    peer: Arc<Peer>,
+    shared: Arc<Shared>,
+    /// The next attempt goes to this one of the name's addresses.
+    candidate: usize,
+    pause: Duration,
+    warnings: Warnings<KINDS>,
+}
+
+impl Dialler {
+    pub fn new(poll: Poll, peer: Arc<Peer>, shared: Arc<Shared>) -> Dialler {
+        Dialler {
+            poll,
+            events: Events::with_capacity(16),
+            peer,
+            pause: shared.timing.pause_min,
+            shared,
+            candidate: 0,
+            warnings: Warnings::new(WARNING_INTERVAL),
+        }
+    }
+
+    fn link(&self) -> &Link {
+        &self.peer.link
+    }
+
+    /// Dials until the node stops.
+    pub fn run(mut self) {
+        while let Some((address, version)) = self.next_address() {
+            let began = Instant::now();
+            match self.dial(&address, version) {
+                Ok((stream, protocol)) => {
+                    if !self.run_link(stream, protocol, version) {
+                        return;
+                    }
+                    if began.elapsed() > self.shared.timing.pause_max {
+                        self.pause = self.shared.timing.pause_min;
+                    }
+                }
+                Err(Trouble::Interrupted) => {}
+                Err(trouble) => {
+                    self.candidate = self.candidate.wrapping_add(1);
+                    let text = trouble.to_string();
+                    if self
+                        .warnings
+                        .admit(trouble.kind(), Instant::now())
+                        .is_some()
+                    {
+                        let peer = self.peer.link.peer;
+                        tracing::warn!(
+                            "no link to {peer}: {text}. It is tried again until it works"
+                        );
+                    }
+                    *self.link().trouble.lock() = Some(text);
+                }
+            }
+            self.rest(began, version);
+        }
+    }
+
+    /// Waits for an event on the socket or an order, or until it is time.
+    fn wait(&mut self, until: Option<Instant>) {
+        let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
+        if let Err(error) = self.poll.poll(&mut self.events, timeout)
+            && error.kind() != ErrorKind::Interrupted
+        {
+            tracing::error!("waiting for {} failed: {error}", self.peer.link.peer);
+            self.events.clear();
+        }
+    }
+
+    /// Where the peer is, as soon as that is known; none if the node stops.
+    fn next_address(&mut self) -> Option<(String, u64)> {
+        loop {
+            {
+                let mut orders = self.link().orders();
+                if orders.stopping {
+                    return None;
+                }
+                if let Some(address) = orders.address.clone() {
+                    orders.nudged = false;
+                    orders.redial = false;
+                    return Some((address, orders.version));
+                }
+            }
+            self.wait(None);
+        }
+    }
+
+    /// Waits between two attempts, unless there is a reason to hope.
+    fn rest(&mut self, began: Instant, version: u64) {
+        let until = began + self.pause;
+        self.pause = (self.pause * 2).min(self.shared.timing.pause_max);
+        loop {
+            {
+                let orders = self.link().orders();
+                if orders.nudged || orders.redial || orders.version != version {
+                    drop(orders);
+                    self.pause = self.shared.timing.pause_min;
+                    return;
+                }
+                if orders.stopping || Instant::now() >= until {
+                    return;
+                }
+            }
+            self.wait(Some(until));
+        }
+    }
+
+    /// Whether an attempt for this version of the address is to go on.
+    fn goes_on(&self, version: u64) -> Result<(), Trouble> {
+        let orders = self.link().orders();
+        if orders.stopping || orders.version != version {
+            return Err(Trouble::Interrupted);
+        }
+        Ok(())
+    }
+
+    fn dial(&mut self, address: &str, version: u64) -> Result<(TcpStream, u16), Trouble> {
+        let found = address.to_socket_addrs().map_err(Trouble::Unresolved)?;
+        let found: Vec<SocketAddr> = found.collect();
+        if found.is_empty() {
+            let cause = io::Error::other("the name has no address");
+            return Err(Trouble::Unresolved(cause));
+        }
+        let target = found[self.candidate % found.len()];
+        let stream = self.connect(target, version)?;
+        self.shake_hands(stream, target, version)
+    }
+
+    fn connect(&mut self, target: SocketAddr, version: u64) -> Result<TcpStream, Trouble> {
+        let unreachable = |cause| Trouble::Unreachable(target, cause);
+        let limit = self.shared.timing.connect_max;
+        let deadline = Instant::now() + limit;
+        let mut stream = TcpStream::connect(target).map_err(unreachable)?;
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        self.poll
+            .registry()
+            .register(&mut stream, STREAM, interest)
+            .map_err(unreachable)?;
+        loop {
+            self.wait(Some(deadline));
+            self.goes_on(version)?;
+            if let Some(cause) = stream.take_error().map_err(unreachable)? {
+                return Err(unreachable(cause));
+            }
+            match stream.peer_addr() {
+                Ok(peer) if stream.local_addr().is_ok_and(|own| own == peer) => {
+                    // TCP lets a socket connect to itself when it happens to get the port that it dials.
+                    return Err(unreachable(ErrorKind::ConnectionRefused.into()));
+                }
+                Ok(_) => break,
+                Err(error) if error.kind() == ErrorKind::NotConnected => {}
+                Err(error) => return Err(unreachable(error)),
+            }
+            if self.link().orders().nudged {
+                // The peer's own connection came through: so may a new attempt, long before this one is repeated.
+                return Err(Trouble::Interrupted);
+            }
+            if Instant::now() >= deadline {
+                return Err(Trouble::Silent(target, limit));
+            }
+        }
+        tune(&stream, &self.shared.timing).map_err(unreachable)?;
+        Ok(stream)
+    }
+
+    fn shake_hands(
+        &mut self,
+        mut stream: TcpStream,
+        target: SocketAddr,
+        version: u64,
+    ) -> Result<(TcpStream, u16), Trouble> {
+        let broken_off = |cause| Trouble::BrokenOff(target, cause);
+        let limit = self.shared.timing.handshake_max;
+        let deadline = Instant::now() + limit;
+        let nonce = self.shared.entropy.nonce().map_err(Trouble::NoRandomness)?;
+        let shared = self.shared.clone();
+        let identity = &shared.identity;
+        let (mut side, hello) = Dialling::begin(identity, self.link().peer, &nonce);
+        Cup::send(&mut stream, &hello).map_err(broken_off)?;
+        let mut cup = Cup::default();
+        loop {
+            while let Some(bytes) = cup.fill(&mut stream, side.wants()).map_err(broken_off)? {
+                match side.take(identity, bytes) {
+                    Ok(Step::Continue(reply)) => {
+                        Cup::send(&mut stream, &reply).map_err(broken_off)?;
+                    }
+                    Ok(Step::Done(_, proven)) => return Ok((stream, proven.protocol)),
+                    Err(Failure::Refused(refusal)) => {
+                        return Err(Trouble::Refused(target, refusal));
+                    }
+                    Err(Failure::Unintelligible) => return Err(Trouble::Unintelligible(target)),
+                    Err(Failure::Impostor) => return Err(Trouble::Impostor(target)),
+                }
+            }
+            if Instant::now() >= deadline {
+                return Err(Trouble::Endless(target, limit));
+            }
+            self.wait(Some(deadline));
+            self.goes_on(version)?;
+        }
+    }
+
+    /// Keeps a link until it breaks. Returns false if the node stops.
+    fn run_link(&mut self, stream: TcpStream, protocol: u16, version: u64) -> bool {
+        let peer = self.link().peer;
+        tracing::info!("the link to {peer} is up");
+        self.warnings.reset();
+        {
+            let mut orders = self.link().orders();
+            orders.nudged = false;
+            orders.redial = false;
+        }
+        self.link().open(stream, protocol);
+        self.shared.events.connected(peer, protocol);
+        let Err(why) = self.serve(version);
+        self.link().close();
+        if matches!(why, Break::Stopped) {
+            return false;
+        }
+        tracing::info!("the link to {peer} broke: {why}");
+        *self.link().trouble.lock() = Some(format!("the last link broke: {why}"));
+        self.shared.events.disconnected(peer);
+        true
+    }
+
+    /// Writes what waits, until the link breaks.
+    fn serve(&mut self, version: u64) -> Result<std::convert::Infallible, Break> {
+        let limit = self.shared.timing.progress_max;
+        // Since when the kernel has taken nothing of what waits.
+        let mut stuck: Option<Instant> = None;
+        // Whatever happened before the link was open left no event.
+        self.link().look_for_end()?;
+        loop {
+            let flushed = self.link().flush()?;
+            let now = Instant::now();
+            if flushed.left_bytes == 0 {
+                stuck = None;
+            } else if flushed.written_bytes > 0 || stuck.is_none() {
+                stuck = Some(now);
+            }
+            if stuck.is_some_and(|since| now >= since + limit) {
+                return Err(Break::Stalled(limit));
+            }
+            self.wait(match stuck {
+                Some(since) if flushed.full => Some(since + limit),
+                Some(_) => Some(now),
+                None => None,
+            });
+            {
+                let orders = self.link().orders();
+                if orders.stopping {
+                    return Err(Break::Stopped);
+                }
+                if orders.version != version {
+                    return Err(Break::Moved);
+                }
+                if orders.redial {
+                    return Err(Break::Asked);
+                }
+            }
+            let heard = |event: &mio::event::Event| {
+                event.token() == STREAM
+                    && (event.is_readable() || event.is_read_closed() || event.is_error())
+            };
+            if self.events.iter().any(heard) {
+                self.link().look_for_end()?;
+            }
+        }
+    }
+}

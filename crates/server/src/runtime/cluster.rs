@@ -1,0 +1,84 @@
+//! What a runtime tells those who ask for the cluster that its node is part of.
+
+use super::Runtime;
+use crate::cluster::{ChangeTicket, ClusterChange, ClusterView};
+use redis_surface::Involved;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use store::View;
+use txn::key::partition_of_slot;
+use txn::{PartitionId, PartitionRoute};
+
+/// A node's part in its cluster, as sessions need it. Nothing here waits.
+pub trait Membership: Send + Sync {
+    /// The cluster as this node sees it now.
+    fn view(&self) -> Arc<ClusterView>;
+    /// Starts a change of the cluster. The ticket tells how it ends; the error, why it was not even started.
+    fn change(&self, change: ClusterChange) -> Result<ChangeTicket, String>;
+    /// The records of a slot's partition; `None` if this node keeps no replica of it.
+    fn store_of_slot(&self, slot: u16) -> Option<&dyn View>;
+}
+
+impl Runtime {
+    /// Makes the node part of a cluster, before it is asked anything. False if it is part of one already.
+    pub fn join(&self, membership: Arc<dyn Membership>) -> bool {
+        self.membership.set(membership).is_ok()
+    }
+
+    /// The cluster as this node sees it now; `None` if the node is by itself.
+    pub fn cluster_view(&self) -> Option<Arc<ClusterView>> {
+        self.membership.get().map(|membership| membership.view())
+    }
+
+    /// Over how many partitions the keys are dealt.
+    pub fn partitions_count(&self) -> usize {
+        self.inner.partitions_count
+    }
+
+    /// Where a transaction that involves this is executed. The error is a reply.
+    pub fn place(&self, involved: &Involved) -> Result<PartitionRoute, &'static str> {
+        const SEVERAL: &str = "CROSSPARTITION the keys of this command, block or script belong to several partitions: \
+                               transactions over several partitions are not supported yet; give the keys a common {hash tag}";
+        const UNKNOWN: &str = "CROSSPARTITION this walks over all keys: in a cluster of several partitions that is not \
+                               supported yet";
+        let of = self.inner.partitions_count as u16;
+        match involved {
+            Involved::Nothing => Ok(PartitionRoute::one_of(PartitionId(0), of)),
+            Involved::Everything => Ok(PartitionRoute::everywhere(of)),
+            Involved::Unknown => Err(UNKNOWN),
+            Involved::Keys(keys) => {
+                let mut partitions = keys.iter().map(|key| partition_of_slot(key.slot(), of));
+                let first = partitions.next().unwrap_or_default();
+                if partitions.all(|partition| partition == first) {
+                    Ok(PartitionRoute::one_of(first, of))
+                } else {
+                    Err(SEVERAL)
+                }
+            }
+        }
+    }
+
+    /// Whether what this node has is as new as READONLY connections are promised.
+    pub fn is_fresh(&self, now_ms: u64) -> bool {
+        let fresh_ms = self.inner.fresh_ms.load(Ordering::Relaxed);
+        now_ms.saturating_sub(fresh_ms) <= self.inner.staleness_ms_max
+    }
+
+    /// Starts a change of the cluster: see [`Membership::change`].
+    pub fn cluster_change(&self, change: ClusterChange) -> Result<ChangeTicket, String> {
+        match self.membership.get() {
+            Some(membership) => membership.change(change),
+            None => Err(format!(
+                "this node is not part of a cluster, so it can't be that {change}"
+            )),
+        }
+    }
+
+    /// The records of a slot: see [`Membership::store_of_slot`]. A node by itself has those of all slots.
+    pub fn store_of_slot(&self, slot: u16) -> Option<&dyn View> {
+        match self.membership.get() {
+            Some(membership) => membership.store_of_slot(slot),
+            None => Some(self.engine().view()),
+        }
+    }
+}

@@ -1,0 +1,548 @@
+//! A node of a cluster under the runtime's lock: its state machine, its journal, and its peers.
+
+use super::core::{FileWork, Hands, Job, Machine, Outcome};
+use super::port::Replies;
+use super::{Inner, Membership};
+use crate::cluster::{
+    ChangeAnswer, ChangeTicket, ClusterChange, ClusterCounters, ClusterStatus, ClusterView,
+    NodeStatus, PartitionStatus, ReplicaStatus,
+};
+use crate::disk::RealDisk;
+use crate::peers::{PeerEvents, Peers, put_frame};
+use bytes::Bytes;
+use execute::Progress;
+use node::Refused;
+use node::cluster::{ClusterEffects, ClusterEvent, ClusterNode};
+use order::consensus::Role;
+use order::{Control, Journal, PartitionMap, Synced};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use store::View;
+use txn::{Epoch, NodeId, PartitionId, Request, RequestId};
+
+/// The protocol that this build speaks with its peers.
+pub(super) const PROTOCOL: u16 = 1;
+
+/// A node of a cluster. See the module's head.
+pub(super) struct Member {
+    pub node: ClusterNode,
+    pub journal: Journal<RealDisk>,
+    pub me: NodeId,
+    pub name: String,
+    effects: ClusterEffects,
+    /// Set once the transport is up; what is to be sent before that is lost.
+    peers: Arc<OnceLock<Peers>>,
+    /// Frames by receiver, for their memory.
+    outgoing: BTreeMap<NodeId, Vec<u8>>,
+    /// The journal's last record before this process's first.
+    records_before: u64,
+    /// When this node last knew to have executed everything that was agreed.
+    fresh_ms: Arc<AtomicU64>,
+    /// Changes of the map that somebody waits for.
+    changes: Vec<(Control, ChangeAnswer)>,
+    /// The map that the transport knows.
+    pub peers_of: u32,
+    checkpoint_in_progress: bool,
+    checkpoints: u64,
+    last_checkpoint: Epoch,
+    last_checkpoint_at_ms: u64,
+    checkpoint_error: Option<String>,
+}
+
+impl Member {
+    pub fn new(
+        node: ClusterNode,
+        journal: Journal<RealDisk>,
+        me: NodeId,
+        name: String,
+        peers: Arc<OnceLock<Peers>>,
+        fresh_ms: Arc<AtomicU64>,
+    ) -> Member {
+        Member {
+            records_before: journal.status().last.0,
+            node,
+            journal,
+            me,
+            name,
+            effects: ClusterEffects::default(),
+            peers,
+            outgoing: BTreeMap::new(),
+            fresh_ms,
+            changes: Vec::new(),
+            peers_of: 0,
+            checkpoint_in_progress: false,
+            checkpoints: 0,
+            last_checkpoint: Epoch(0),
+            last_checkpoint_at_ms: 0,
+            checkpoint_error: None,
+        }
+    }
+
+    pub fn submit(
+        &mut self,
+        requests: &mut Vec<Arc<Request>>,
+        hands: Option<&Hands>,
+        now_ms: u64,
+    ) -> Result<Outcome, Refused> {
+        self.node.submit(requests, now_ms, &mut self.effects)?;
+        Ok(self.drive(hands, now_ms))
+    }
+
+    pub fn handle(&mut self, event: ClusterEvent, hands: Option<&Hands>, now_ms: u64) -> Outcome {
+        match &event {
+            ClusterEvent::CheckpointWritten(epoch) => {
+                self.checkpoint_in_progress = false;
+                self.checkpoints += 1;
+                self.last_checkpoint = *epoch;
+                self.last_checkpoint_at_ms = now_ms;
+                self.checkpoint_error = None;
+            }
+            ClusterEvent::CheckpointFailed(error) => {
+                self.checkpoint_in_progress = false;
+                self.checkpoint_error = Some(error.clone());
+            }
+            _ => {}
+        }
+        self.node.handle(event, now_ms, &mut self.effects);
+        self.drive(hands, now_ms)
+    }
+
+    pub fn read(
+        &mut self,
+        reads: &mut Vec<(RequestId, PartitionId)>,
+        hands: Option<&Hands>,
+        now_ms: u64,
+    ) -> Outcome {
+        self.node.read(reads.drain(..), now_ms, &mut self.effects);
+        self.drive(hands, now_ms)
+    }
+
+    pub fn synced(
+        &mut self,
+        synced: io::Result<Synced>,
+        hands: Option<&Hands>,
+        now_ms: u64,
+    ) -> Outcome {
+        let event = match synced {
+            Ok(synced) => {
+                self.journal.synced(synced);
+                ClusterEvent::Synced(synced.position.0.saturating_sub(self.records_before))
+            }
+            Err(error) => ClusterEvent::JournalFailed(error.to_string()),
+        };
+        self.handle(event, hands, now_ms)
+    }
+
+    /// Does what the node wants, until it wants nothing more.
+    fn drive(&mut self, hands: Option<&Hands>, now_ms: u64) -> Outcome {
+        loop {
+            let effects = &mut self.effects;
+            if !effects.kept.is_empty() {
+                let event = match self.journal.append(&effects.kept) {
+                    Ok(appended) => {
+                        if let (true, Some(hands)) = (appended.rotated, hands) {
+                            // A thread that is gone prepares nothing: the journal then makes its segments itself.
+                            let _ = hands.files.send(FileWork::Prepare);
+                        }
+                        ClusterEvent::Written(appended.position.0 - self.records_before)
+                    }
+                    Err(error) => ClusterEvent::JournalFailed(error.to_string()),
+                };
+                effects.kept.clear();
+                self.node.handle(event, now_ms, effects);
+                continue;
+            }
+            if std::mem::take(&mut effects.sync) {
+                match (self.journal.sync_ticket(), hands) {
+                    (Some(ticket), Some(hands)) => {
+                        if hands.sync.send(ticket).is_err() {
+                            let text = "the sync thread is gone".to_owned();
+                            let event = ClusterEvent::JournalFailed(text);
+                            self.node.handle(event, now_ms, effects);
+                        }
+                    }
+                    (None, _) => {
+                        let durable = self.journal.status().durable.0;
+                        let event =
+                            ClusterEvent::Synced(durable.saturating_sub(self.records_before));
+                        self.node.handle(event, now_ms, effects);
+                    }
+                    (Some(_), None) => {}
+                }
+                continue;
+            }
+            break;
+        }
+        self.send();
+        let effects = &mut self.effects;
+        if let Some(hands) = hands {
+            // Threads that are gone write nothing: the journal stays long, and nothing is lost.
+            if let Some(job) = effects.checkpoint.take() {
+                self.checkpoint_in_progress = true;
+                let _ = hands.checkpoint.send(Job::Member(job));
+            }
+            if let Some(epochs) = effects.prune.take() {
+                let _ = hands.files.send(FileWork::Prune(epochs));
+            }
+            for (to, piece) in effects.read.drain(..) {
+                let _ = hands.files.send(FileWork::Read(to, piece));
+            }
+            if let Some((piece, bytes, last)) = effects.write.take() {
+                let _ = hands.files.send(FileWork::Write(piece, bytes, last));
+            }
+        }
+        for warning in effects.warnings.drain(..) {
+            tracing::warn!("{warning}");
+        }
+        if self.node.is_current() {
+            self.fresh_ms.store(now_ms, Ordering::Relaxed);
+        }
+        self.answer_changes();
+        let effects = &mut self.effects;
+        let confirmed = std::mem::take(&mut effects.confirmed);
+        let delivered = std::mem::take(&mut effects.delivered);
+        let booted = effects.boot.take().is_some();
+        Outcome {
+            step: confirmed || delivered,
+            notify_all: booted,
+            tick_again: false,
+            restart: std::mem::take(&mut effects.restart),
+            refused: std::mem::take(&mut effects.refused),
+            readable: std::mem::take(&mut effects.readable),
+        }
+    }
+
+    fn send(&mut self) {
+        for (to, bytes) in self.effects.frames.drain(..) {
+            let out = self.outgoing.entry(to).or_default();
+            put_frame(out, |out| out.extend_from_slice(&bytes));
+        }
+        let Some(peers) = self.peers.get() else {
+            self.outgoing.clear();
+            return;
+        };
+        for (&to, out) in &mut self.outgoing {
+            if !out.is_empty() {
+                peers.send(to, PROTOCOL, out);
+                out.clear();
+            }
+        }
+    }
+
+    fn answer_changes(&mut self) {
+        for (control, changed) in self.effects.changed.drain(..) {
+            let waiting = self
+                .changes
+                .iter()
+                .position(|(wanted, _)| *wanted == control);
+            let Some(place) = waiting else { continue };
+            let (_, answer) = self.changes.remove(place);
+            answer.answer(match changed {
+                order::Changed::Nothing => Err(
+                    "the map of the cluster has changed meanwhile: look at ORDO.CLUSTER STATUS, and ask again".to_owned(),
+                ),
+                _ => Ok(format!("OK: {control}")),
+            });
+        }
+    }
+
+    /// What INFO tells, in the words of a node by itself.
+    pub fn status(&self) -> node::Status {
+        let sum = |pick: fn(&execute::Status) -> u64| -> u64 {
+            engines_status(&self.node).iter().map(pick).sum()
+        };
+        let status = self.node.status();
+        node::Status {
+            delivered: txn::Position(sum(|status| status.delivered.0)),
+            confirmed: txn::Position(sum(|status| status.confirmed.0)),
+            final_committed: txn::Position(sum(|status| status.final_committed.0)),
+            batches: status.epochs,
+            checkpoint_in_progress: self.checkpoint_in_progress,
+            checkpoints: self.checkpoints,
+            last_checkpoint: txn::Position(self.last_checkpoint.0),
+            last_checkpoint_at_ms: self.last_checkpoint_at_ms,
+            checkpoint_error: self.checkpoint_error.clone(),
+            refused: status.stopped.map(Into::into),
+            ..node::Status::default()
+        }
+    }
+
+    /// The cluster as this node sees it.
+    fn view(&self, now_ms: u64) -> ClusterView {
+        let map = self.node.map();
+        let leaders: BTreeMap<PartitionId, NodeId> = map
+            .partition_ids()
+            .filter_map(|partition| Some((partition, self.node.leader(partition)?)))
+            .collect();
+        let live = |node: NodeId| self.node.is_live(node);
+        let status = self.node.status();
+        ClusterView {
+            status: Arc::new(self.cluster_status(map, &leaders)),
+            map: map.clone(),
+            me: self.me,
+            leaders,
+            unreachable: map
+                .nodes
+                .keys()
+                .copied()
+                .filter(|&node| !live(node))
+                .collect(),
+            epoch: status.confirmed.0,
+            staleness_ms: now_ms.saturating_sub(self.fresh_ms.load(Ordering::Relaxed)),
+            counters: self.counters(),
+        }
+    }
+
+    fn counters(&self) -> ClusterCounters {
+        let status = self.node.status();
+        let mut counters = ClusterCounters {
+            epochs: status.epochs,
+            retracted: status.retracted,
+            ..ClusterCounters::default()
+        };
+        for engine in engines_status(&self.node) {
+            counters.transactions += engine.final_committed.0;
+            counters.speculated_before_confirmation += engine.speculated_before_confirmation;
+            counters.restarts += engine.restarts;
+        }
+        if let Some(peers) = self.peers.get() {
+            for peer in peers.stats().peers.values() {
+                counters.messages_sent += peer.sent_frames;
+                counters.message_bytes_sent += peer.sent_bytes;
+                counters.messages_received += peer.received_frames;
+                counters.message_bytes_received += peer.received_bytes;
+            }
+        }
+        counters
+    }
+
+    fn cluster_status(
+        &self,
+        map: &PartitionMap,
+        leaders: &BTreeMap<PartitionId, NodeId>,
+    ) -> ClusterStatus {
+        let nodes = map.nodes.iter().map(|(&node, entry)| NodeStatus {
+            id: node.0,
+            name: entry.name.clone(),
+            zone: map.zones.get(&entry.zone).cloned().unwrap_or_default(),
+            peer_address: entry.peer_address.clone(),
+            client_address: entry.client_address.clone(),
+            boot: entry.boot.0,
+            level: entry.level,
+            reachable: self.node.is_live(node),
+        });
+        let partitions = map.partition_ids().map(|partition| {
+            let entry = map.partition(partition);
+            let group = self.node.group_status(partition);
+            let leader = leaders.get(&partition).copied();
+            let replicas = entry.replicas.values().map(|&node| {
+                let matched = group.as_ref().and_then(|group| {
+                    let found = group.matched.iter().find(|(other, _)| *other == node);
+                    found.map(|(_, matched)| group.last - matched)
+                });
+                let learner = group
+                    .as_ref()
+                    .is_some_and(|group| group.members.learners.contains(&node));
+                let role = match () {
+                    () if leader == Some(node) => "leader",
+                    () if learner => "learner",
+                    () => "follower",
+                };
+                ReplicaStatus {
+                    node: node.0,
+                    role: role.to_owned(),
+                    lag: matched,
+                }
+            });
+            PartitionStatus {
+                id: partition.0,
+                slots: entry.slots.clone(),
+                leader: leader.map(|leader| leader.0),
+                term: group.as_ref().map_or(0, |group| group.term),
+                replicas: replicas.collect(),
+            }
+        });
+        ClusterStatus {
+            cluster: self.name.clone(),
+            map_version: map.version,
+            level: map.level,
+            epoch: self.node.status().confirmed.0,
+            me: self.me.0,
+            nodes: nodes.collect(),
+            partitions: partitions.collect(),
+        }
+    }
+
+    /// Starts a change.
+    fn change(
+        &mut self,
+        change: &ClusterChange,
+        hands: Option<&Hands>,
+        now_ms: u64,
+    ) -> Result<(ChangeTicket, Outcome), String> {
+        let map = self.node.map().clone();
+        change.check(&map)?;
+        let (ticket, answer) = ChangeTicket::open();
+        let event = match change {
+            ClusterChange::TransferLeader { partition, to } => {
+                let leads = self
+                    .node
+                    .group_status(*partition)
+                    .is_some_and(|group| group.role == Role::Leader);
+                if !leads {
+                    let leader = self.node.leader(*partition);
+                    return Err(match leader {
+                        Some(leader) => {
+                            let entry = map.nodes.get(&leader);
+                            let at = entry.map_or("", |entry| entry.client_address.as_str());
+                            format!("{leader} leads {partition}: send this to it, at {at}")
+                        }
+                        None => format!("{partition} has no leader at present: try again"),
+                    });
+                }
+                answer.answer(Ok(format!(
+                    "OK: {to} is asked to lead {partition}; ORDO.CLUSTER STATUS tells when it does"
+                )));
+                ClusterEvent::TransferWanted {
+                    partition: *partition,
+                    to: *to,
+                }
+            }
+            ClusterChange::AddNode {
+                name,
+                zone,
+                peer_address,
+                client_address,
+            } => {
+                let zone = map.zones.iter().find(|(_, known)| *known == zone);
+                let control = Control::AddNode {
+                    version: map.version,
+                    name: name.clone(),
+                    zone: zone.map(|(&zone, _)| zone).unwrap_or_default(),
+                    peer_address: peer_address.clone(),
+                    client_address: client_address.clone(),
+                };
+                self.changes.push((control.clone(), answer));
+                ClusterEvent::ChangeWanted(control)
+            }
+            ClusterChange::RemoveNode { node } => {
+                let control = Control::RemoveNode {
+                    version: map.version,
+                    node: *node,
+                };
+                self.changes.push((control.clone(), answer));
+                ClusterEvent::ChangeWanted(control)
+            }
+        };
+        Ok((ticket, self.handle(event, hands, now_ms)))
+    }
+}
+
+fn engines_status(node: &ClusterNode) -> Vec<execute::Status> {
+    node.engines().map(|(_, engine)| engine.status()).collect()
+}
+
+/// What the transport tells.
+pub(super) struct FromPeers(pub Arc<Inner>);
+
+impl FromPeers {
+    fn pass(&self, events: impl Iterator<Item = ClusterEvent>) {
+        let inner = &*self.0;
+        let now_ms = inner.now_ms();
+        let mut outcome = Outcome::default();
+        {
+            let mut core = inner.core.lock();
+            let core = &mut *core;
+            let Machine::Member(member) = &mut core.machine else {
+                return;
+            };
+            for event in events {
+                outcome.add(member.handle(event, core.hands.as_ref(), now_ms));
+            }
+        }
+        inner.follow_peer(outcome);
+    }
+}
+
+impl PeerEvents for FromPeers {
+    fn frames(&self, from: NodeId, _: u16, frames: &mut Vec<Bytes>) {
+        self.pass(
+            frames
+                .drain(..)
+                .map(|bytes| ClusterEvent::Frame { from, bytes }),
+        );
+    }
+    fn connected(&self, peer: NodeId, _: u16) {
+        tracing::info!("connected to {peer}");
+        self.pass([ClusterEvent::Connected(peer)].into_iter());
+    }
+    fn disconnected(&self, peer: NodeId) {
+        tracing::warn!("the connection to {peer} is gone");
+        self.pass([ClusterEvent::Disconnected(peer)].into_iter());
+    }
+}
+
+impl Inner {
+    /// Sees to what peers made possible. Their thread steps the engines itself if nobody else waits to.
+    fn follow_peer(&self, mut outcome: Outcome) {
+        let step = std::mem::take(&mut outcome.step);
+        self.follow(outcome, None);
+        if !step || self.ports.notify_waiting() {
+            return;
+        }
+        let Some(mut replies) = self.peer_worker.try_lock() else {
+            // Another peer's thread is at it, and looks again before it ends; an executor makes sure.
+            self.bed.wake(1);
+            return;
+        };
+        self.step_as_peer(&mut replies);
+    }
+
+    fn step_as_peer(&self, replies: &mut Replies) {
+        let worker = execute::WorkerId(self.workers + self.ports.count() + 1);
+        for _ in 0..super::HELP_STEPS_MAX {
+            let progress = self.engines.step(worker, super::HELP, replies);
+            self.after_step(replies, None);
+            if progress == Progress::Idle {
+                self.wake_executors();
+                return;
+            }
+        }
+        self.bed.wake(1);
+    }
+}
+
+impl Membership for Inner {
+    fn view(&self) -> Arc<ClusterView> {
+        let core = self.core.lock();
+        match &core.machine {
+            Machine::Member(member) => Arc::new(member.view(self.now_ms())),
+            Machine::Alone(_) => unreachable!("only a member is asked"),
+        }
+    }
+
+    fn change(&self, change: ClusterChange) -> Result<ChangeTicket, String> {
+        let (ticket, outcome) = {
+            let mut core = self.core.lock();
+            let core = &mut *core;
+            match &mut core.machine {
+                Machine::Member(member) => {
+                    member.change(&change, core.hands.as_ref(), self.now_ms())?
+                }
+                Machine::Alone(_) => return Err("this node is not part of a cluster".to_owned()),
+            }
+        };
+        self.follow(outcome, None);
+        Ok(ticket)
+    }
+
+    fn store_of_slot(&self, slot: u16) -> Option<&dyn View> {
+        let partition = match &self.core.lock().machine {
+            Machine::Member(member) => member.node.map().partition_of_slot(slot),
+            Machine::Alone(_) => PartitionId(0),
+        };
+        self.engines.of(partition).map(|engine| engine.view())
+    }
+}

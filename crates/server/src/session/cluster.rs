@@ -1,0 +1,296 @@
+//! CLUSTER, READONLY and their relatives, and ORDO.CLUSTER.
+//!
+//! Every node takes every command, so what CLUSTER tells is where commands are answered soonest, never where they must
+//! go. What Redis's administrators do with CLUSTER is done by `ordo admin` here, through ORDO.CLUSTER.
+
+mod render;
+mod slot_keys;
+#[cfg(test)]
+mod tests;
+mod topology;
+
+use super::{Desk, Hold, Session};
+use crate::cluster::{ChangeOutcome, ClusterChange, ClusterView};
+use redis_surface::commands::pure;
+use redis_surface::table::{ClusterCommand, OrdoClusterCommand};
+use redis_surface::{errors, parse};
+use std::sync::atomic::Ordering;
+use store::View;
+use txn::key::SLOTS;
+use txn::{Args, Blob, Key, NodeId, PartitionId, Reply};
+
+const DISABLED: Reply = Reply::error("ERR This instance has cluster support disabled");
+const NO_MEMBER: Reply =
+    Reply::error("ERR this node runs by itself: ORDO.CLUSTER is for the nodes of a cluster");
+/// The longest name of a node or zone, in bytes.
+const NAME_BYTES_MAX: usize = 64;
+
+impl Session {
+    /// CLUSTER.
+    pub(super) fn cluster(desk: &Desk<'_>, command: ClusterCommand, argv: &Args) -> Reply {
+        let runtime = &desk.shared.runtime;
+        match runtime.cluster_view() {
+            None => DISABLED,
+            Some(view) => reply(&view, command, &argv[2..], |slot| {
+                runtime.store_of_slot(slot)
+            }),
+        }
+    }
+
+    /// READONLY and READWRITE.
+    pub(super) fn set_readonly(&mut self, desk: &Desk<'_>, readonly: bool) -> Reply {
+        if desk.shared.runtime.cluster_view().is_none() {
+            return DISABLED;
+        }
+        self.note_readonly(readonly);
+        Reply::OK
+    }
+
+    pub(super) fn note_readonly(&mut self, readonly: bool) {
+        self.readonly = readonly;
+        self.client.readonly.store(readonly, Ordering::Relaxed);
+    }
+
+    /// ASKING: slots do not move between nodes while clients look, so there is nothing to ask for.
+    pub(super) fn asking(desk: &Desk<'_>) -> Reply {
+        match desk.shared.runtime.cluster_view() {
+            None => DISABLED,
+            Some(_) => Reply::OK,
+        }
+    }
+
+    /// ORDO.CLUSTER STATUS.
+    pub(super) fn cluster_status(desk: &Desk<'_>) -> Reply {
+        desk.shared
+            .runtime
+            .cluster_view()
+            .map_or(NO_MEMBER, |view| status(&view))
+    }
+
+    /// ORDO.CLUSTER ADDNODE, REMOVENODE and TRANSFER. `None` if the change was started: it is answered once it ended.
+    pub(super) fn change_cluster(
+        &mut self,
+        desk: &Desk<'_>,
+        command: OrdoClusterCommand,
+        argv: &Args,
+    ) -> Option<Reply> {
+        let change = match parse_change(command, &argv[2..]) {
+            Ok(change) => change,
+            Err(error) => return Some(error),
+        };
+        let runtime = &desk.shared.runtime;
+        let Some(view) = runtime.cluster_view() else {
+            return Some(NO_MEMBER);
+        };
+        let started = change
+            .check(&view.map)
+            .and_then(|()| runtime.cluster_change(change));
+        match started {
+            Ok(ticket) => {
+                self.hold = Some(Hold::Change(ticket));
+                None
+            }
+            Err(why) => Some(changed(Err(why))),
+        }
+    }
+}
+
+/// What a change's outcome answers.
+pub(super) fn changed(outcome: ChangeOutcome) -> Reply {
+    match outcome {
+        Ok(done) => Reply::Status(done.into()),
+        Err(why) => Reply::error_owned(format!("ERR {why}")),
+    }
+}
+
+/// ORDO.CLUSTER STATUS.
+fn status(view: &ClusterView) -> Reply {
+    match serde_json::to_vec(&*view.status) {
+        Ok(json) => Reply::bulk(json),
+        Err(error) => Reply::error_owned(format!(
+            "ERR the cluster's status can't be written as JSON ({error}): a bug in the server, please report it"
+        )),
+    }
+}
+
+/// The reply to a subcommand of CLUSTER with the words after its name. `store_of` finds the records of a slot, if this node
+/// keeps them.
+fn reply<'a>(
+    view: &ClusterView,
+    command: ClusterCommand,
+    args: &[Blob],
+    store_of: impl Fn(u16) -> Option<&'a dyn View>,
+) -> Reply {
+    use ClusterCommand as K;
+    let first: &[u8] = args.first().map_or(&[], |word| word.as_bytes());
+    match command {
+        K::Slots => render::slots(view),
+        K::Shards => render::shards(view),
+        K::Nodes => render::nodes(view),
+        K::Info => render::info(view),
+        K::MyId => render::my_id(view),
+        K::MyShardId => render::my_shard_id(view),
+        K::Replicas => render::replicas(view, first),
+        K::CountFailureReports => render::failure_reports(view, first),
+        // Redis lists the connections of its bus; nodes of Ordo have none of its kind.
+        K::Links => Reply::Array(Vec::new()),
+        K::KeySlot => Reply::Integer(i64::from(Key::new(first).slot())),
+        K::CountKeysInSlot => match parse::integer(first) {
+            None => errors::NOT_AN_INTEGER,
+            Some(slot) => match slot_of(slot) {
+                None => Reply::error("ERR Invalid slot"),
+                Some(slot) => {
+                    let count = store_of(slot)
+                        .map_or(0, |store| slot_keys::count_keys_in_slot(store, slot));
+                    Reply::Integer(count.cast_signed())
+                }
+            },
+        },
+        K::GetKeysInSlot => {
+            let count = args.get(1).and_then(|word| parse::integer(word));
+            let (Some(slot), Some(count)) = (parse::integer(first), count) else {
+                return errors::NOT_AN_INTEGER;
+            };
+            let (Some(slot), Ok(count)) = (slot_of(slot), usize::try_from(count)) else {
+                return Reply::error("ERR Invalid slot or number of keys");
+            };
+            let keys = store_of(slot).map_or(Vec::new(), |store| {
+                slot_keys::keys_in_slot(store, slot, count)
+            });
+            Reply::Array(
+                keys.into_iter()
+                    .map(|key| Reply::Bulk(key.to_blob()))
+                    .collect(),
+            )
+        }
+        K::Help => help(),
+        K::Meet => {
+            Reply::error("ERR nodes of Ordo do not join by CLUSTER MEET: use 'ordo admin add-node'")
+        }
+        K::Leave => Reply::error(
+            "ERR nodes of Ordo do not leave by CLUSTER FORGET or RESET: use 'ordo admin remove-node'",
+        ),
+        K::Failover => Reply::error(
+            "ERR a failover needs no command here: leaders that fail are replaced at once; to move one that works, use \
+             'ordo admin transfer-leader'",
+        ),
+        K::Replicate => Reply::error(
+            "ERR every zone has a replica of every partition, which the cluster places by itself: to move replicas to \
+             another node, use 'ordo admin add-node' and 'ordo admin remove-node'",
+        ),
+        K::PlaceSlots => Reply::error(
+            "ERR slots are not placed by hand: each belongs to a partition from the start, 'ordo admin status' shows \
+             which; to move what a node keeps, use 'ordo admin add-node' and 'ordo admin remove-node'",
+        ),
+        K::KeepMap => Reply::error(
+            "ERR there is nothing to do: the cluster's map and its version are replicated like the data; 'ordo admin \
+             status' shows them",
+        ),
+    }
+}
+
+fn slot_of(number: i64) -> Option<u16> {
+    u16::try_from(number).ok().filter(|&slot| slot < SLOTS)
+}
+
+/// The change that the words after the subcommand's name ask for.
+fn parse_change(command: OrdoClusterCommand, args: &[Blob]) -> Result<ClusterChange, Reply> {
+    use OrdoClusterCommand as O;
+    match (command, args) {
+        (O::AddNode, [name_word, zone, peer, client]) => Ok(ClusterChange::AddNode {
+            name: name("node's name", name_word)?,
+            zone: name("zone", zone)?,
+            peer_address: address("peer", peer)?,
+            client_address: address("client", client)?,
+        }),
+        (O::RemoveNode, [node]) => Ok(ClusterChange::RemoveNode {
+            node: node_id(node)?,
+        }),
+        (O::Transfer, [partition, node]) => Ok(ClusterChange::TransferLeader {
+            partition: PartitionId(whole("partition", partition)?),
+            to: node_id(node)?,
+        }),
+        _ => Err(errors::SYNTAX),
+    }
+}
+
+fn invalid(what: &str, word: &[u8], wanted: &str) -> Reply {
+    const SHOWN_BYTES: usize = 128;
+    let shown = String::from_utf8_lossy(&word[..word.len().min(SHOWN_BYTES)]).into_owned();
+    Reply::error_owned(format!("ERR the {what} must be {wanted}, not '{shown}'"))
+}
+
+/// A name that is safe in files, in lists and on command lines.
+fn name(what: &str, word: &[u8]) -> Result<String, Reply> {
+    let fits = (1..=NAME_BYTES_MAX).contains(&word.len())
+        && (word.iter()).all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte));
+    match std::str::from_utf8(word) {
+        Ok(text) if fits => Ok(text.to_owned()),
+        _ => Err(invalid(
+            what,
+            word,
+            "1 to 64 letters, digits, '-', '_' or '.'",
+        )),
+    }
+}
+
+/// A host and a port.
+fn address(what: &str, word: &[u8]) -> Result<String, Reply> {
+    let text = std::str::from_utf8(word).ok().filter(|text| {
+        let visible = text.bytes().all(|byte| byte.is_ascii_graphic());
+        let (host, port) = topology::split_address(text);
+        visible && !host.is_empty() && port != 0
+    });
+    text.map(str::to_owned).ok_or_else(|| {
+        invalid(
+            &format!("{what} address"),
+            word,
+            "a host and a port such as 10.0.0.4:7001",
+        )
+    })
+}
+
+fn node_id(word: &[u8]) -> Result<NodeId, Reply> {
+    Ok(NodeId(whole("node", word)?))
+}
+
+fn whole(what: &str, word: &[u8]) -> Result<u16, Reply> {
+    parse::integer(word)
+        .and_then(|number| u16::try_from(number).ok())
+        .ok_or_else(|| invalid(what, word, "a number that 'ordo admin status' shows"))
+}
+
+fn help() -> Reply {
+    pure::help(
+        "CLUSTER",
+        &[
+            "COUNT-FAILURE-REPORTS <node-id>",
+            "    1 if this node does not hear from <node-id>, else 0.",
+            "COUNTKEYSINSLOT <slot>",
+            "    The number of keys in <slot> on this node. Walks over all of its keys.",
+            "GETKEYSINSLOT <slot> <count>",
+            "    Keys in <slot> on this node. Walks over its keys.",
+            "INFO",
+            "    How the cluster is.",
+            "KEYSLOT <key>",
+            "    The slot of <key>.",
+            "LINKS",
+            "    Nothing: nodes have no bus of Redis's kind.",
+            "MYID",
+            "    The name of this node.",
+            "MYSHARDID",
+            "    The name of the first shard of this node.",
+            "NODES",
+            "    The nodes, in lines of",
+            "    <id> <ip:port@peer-port> <flags> <master> <pings> <pongs> <epoch> <link> <slot> ...",
+            "REPLICAS <node-id>",
+            "    The lines of the replicas of <node-id>.",
+            "SHARDS",
+            "    The partitions with their slots and nodes.",
+            "SLOTS",
+            "    The ranges of slots: start, end, master and replicas with their addresses, ports and ids.",
+            "MEET, FORGET, FAILOVER, ADDSLOTS and what else changes a Redis cluster",
+            "    An error that names the command of 'ordo admin' to use.",
+        ],
+    )
+}

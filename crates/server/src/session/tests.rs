@@ -1,0 +1,250 @@
+//! Sessions of a node that is part of a cluster, without sockets.
+
+use super::*;
+use crate::cluster::{ChangeAnswer, ChangeTicket, ClusterChange, ClusterView, tests::view};
+use crate::net::clients::Arrival;
+use crate::net::mailbox::Mailbox;
+use crate::runtime::{Membership, Runtime, RuntimeOptions};
+use crate::shared::Origin;
+use parking_lot::Mutex;
+use redis_surface::codec::inline;
+use std::net::{Ipv4Addr, SocketAddr};
+use store::View;
+use tempfile::TempDir;
+
+/// A cluster that stays as it is, and keeps what it is asked to change.
+#[derive(Default)]
+struct Members {
+    asked: Mutex<Vec<(ClusterChange, ChangeAnswer)>>,
+}
+
+impl Membership for Members {
+    fn view(&self) -> Arc<ClusterView> {
+        Arc::new(view())
+    }
+    fn change(&self, change: ClusterChange) -> Result<ChangeTicket, String> {
+        let (ticket, answer) = ChangeTicket::open();
+        self.asked.lock().push((change, answer));
+        Ok(ticket)
+    }
+    fn store_of_slot(&self, _: u16) -> Option<&dyn View> {
+        None
+    }
+}
+
+/// A node with one connection.
+struct Room {
+    shared: Arc<Shared>,
+    port: Port,
+    config: Config,
+    commands: Commands,
+    counters: Arc<ThreadCounters>,
+    submissions: Submissions,
+    session: Session,
+    _poll: mio::Poll,
+    _dir: TempDir,
+}
+
+impl Room {
+    fn new(members: Option<Arc<Members>>) -> Room {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut registry = txn::Registry::new();
+        redis_surface::register(&mut registry).expect("different names");
+        let (runtime, _) =
+            Runtime::start(RuntimeOptions::new(dir.path()), &registry).expect("a node");
+        if let Some(members) = members {
+            assert!(runtime.join(members.clone()));
+            assert!(!runtime.join(members), "once only");
+        }
+        let config = Config::default();
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 6379));
+        let origin = Origin {
+            started_ms: 0,
+            run_id: "run".to_owned(),
+            address,
+            io_threads: 1,
+        };
+        let shared = Arc::new(Shared::new(runtime.clone(), config.clone(), origin));
+        let poll = mio::Poll::new().expect("a poll");
+        let waker = mio::Waker::new(poll.registry(), mio::Token(0)).expect("a waker");
+        let arrival = Arrival {
+            address,
+            local_address: address,
+            now_ms: 0,
+        };
+        let client = shared
+            .clients
+            .connect(arrival, Arc::new(Mailbox::new(waker)), 1)
+            .expect("room for one");
+        let port = runtime.port(Box::new(|| {})).expect("a port");
+        Room {
+            counters: shared.counters(0),
+            session: Session::new(node::session::compose(1, 0, 1), client, &config),
+            shared,
+            port,
+            config,
+            commands: Commands::default(),
+            submissions: Submissions::default(),
+            _poll: poll,
+            _dir: dir,
+        }
+    }
+
+    fn with(&mut self, act: impl FnOnce(&mut Session, &mut Desk<'_>)) {
+        let mut desk = Desk {
+            shared: &self.shared,
+            port: &self.port,
+            config: &self.config,
+            commands: &self.commands,
+            counters: &self.counters,
+            submissions: &mut self.submissions,
+            now_ms: 0,
+        };
+        act(&mut self.session, &mut desk);
+    }
+
+    /// Takes the bytes that may be sent.
+    fn sent(&mut self) -> String {
+        let replies = self.session.replies();
+        let text = String::from_utf8_lossy(replies.ready()).into_owned();
+        let count = replies.ready().len();
+        replies.sent(count);
+        text
+    }
+
+    /// Sends a command and takes what is answered at once.
+    fn call(&mut self, line: &str) -> String {
+        let argv = inline::split(line.as_bytes()).expect("balanced quotes");
+        self.with(|session, desk| session.command(desk, argv));
+        self.sent()
+    }
+
+    fn flags(&mut self) -> String {
+        let info = self.call("CLIENT INFO");
+        let flags = info.split(' ').find_map(|word| word.strip_prefix("flags="));
+        flags.expect("flags").to_owned()
+    }
+}
+
+#[test]
+fn a_node_by_itself_has_clusters_disabled() {
+    let mut room = Room::new(None);
+    for line in [
+        "CLUSTER INFO",
+        "CLUSTER KEYSLOT a",
+        "CLUSTER HELP",
+        "CLUSTER MEET 10.0.0.1 6379",
+        "READONLY",
+        "READWRITE",
+        "ASKING",
+    ] {
+        assert_eq!(
+            room.call(line),
+            "-ERR This instance has cluster support disabled\r\n",
+            "{line}"
+        );
+    }
+    assert_eq!(room.flags(), "N");
+    for line in ["ORDO.CLUSTER STATUS", "ORDO.CLUSTER REMOVENODE 1"] {
+        assert_eq!(
+            room.call(line),
+            "-ERR this node runs by itself: ORDO.CLUSTER is for the nodes of a cluster\r\n"
+        );
+    }
+    assert!(room.call("INFO cluster").contains("cluster_enabled:0\r\n"));
+    assert!(!room.call("INFO").contains("Ordo_cluster"));
+    assert!(room.call("HELLO").contains("standalone"));
+    assert_eq!(
+        room.shared
+            .runtime
+            .cluster_change(ClusterChange::RemoveNode {
+                node: txn::NodeId(1)
+            })
+            .expect_err("nothing to change"),
+        "this node is not part of a cluster, so it can't be that node 1 leaves"
+    );
+}
+
+#[test]
+fn a_member_tells_of_its_cluster() {
+    let mut room = Room::new(Some(Arc::default()));
+    assert_eq!(room.call("CLUSTER KEYSLOT a"), ":15495\r\n");
+    assert!(room.call("CLUSTER SLOTS").starts_with("*3\r\n"));
+    assert_eq!(room.call("CLUSTER COUNTKEYSINSLOT 1"), ":0\r\n");
+    assert!(
+        room.call("ORDO.CLUSTER STATUS")
+            .contains("{\"cluster\":\"test\"")
+    );
+    assert!(room.call("INFO cluster").contains("cluster_enabled:1\r\n"));
+    assert!(
+        room.call("INFO")
+            .contains("# Ordo_cluster\r\ncluster:test\r\n")
+    );
+    assert!(room.call("INFO server").contains("redis_mode:cluster\r\n"));
+    assert!(room.call("HELLO").contains("cluster"));
+    assert_eq!(room.call("ASKING"), "+OK\r\n");
+    // In a block, too.
+    room.call("MULTI");
+    assert_eq!(room.call("CLUSTER KEYSLOT a"), "+QUEUED\r\n");
+    assert_eq!(
+        room.call("ORDO.CLUSTER REMOVENODE 4"),
+        "-ERR Command not allowed inside a transaction\r\n"
+    );
+}
+
+#[test]
+fn a_connection_is_readonly_until_it_says_otherwise() {
+    let mut room = Room::new(Some(Arc::default()));
+    assert_eq!(room.flags(), "N");
+    assert_eq!(room.call("READONLY"), "+OK\r\n");
+    assert!(room.session.readonly);
+    assert_eq!(room.flags(), "r");
+    room.call("MULTI");
+    assert!(room.session.client().line(0).contains(" flags=xr "));
+    room.call("DISCARD");
+    assert_eq!(room.call("READWRITE"), "+OK\r\n");
+    assert!(!room.session.readonly);
+    assert_eq!(room.flags(), "N");
+    room.call("READONLY");
+    assert_eq!(room.call("RESET"), "+RESET\r\n");
+    assert!(!room.session.readonly);
+    assert_eq!(room.flags(), "N");
+}
+
+#[test]
+fn a_change_is_answered_when_it_ends_and_holds_what_is_behind_it() {
+    let members = Arc::new(Members::default());
+    let mut room = Room::new(Some(members.clone()));
+    assert_eq!(
+        room.call("ORDO.CLUSTER REMOVENODE 9"),
+        "-ERR there is no node 9: the cluster has nodes 1, 2, 3, 4\r\n"
+    );
+    assert!(members.asked.lock().is_empty(), "it was not even asked");
+    for (line, outcome, reply) in [
+        ("ORDO.CLUSTER REMOVENODE 4", Some(Ok("OK")), "+OK\r\n"),
+        (
+            "ORDO.CLUSTER TRANSFER 0 2",
+            Some(Err("node 2 lags behind")),
+            "-ERR node 2 lags behind\r\n",
+        ),
+        (
+            "ORDO.CLUSTER ADDNODE e x e:7001 e:6379",
+            None,
+            "-ERR nobody knows how the change ended, because the node stopped working on it: look at ORDO.CLUSTER \
+             STATUS, and ask again if it is missing there\r\n",
+        ),
+    ] {
+        assert_eq!(room.call(line), "", "{line} takes its time");
+        assert!(room.session.waits_for_time() && !room.session.takes_commands());
+        room.with(|session, desk| session.resume(desk));
+        assert_eq!(room.sent(), "");
+        let (_, answer) = members.asked.lock().pop().expect("it was asked");
+        match outcome {
+            Some(outcome) => answer.answer(outcome.map(str::to_owned).map_err(str::to_owned)),
+            None => drop(answer),
+        }
+        room.with(|session, desk| session.resume(desk));
+        assert_eq!(room.sent(), reply);
+        assert!(room.session.takes_commands());
+    }
+}
