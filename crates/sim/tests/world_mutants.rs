@@ -6,7 +6,7 @@ use ordo_sim::options::{Options, SystemKind, Wishes};
 use ordo_sim::ordo::EngineKind;
 use ordo_sim::run::{run, run_defective};
 use ordo_sim::traffic::WorkloadKind;
-use ordo_sim::world::{Fault, Latency, Violation};
+use ordo_sim::world::{Fault, Latency, TimedFault, Violation};
 use std::fmt;
 use txn::mutant::{self, Mutant};
 
@@ -29,6 +29,21 @@ impl fmt::Display for Defect {
     }
 }
 
+/// A host's process ends and is soon back.
+fn kill(host: u16, at_ms: u64) -> TimedFault {
+    TimedFault {
+        at_ms,
+        fault: Fault::Crash {
+            host,
+            power: false,
+            at_disk_operation: 0,
+            flip_bit: false,
+            lose_disk: false,
+            down_ms: 5,
+        },
+    }
+}
+
 /// A world in which the code that has the defect is much used. Everything that is not named here is drawn.
 fn options(defect: Defect, seed: u64) -> Options {
     let mut wishes = Wishes {
@@ -36,7 +51,7 @@ fn options(defect: Defect, seed: u64) -> Options {
         ..Wishes::default()
     };
     let (mut segment_bytes, mut checkpoint_bytes, mut think_us) = (None, None, None);
-    let mut latency = None;
+    let (mut latency, mut faults) = (None, None);
     match defect {
         Defect::OfSparkle(mutant) => {
             wishes.engine = Some(EngineKind::Sparkle);
@@ -124,24 +139,28 @@ fn options(defect: Defect, seed: u64) -> Options {
                         wishes.partitions = Some(4);
                         wishes.clients = Some(8);
                     }
-                    // Answers that overtake entries.
+                    // Replicas that lack entries, because they are lost on their way.
                     Mutant::ReadAheadOfIndex => {
-                        wishes.partitions = Some(4);
+                        wishes.workload = Some(WorkloadKind::Redis);
                         wishes.clients = Some(8);
-                        wishes.nodes = Some(5);
-                        latency = Some(Latency {
-                            zone_us: 200,
-                            between_zones_us: 200,
-                            jitter_percent: 500,
-                            tail_permille: 50,
-                            bytes_per_us: 1_250,
-                        });
-                        think_us = Some(500);
+                        latency = Some(Latency::STEADY);
+                        think_us = Some(10_000);
+                        let weather = Fault::Weather {
+                            loss_permille: 300,
+                            duplicate_permille: 0,
+                            for_ms: 2_000,
+                        };
+                        faults = Some(vec![TimedFault {
+                            at_ms: 50,
+                            fault: weather,
+                        }]);
                     }
-                    // Clients that are not done when a node comes back.
+                    // A node that comes back while clients have much to send.
                     Mutant::TakeOldBoot => {
-                        wishes.operations = Some(150);
                         wishes.clients = Some(8);
+                        latency = Some(Latency::STEADY);
+                        think_us = Some(10_000);
+                        faults = Some(vec![kill(1, 150)]);
                     }
                     Mutant::SkipEverySecond => wishes.fsync = Some(FsyncPolicy::Everysec),
                     _ => {}
@@ -163,6 +182,7 @@ fn options(defect: Defect, seed: u64) -> Options {
         checkpoint_bytes: checkpoint_bytes.unwrap_or(drawn.checkpoint_bytes),
         think_us: think_us.unwrap_or(drawn.think_us),
         latency: latency.unwrap_or(drawn.latency),
+        faults: faults.unwrap_or(drawn.faults),
         ..drawn
     }
 }
@@ -175,7 +195,7 @@ fn can_meet(defect: Defect, options: &Options) -> bool {
             has(|fault| matches!(fault, Fault::SyncFails { .. }))
         }
         Defect::Of(Mutant::KeepRemains) => has(|fault| matches!(fault, Fault::WriteFails { .. })),
-        Defect::Of(Mutant::ForgetVote | Mutant::PromiseBeforeSync | Mutant::TakeOldBoot) => {
+        Defect::Of(Mutant::ForgetVote | Mutant::PromiseBeforeSync) => {
             has(|fault| matches!(fault, Fault::Crash { .. }))
         }
         Defect::Of(Mutant::TimeGoesBack | Mutant::EpochTimeGoesBack) => {
