@@ -28,21 +28,22 @@ pub(super) fn unfinished_name(partition: PartitionId, epoch: Epoch) -> String {
     format!("unfinished-{:05}-{:020}.ordo", partition.0, epoch.0)
 }
 
-fn parse_name(name: &str) -> Option<(PartitionId, Epoch)> {
-    let numbers = name.strip_prefix("checkpoint-")?.strip_suffix(".ordo")?;
-    let (partition, epoch) = numbers.split_once('-')?;
-    let place = (
-        PartitionId(partition.parse().ok()?),
-        Epoch(epoch.parse().ok()?),
-    );
-    (file_name(place.0, place.1) == name).then_some(place)
+/// The epoch of a checkpoint's file, complete or not.
+fn epoch_of_name(name: &str) -> Option<Epoch> {
+    let numbers = name
+        .strip_prefix("checkpoint-")
+        .or_else(|| name.strip_prefix("unfinished-"))?;
+    let (partition, epoch) = numbers.strip_suffix(".ordo")?.split_once('-')?;
+    let partition = PartitionId(partition.parse().ok()?);
+    let epoch = Epoch(epoch.parse().ok()?);
+    let is_ours = [file_name, unfinished_name].map(|name| name(partition, epoch));
+    is_ours.iter().any(|ours| ours == name).then_some(epoch)
 }
 
-/// Removes the checkpoints of all epochs but these, and what an interrupted one left.
+/// Removes the checkpoints of all epochs but these, what was begun of them included.
 pub fn prune<D: Disk>(disk: &D, keep: &[Epoch]) -> io::Result<()> {
     for name in disk.list()? {
-        let old = parse_name(&name).is_some_and(|(_, epoch)| !keep.contains(&epoch));
-        if old || name.starts_with("unfinished-") {
+        if epoch_of_name(&name).is_some_and(|epoch| !keep.contains(&epoch)) {
             disk.remove(&name)?;
         }
     }

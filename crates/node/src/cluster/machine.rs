@@ -232,6 +232,8 @@ pub struct ClusterNode {
     /// The epochs of the checkpoints that other nodes may fetch, oldest first.
     checkpoints: VecDeque<Epoch>,
     install: Option<Install>,
+    /// The epoch of the checkpoint that was fetched last, or is being fetched.
+    fetched: Option<Epoch>,
     /// An installed checkpoint is being made durable: nothing else happens.
     installing: bool,
     /// Replicas that were told to fetch a checkpoint, and when.
@@ -302,6 +304,7 @@ impl ClusterNode {
             checkpointing: None,
             checkpoints,
             install: None,
+            fetched: None,
             installing: false,
             behind: BTreeMap::new(),
             remind: false,
@@ -1205,6 +1208,7 @@ impl ClusterNode {
     fn begin_install(&mut self, epoch: Epoch, source: NodeId) {
         let wanted = self.groups.keys().copied().collect();
         self.install = Some(Install::new(epoch, source, wanted));
+        self.fetched = Some(epoch);
     }
 
     /// Asks for the next piece of a checkpoint; starts anew when all are there.
@@ -1488,7 +1492,9 @@ impl ClusterNode {
                     while self.checkpoints.len() > 2 {
                         self.checkpoints.pop_front();
                     }
-                    effects.prune = Some(self.checkpoints.iter().copied().collect());
+                    // What is being fetched, or was and is about to be installed, is no less needed.
+                    let kept = self.checkpoints.iter().copied().chain(self.fetched);
+                    effects.prune = Some(kept.collect());
                 }
                 Then::Installed => {
                     self.counters.stopped = Some(RESTARTING.to_owned());
