@@ -160,6 +160,7 @@ impl Engine for NoCc {
             let context = TxContext {
                 position: batch.first.advanced(offset as u64),
                 now_ms: batch.time_ms,
+                scope: request.route.scope(),
             };
             queue.push_back((context, request));
         }

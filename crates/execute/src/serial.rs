@@ -117,6 +117,7 @@ impl Engine for Serial {
             let context = TxContext {
                 position: batch.first.advanced(offset as u64),
                 now_ms: batch.time_ms,
+                scope: request.route.scope(),
             };
             queue.waiting.push_back((context, request));
         }

@@ -9,8 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use txn::codec::{Reader, RequestError, put_request, put_varint, take_request};
 use txn::hash::hash_bytes;
-use txn::request::Partitions;
-use txn::{BootId, Epoch, PartitionId, Registry, Request};
+use txn::{BootId, Epoch, PartitionId, PartitionRoute, Partitions, Registry, Request};
 
 use crate::map::Control;
 
@@ -46,6 +45,7 @@ pub fn put_submission(out: &mut Vec<u8>, submission: &Submission) {
     put_varint(out, u64::from(submission.boot.0));
     put_varint(out, submission.sequence);
     let partitions = &submission.request.route.partitions;
+    put_varint(out, u64::from(submission.request.route.of));
     put_varint(out, partitions.len() as u64);
     for partition in partitions {
         put_varint(out, u64::from(partition.0));
@@ -58,9 +58,9 @@ pub fn take_submission(
     reader: &mut Reader<'_>,
     registry: &Registry,
 ) -> Result<Submission, RequestError> {
-    let (boot, sequence, partitions) = take_head(reader).ok_or(RequestError::Malformed)?;
+    let (boot, sequence, route) = take_head(reader).ok_or(RequestError::Malformed)?;
     let mut request = take_request(reader, registry)?;
-    request.route.partitions = partitions;
+    request.route = route;
     Ok(Submission {
         boot,
         sequence,
@@ -68,14 +68,20 @@ pub fn take_submission(
     })
 }
 
-fn take_head(reader: &mut Reader<'_>) -> Option<(BootId, u64, Partitions)> {
+fn take_head(reader: &mut Reader<'_>) -> Option<(BootId, u64, PartitionRoute)> {
     let boot = BootId(u32::try_from(reader.varint()?).ok()?);
     let sequence = reader.varint()?;
+    let of = u16::try_from(reader.varint()?).ok()?;
     let mut partitions = Partitions::new();
     for _ in 0..reader.varint()? {
         partitions.push(PartitionId(u16::try_from(reader.varint()?).ok()?));
     }
-    Some((boot, sequence, partitions))
+    let route = PartitionRoute {
+        home: *partitions.first()?,
+        partitions,
+        of,
+    };
+    Some((boot, sequence, route))
 }
 
 impl GroupBatch {
@@ -216,7 +222,6 @@ impl Streams {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use txn::request::PartitionRoute;
     use txn::{Args, FnProcedure, Outcome, Reply, RequestId, SessionId};
 
     async fn nothing(_: txn::Tx, _: txn::procedure::Call) -> Outcome {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use txn::codec::{Reader, put_bytes, put_varint};
 use txn::hash::{hash_bytes, mix};
-use txn::key::SLOTS;
+use txn::key::{SLOTS, first_slot};
 use txn::{BootId, Epoch, Key, NodeId, PartitionId, ZoneId};
 
 /// The most nodes that a cluster can ever name.
@@ -240,8 +240,9 @@ impl PartitionMap {
             .map(ZoneId)
             .zip(names.iter().map(|name| name.to_string()))
             .collect();
-        let share = |partition: u16| {
-            (u32::from(partition) * u32::from(SLOTS) / u32::from(partitions)) as u16
+        let share = |partition: u16| match partition == partitions {
+            true => SLOTS,
+            false => first_slot(partition, partitions),
         };
         for partition in 0..partitions {
             let replicas = map.zones.keys().map(|&zone| {

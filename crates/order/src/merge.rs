@@ -26,6 +26,7 @@ use crate::map::{Changed, Control, PartitionMap};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use txn::hash::mix;
+use txn::mutant::{Mutant, is_active};
 use txn::{Epoch, PartitionId, Position};
 
 /// Where the merge stands after an epoch.
@@ -262,7 +263,10 @@ impl Merge {
         let mut parts: Vec<Vec<_>> = vec![Vec::new(); self.local.len()];
         for feed in &self.feeds {
             let held = &feed.held[place];
-            end.time_ms = end.time_ms.max(held.batch.time_ms);
+            end.time_ms = match is_active(Mutant::EpochTimeGoesBack) {
+                true => held.batch.time_ms,
+                false => end.time_ms.max(held.batch.time_ms),
+            };
             end.digest = mix(end.digest ^ held.digest);
             for submission in &held.batch.submissions {
                 for partition in &submission.request.route.partitions {
@@ -312,7 +316,11 @@ impl Merge {
             let next = feed.held.front();
             next.is_some_and(|held| held.index <= feed.agreed)
         };
-        if !self.feeds.iter().all(is_agreed) {
+        let enough = match is_active(Mutant::ConfirmWhenOneAgrees) {
+            true => self.feeds.iter().any(is_agreed),
+            false => self.feeds.iter().all(is_agreed),
+        };
+        if !enough {
             return None;
         }
         let mut bytes = 0;

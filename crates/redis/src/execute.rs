@@ -4,9 +4,10 @@ use crate::arguments::Arguments;
 use crate::errors;
 use crate::idempotent;
 use crate::introspect;
+use crate::involved::{Involved, involved};
 use crate::script;
 use crate::table::{self, Flags, Run};
-use txn::{Args, ProcedureFuture, Reply, Tx};
+use txn::{Args, Blob, ProcedureFuture, Reply, Scope, Stop, Tx};
 
 /// Who runs a command inside its transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +39,9 @@ pub fn execute(tx: Tx, argv: Args, caller: Caller) -> ProcedureFuture {
             return ready(errors::WRITE_IN_READ_ONLY_SCRIPT);
         }
     }
+    if tx.scope().is_part() && !stays_within(&argv, tx.scope()) {
+        return Box::pin(std::future::ready(Err(Stop::abort(ELSEWHERE))));
+    }
     match command.run {
         Run::Data(run) => run(tx, Arguments::of_argv(argv)),
         Run::Pure(run) => ready(run(&argv[1..])),
@@ -55,6 +59,20 @@ pub fn execute(tx: Tx, argv: Args, caller: Caller) -> ProcedureFuture {
             Caller::Script { .. } => errors::NOT_IN_SCRIPT,
             Caller::Block => errors::NOT_IN_BLOCK,
         }),
+    }
+}
+
+/// Rolls back what touches keys of other partitions, which the cluster could not know before it ran.
+const ELSEWHERE: &str = "CROSSPARTITION a script touched a key of another partition, or walked over all keys: everything it did was \
+                         rolled back. Transactions over several partitions are not supported yet: give the keys a common {hash tag}, \
+                         and declare one of them";
+
+/// Whether a command touches no key outside of a scope.
+fn stays_within(argv: &[Blob], scope: Scope) -> bool {
+    match involved(argv) {
+        Involved::Nothing => true,
+        Involved::Keys(keys) => keys.iter().all(|key| scope.holds(key)),
+        Involved::Everything | Involved::Unknown => false,
     }
 }
 

@@ -219,7 +219,7 @@ fn in_category(command: &Command, category: &[u8]) -> bool {
 }
 
 /// The keys of the command in `argv` with their specifications.
-fn keys_of(argv: &[Blob]) -> Result<Vec<(Blob, &'static KeySpec)>, Reply> {
+pub(crate) fn keys_of(argv: &[Blob]) -> Result<Vec<(Blob, &'static KeySpec)>, Reply> {
     let command = match table::resolve(argv) {
         Ok(resolved) => resolved.command,
         Err(table::ResolveError::Arity(_)) => return Err(errors::GETKEYS_ARITY),

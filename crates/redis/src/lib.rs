@@ -32,6 +32,7 @@ pub mod errors;
 pub mod execute;
 pub mod idempotent;
 pub mod introspect;
+pub mod involved;
 pub mod parse;
 pub mod pattern;
 pub mod prepare;
@@ -43,6 +44,7 @@ pub use arguments::Arguments;
 pub use block::{Block, BlockProcedure, Watched};
 pub use execute::{Caller, execute};
 pub use idempotent::IdempotentProcedure;
+pub use involved::{Involved, involved};
 pub use prepare::{Action, CommandTable, Prepared};
 pub use procedures::{ExpireProcedure, ExpireSystemProcedure, WatchProcedure};
 

@@ -269,6 +269,7 @@ impl Disk for VirtualDisk {
         );
         state.names.insert(name.to_owned(), id);
         state.sync_names();
+        state.durable_names.insert(name.to_owned(), id);
         Ok(self.file(id, state.counters.crashes))
     }
 
@@ -391,8 +392,9 @@ impl State {
     }
 
     fn sync_names(&mut self) {
-        self.unsynced_names.clear();
-        self.durable_names = self.names.clone();
+        for change in std::mem::take(&mut self.unsynced_names) {
+            change.apply(&mut self.durable_names);
+        }
     }
 }
 

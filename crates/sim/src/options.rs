@@ -8,7 +8,7 @@ use crate::cost::CostTable;
 use crate::draw::Draw;
 use crate::ordo::EngineKind;
 use crate::traffic::WorkloadKind;
-use crate::world::fault::{Stage, draw_faults};
+use crate::world::fault::{Stage, draw_faults, outage};
 use crate::world::{Latency, TimedFault};
 use node::FsyncPolicy;
 use serde::{Deserialize, Serialize};
@@ -168,8 +168,8 @@ impl Options {
         let drawn = draw.pick(&[
             SystemKind::Ordo,
             SystemKind::Ordo,
-            SystemKind::Ordo,
-            SystemKind::Ordo,
+            SystemKind::Cluster,
+            SystemKind::Cluster,
             SystemKind::Register,
         ]);
         let system = wishes.system.unwrap_or(drawn);
@@ -273,8 +273,18 @@ impl Options {
         if system == SystemKind::Cluster {
             // As many zones as replicas; operations spread over the time in which things go wrong.
             options.zones = nodes;
-            let spread_us = stage.until_ms * 1_000 * pipeline / operations.max(1) * 2;
+            let spread_us = stage.until_ms * 1_000 / operations.max(1) * 2;
             options.think_us = options.think_us.max(spread_us);
+            // Answers take several flights.
+            let answer_ms = options.latency.flight_us() * 12 / 1_000;
+            options.timeout_ms = options.timeout_ms.max(answer_ms);
+            if !options.faults.is_empty() && draw.percent(30) {
+                let at_ms = draw.below(stage.until_ms);
+                options
+                    .faults
+                    .extend(outage(&mut draw, options.nodes, at_ms));
+                options.faults.sort_by_key(|timed| timed.at_ms);
+            }
             for timed in &mut options.faults {
                 timed.fault.spare_promises(fsync);
             }

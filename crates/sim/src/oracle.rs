@@ -236,7 +236,11 @@ impl Oracle {
         };
         let (turn, polled) = tx::lend(Box::new(turn), || {
             catch_unwind(AssertUnwindSafe(|| {
-                let tx = Tx::new(TxContext { position, now_ms });
+                let tx = Tx::new(TxContext {
+                    position,
+                    now_ms,
+                    scope: request.route.scope(),
+                });
                 let mut future = request.procedure.run(tx, Call::new(request.clone()));
                 future
                     .as_mut()

@@ -6,7 +6,7 @@ use ordo_sim::options::{Options, SystemKind, Wishes};
 use ordo_sim::ordo::EngineKind;
 use ordo_sim::run::{run, run_defective};
 use ordo_sim::traffic::WorkloadKind;
-use ordo_sim::world::{Fault, Violation};
+use ordo_sim::world::{Fault, Latency, Violation};
 use std::fmt;
 use txn::mutant::{self, Mutant};
 
@@ -36,6 +36,7 @@ fn options(defect: Defect, seed: u64) -> Options {
         ..Wishes::default()
     };
     let (mut segment_bytes, mut checkpoint_bytes, mut think_us) = (None, None, None);
+    let mut latency = None;
     match defect {
         Defect::OfSparkle(mutant) => {
             wishes.engine = Some(EngineKind::Sparkle);
@@ -108,13 +109,43 @@ fn options(defect: Defect, seed: u64) -> Options {
                 wishes.pipeline = Some(4);
                 think_us = Some(20_000);
             }
-            Mutant::ForgetVote
-            | Mutant::PromiseBeforeSync
-            | Mutant::ProposeTwice
-            | Mutant::ReadWithoutIndex
-            | Mutant::IgnoreRetraction => {
+            of_cluster if Mutant::OF_CLUSTERS.contains(&of_cluster) => {
                 wishes.system = Some(SystemKind::Cluster);
                 wishes.fsync = Some(FsyncPolicy::Always);
+                wishes.faults = Some(true);
+                wishes.operations = Some(60);
+                wishes.clients = Some(4);
+                match of_cluster {
+                    Mutant::ConfirmWhenOneAgrees | Mutant::RetractOnePartition => {
+                        wishes.partitions = Some(3);
+                    }
+                    // What is answered in any partition must be seen in all of them.
+                    Mutant::ReadWithoutIndex => {
+                        wishes.partitions = Some(4);
+                        wishes.clients = Some(8);
+                    }
+                    // Answers that overtake entries.
+                    Mutant::ReadAheadOfIndex => {
+                        wishes.partitions = Some(4);
+                        wishes.clients = Some(8);
+                        wishes.nodes = Some(5);
+                        latency = Some(Latency {
+                            zone_us: 200,
+                            between_zones_us: 200,
+                            jitter_percent: 500,
+                            tail_permille: 50,
+                            bytes_per_us: 1_250,
+                        });
+                        think_us = Some(500);
+                    }
+                    // Clients that are not done when a node comes back.
+                    Mutant::TakeOldBoot => {
+                        wishes.operations = Some(150);
+                        wishes.clients = Some(8);
+                    }
+                    Mutant::SkipEverySecond => wishes.fsync = Some(FsyncPolicy::Everysec),
+                    _ => {}
+                }
             }
             Mutant::ClaimBeforeSync
             | Mutant::KeepRemains
@@ -123,6 +154,7 @@ fn options(defect: Defect, seed: u64) -> Options {
             | Mutant::ReadOvertakesWrite
             | Mutant::RepeatSessions
             | Mutant::StaleSnapshot => {}
+            _ => unreachable!("{mutant:?} has no world"),
         },
     }
     let drawn = Options::draw(seed, &wishes);
@@ -130,6 +162,7 @@ fn options(defect: Defect, seed: u64) -> Options {
         segment_bytes: segment_bytes.unwrap_or(drawn.segment_bytes),
         checkpoint_bytes: checkpoint_bytes.unwrap_or(drawn.checkpoint_bytes),
         think_us: think_us.unwrap_or(drawn.think_us),
+        latency: latency.unwrap_or(drawn.latency),
         ..drawn
     }
 }
@@ -142,7 +175,12 @@ fn can_meet(defect: Defect, options: &Options) -> bool {
             has(|fault| matches!(fault, Fault::SyncFails { .. }))
         }
         Defect::Of(Mutant::KeepRemains) => has(|fault| matches!(fault, Fault::WriteFails { .. })),
-        Defect::Of(Mutant::TimeGoesBack) => has(|fault| matches!(fault, Fault::ClockJump { .. })),
+        Defect::Of(Mutant::ForgetVote | Mutant::PromiseBeforeSync | Mutant::TakeOldBoot) => {
+            has(|fault| matches!(fault, Fault::Crash { .. }))
+        }
+        Defect::Of(Mutant::TimeGoesBack | Mutant::EpochTimeGoesBack) => {
+            has(|fault| matches!(fault, Fault::ClockJump { .. }))
+        }
         Defect::Of(Mutant::ReplayWholeBatch) => has(|fault| matches!(fault, Fault::Crash { .. })),
         _ => true,
     }
@@ -191,6 +229,11 @@ fn all_are_found(defects: impl Iterator<Item = Defect>) {
 #[test]
 fn every_defect_around_the_engine_is_found() {
     all_are_found(Mutant::ALL.into_iter().map(Defect::Of));
+}
+
+#[test]
+fn every_defect_of_clusters_is_found() {
+    all_are_found(Mutant::OF_CLUSTERS.into_iter().map(Defect::Of));
 }
 
 #[test]

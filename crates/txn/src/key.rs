@@ -2,6 +2,7 @@
 
 use crate::blob::Blob;
 use crate::hash::{hash_bytes, mix};
+use crate::ids::PartitionId;
 use std::cmp::Ordering;
 use std::fmt;
 
@@ -21,6 +22,20 @@ pub struct Key(Blob);
 
 /// Redis Cluster's number of slots.
 pub const SLOTS: u16 = 16_384;
+
+/// The first slot of a partition, where slots are dealt evenly to so many.
+pub fn first_slot(partition: u16, partitions: u16) -> u16 {
+    (u32::from(partition) * u32::from(SLOTS) / u32::from(partitions.max(1))) as u16
+}
+
+/// Whose a slot is, where slots are dealt evenly to so many partitions.
+pub fn partition_of_slot(slot: u16, partitions: u16) -> PartitionId {
+    let about = (u32::from(slot) * u32::from(partitions) / u32::from(SLOTS)) as u16;
+    // A range begins at a whole slot: the one behind may begin here.
+    let next = about + 1;
+    let is_next = next < partitions && first_slot(next, partitions) <= slot;
+    PartitionId(about + u16::from(is_next))
+}
 
 const CRC16: crc::Crc<u16> = crc::Crc::<u16>::new(&crc::CRC_16_XMODEM);
 
@@ -152,6 +167,20 @@ mod tests {
             CRC16.checksum(b"foo{}{bar}") % SLOTS
         );
         assert_eq!(Key::from("foo").slot(), 12182);
+    }
+
+    #[test]
+    fn slots_are_dealt_evenly_and_completely() {
+        for partitions in [1, 2, 3, 7, 100, 256] {
+            let mut last = 0;
+            for slot in 0..SLOTS {
+                let PartitionId(partition) = partition_of_slot(slot, partitions);
+                assert!(partition < partitions && (last..=last + 1).contains(&partition));
+                assert!(first_slot(partition, partitions) <= slot);
+                last = partition;
+            }
+            assert_eq!(last, partitions - 1);
+        }
     }
 
     #[test]

@@ -84,16 +84,40 @@ pub enum Mutant {
     ReadWithoutIndex,
     /// A batch that was replaced stays with the engines.
     IgnoreRetraction,
+    /// A replica takes an index that is ahead of its own log for the end of that log.
+    ReadAheadOfIndex,
+    /// A new leader knows only the requests of its log that are confirmed.
+    ForgetUnconfirmedStreams,
+    /// A leader takes a request although one before it in its stream is missing.
+    AcceptGap,
+    /// A process takes the boot id that the order once gave to an earlier process of its node.
+    TakeOldBoot,
+    /// An epoch is confirmed when one group has agreed on its batch.
+    ConfirmWhenOneAgrees,
+    /// A retraction reaches the partition only whose batch was replaced.
+    RetractOnePartition,
+    /// An epoch's time is that of its last batch.
+    EpochTimeGoesBack,
+    /// Under `everysec`, only promises are synced.
+    SkipEverySecond,
 }
 
 impl Mutant {
     /// Those that only a cluster can have.
-    pub const OF_CLUSTERS: [Mutant; 5] = [
+    pub const OF_CLUSTERS: [Mutant; 13] = [
         Mutant::ForgetVote,
         Mutant::PromiseBeforeSync,
         Mutant::ProposeTwice,
         Mutant::ReadWithoutIndex,
         Mutant::IgnoreRetraction,
+        Mutant::ReadAheadOfIndex,
+        Mutant::ForgetUnconfirmedStreams,
+        Mutant::AcceptGap,
+        Mutant::TakeOldBoot,
+        Mutant::ConfirmWhenOneAgrees,
+        Mutant::RetractOnePartition,
+        Mutant::EpochTimeGoesBack,
+        Mutant::SkipEverySecond,
     ];
     /// Those of a node on its own.
     pub const ALL: [Mutant; 29] = [

@@ -2,7 +2,7 @@
 
 use crate::blob::Blob;
 use crate::ids::{PartitionId, SessionId};
-use crate::key::Key;
+use crate::key::{Key, partition_of_slot};
 use crate::procedure::Procedure;
 use smallvec::SmallVec;
 use std::fmt;
@@ -132,6 +132,39 @@ pub struct PartitionRoute {
     pub home: PartitionId,
     /// The partitions that execute it.
     pub partitions: Partitions,
+    /// How many partitions there are: slots are dealt evenly to them.
+    pub of: u16,
+}
+
+/// The keys that a transaction may touch where it runs: those of one partition out of so many, or all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scope {
+    partition: PartitionId,
+    of: u16,
+}
+
+impl Scope {
+    /// All keys.
+    pub const ALL: Scope = Scope {
+        partition: PartitionId(0),
+        of: 1,
+    };
+
+    /// Whether there are keys that it may not touch.
+    pub fn is_part(&self) -> bool {
+        self.of > 1
+    }
+
+    /// Whether it may touch a user's key.
+    pub fn holds(&self, key: &Key) -> bool {
+        self.of <= 1 || partition_of_slot(key.slot(), self.of) == self.partition
+    }
+}
+
+impl Default for Scope {
+    fn default() -> Scope {
+        Scope::ALL
+    }
 }
 
 impl Default for PartitionRoute {
@@ -146,6 +179,35 @@ impl PartitionRoute {
         PartitionRoute {
             home: partition,
             partitions: Partitions::from_slice(&[partition]),
+            of: 1,
+        }
+    }
+
+    /// Through a partition's own group, to that partition out of so many.
+    pub fn one_of(partition: PartitionId, of: u16) -> PartitionRoute {
+        PartitionRoute {
+            of,
+            ..PartitionRoute::single(partition)
+        }
+    }
+
+    /// To every partition.
+    pub fn everywhere(of: u16) -> PartitionRoute {
+        PartitionRoute {
+            home: PartitionId(0),
+            partitions: (0..of).map(PartitionId).collect(),
+            of,
+        }
+    }
+
+    /// What the transaction may touch where it runs.
+    pub fn scope(&self) -> Scope {
+        match self.partitions[..] {
+            [partition] => Scope {
+                partition,
+                of: self.of,
+            },
+            _ => Scope::ALL,
         }
     }
 }

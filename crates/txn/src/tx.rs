@@ -4,6 +4,7 @@ use crate::ids::Position;
 use crate::key::{Key, Space};
 use crate::mutant::{self, Mutant, is_active};
 use crate::reply::Stop;
+use crate::request::Scope;
 use crate::value::{Entry, Value};
 use std::any::Any;
 use std::cell::RefCell;
@@ -26,6 +27,8 @@ pub struct TxContext {
     pub position: Position,
     /// Its epoch's time: milliseconds since 1970.
     pub now_ms: u64,
+    /// The keys that it may touch where it runs.
+    pub scope: Scope,
 }
 
 /// A record as a transaction sees it.
@@ -134,6 +137,10 @@ impl Tx {
     /// The time of the transaction's epoch, in milliseconds since 1970. The only clock that a procedure has.
     pub fn now_ms(&self) -> u64 {
         self.context.now_ms
+    }
+    /// The keys that the transaction may touch: whoever finds keys while running asks.
+    pub fn scope(&self) -> Scope {
+        self.context.scope
     }
     /// A seed for randomness that is the same at every replica and in every incarnation.
     pub fn seed(&self) -> u64 {

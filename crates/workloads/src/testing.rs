@@ -114,6 +114,7 @@ impl Serial {
         let context = TxContext {
             position: Position(self.position),
             now_ms: 1_700_000_000_000 + self.position,
+            scope: txn::Scope::ALL,
         };
         let request = Arc::new(request);
         let read_only = request.footprint.read_only;

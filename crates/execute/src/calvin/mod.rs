@@ -148,6 +148,7 @@ impl Engine for Calvin {
             let context = TxContext {
                 position: batch.first.advanced(offset as u64),
                 now_ms: batch.time_ms,
+                scope: request.route.scope(),
             };
             incoming.queue.push_back(Job { context, request });
         }

@@ -24,6 +24,7 @@ pub fn reconnoitre(engine: &Arc<dyn Engine>, request: &Arc<Request>, now_ms: u64
     let context = TxContext {
         position: snapshot.position.next(),
         now_ms: now_ms.max(snapshot.time_ms),
+        scope: request.route.scope(),
     };
     let mut footprint = request.footprint.clone();
     footprint.keys = None;

@@ -268,6 +268,7 @@ impl Shared {
                 TxContext {
                     position,
                     now_ms: batch.time_ms,
+                    scope: request.route.scope(),
                 },
                 request,
             ));

@@ -194,6 +194,60 @@ impl Frame {
     }
 }
 
+/// What a frame says, for a reader of traces. Needs no registry, so it does not look at requests.
+pub fn describe(bytes: &Bytes) -> String {
+    describe_frame(bytes).unwrap_or_else(|| "no frame of this protocol".to_owned())
+}
+
+fn describe_frame(bytes: &Bytes) -> Option<String> {
+    let mut reader = Reader::new(bytes);
+    let clock_ms = reader.varint()?;
+    if reader.rest().first() == Some(&SUBMIT) {
+        reader.u8();
+        let partition = take_partition(&mut reader)?;
+        let count = reader.varint()?;
+        let (boot, sequence) = (reader.varint()?, reader.varint()?);
+        return Some(format!(
+            "{partition}: {count} requests of boot {boot}, from {sequence} on"
+        ));
+    }
+    Some(match take_plain(&mut reader, bytes)? {
+        Frame::Consensus { partition, message } => {
+            format!("{partition} {}", order::consensus::describe(&message))
+        }
+        Frame::Submit { .. } => return None,
+        Frame::Expect {
+            partition,
+            boot,
+            sequence,
+        } => format!("{partition}: expects {sequence} of {boot}"),
+        Frame::Elsewhere {
+            partition,
+            leader: Some(leader),
+        } => format!("{partition}: perhaps {leader} leads"),
+        Frame::Elsewhere { partition, .. } => format!("{partition}: somebody else leads"),
+        Frame::Begun(epoch) => format!("epoch {} is begun", epoch.0),
+        Frame::Change(control) => format!("wants {control:?}"),
+        Frame::Behind { partition, epoch } => format!(
+            "{partition}: lacks what only the checkpoint of epoch {} has",
+            epoch.0
+        ),
+        Frame::Fetch(piece) => format!(
+            "{}: wants the checkpoint of epoch {} from byte {} on",
+            piece.partition, piece.epoch.0, piece.offset
+        ),
+        Frame::Piece { piece, bytes, .. } => format!(
+            "{}: {} bytes of the checkpoint of epoch {} from byte {} on",
+            piece.partition,
+            bytes.len(),
+            piece.epoch.0,
+            piece.offset
+        ),
+        Frame::Newest(epoch) => format!("has the checkpoint of epoch {} only", epoch.0),
+        Frame::Clock => format!("clock {clock_ms}"),
+    })
+}
+
 /// Why a frame cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {

@@ -42,6 +42,8 @@ const BEHIND_TICKS: u64 = 20;
 const CLOCK_TICKS: u64 = 4;
 /// A leader that is not the preferred one looks every so many ticks whether that one could take over.
 const BALANCE_TICKS: u64 = 40;
+/// Under `everysec`, what was written is synced after this time.
+const EVERYSEC_MS: u64 = 1_000;
 
 /// What happens to a node of a cluster, apart from requests.
 #[derive(Debug)]
@@ -217,6 +219,8 @@ pub struct ClusterNode {
     written: u64,
     synced: u64,
     syncing: bool,
+    /// When the last sync was begun.
+    sync_tick: u64,
     now_ms: u64,
     ticks: u64,
     /// Bytes of agreed batches since the last checkpoint was ordered.
@@ -290,6 +294,7 @@ impl ClusterNode {
             written: 0,
             synced: 0,
             syncing: false,
+            sync_tick: 0,
             now_ms: 0,
             ticks: 0,
             bytes_since_checkpoint: 0,
@@ -308,6 +313,11 @@ impl ClusterNode {
     /// The map that is in force.
     pub fn map(&self) -> &Arc<PartitionMap> {
         &self.merge.confirmed().map
+    }
+
+    /// Where the order stands, as far as this node knows it to be final.
+    pub fn confirmed(&self) -> &EpochEnd {
+        self.merge.confirmed()
     }
 
     /// This process's boot id; 0 until the order has given it one.
@@ -418,20 +428,21 @@ impl ClusterNode {
         Ok(())
     }
 
-    /// Takes a strict read of a local partition: [`ClusterEffects::readable`] tells when it may run.
+    /// Takes strict reads of local partitions: [`ClusterEffects::readable`] tells when they may run.
     pub fn read(
         &mut self,
-        id: RequestId,
-        partition: PartitionId,
+        reads: impl IntoIterator<Item = (RequestId, PartitionId)>,
         now_ms: u64,
         effects: &mut ClusterEffects,
     ) {
         self.now_ms = now_ms;
-        self.reads.add(Read {
-            id,
-            partition,
-            since_tick: self.ticks,
-        });
+        for (id, partition) in reads {
+            self.reads.add(Read {
+                id,
+                partition,
+                since_tick: self.ticks,
+            });
+        }
         self.pump(effects);
     }
 
@@ -842,7 +853,7 @@ impl ClusterNode {
             self.look_at_checkpoint(effects);
             self.fetch(effects);
             self.pass_on(effects);
-            if self.reads.has_new() {
+            if self.reads.wants_question() {
                 let question = self.reads.ask(self.ticks);
                 self.ask(question);
             }
@@ -877,7 +888,11 @@ impl ClusterNode {
             match leads {
                 None => _ = self.leads.remove(&partition),
                 Some(term) => {
-                    let streams = self.merge.streams_to_the_end(partition);
+                    let streams = if is_active(Mutant::ForgetUnconfirmedStreams) {
+                        self.merge.group(partition).0.clone()
+                    } else {
+                        self.merge.streams_to_the_end(partition)
+                    };
                     self.leads.insert(partition, Lead::new(term, streams));
                 }
             }
@@ -904,6 +919,9 @@ impl ClusterNode {
         self.appended(partition, &turn.kept, effects);
         self.merge.agreed(partition, turn.committed);
         for (question, index) in turn.indices {
+            self.reads.learn(question, partition, index);
+        }
+        for (question, index) in self.reads.reached(partition, turn.committed) {
             let epoch = self.merge.epoch_at(partition, index);
             self.reads.answer(question, epoch);
         }
@@ -941,7 +959,7 @@ impl ClusterNode {
             return;
         };
         if let Some(retraction) = self.merge.replaced(partition, first.index) {
-            self.retract(&retraction, effects);
+            self.retract(partition, &retraction, effects);
         }
         for entry in &kept.entries {
             let own = self.leads.get_mut(&partition).and_then(|lead| {
@@ -974,7 +992,12 @@ impl ClusterNode {
         }
     }
 
-    fn retract(&mut self, retraction: &Retraction, effects: &mut ClusterEffects) {
+    fn retract(
+        &mut self,
+        group: PartitionId,
+        retraction: &Retraction,
+        effects: &mut ClusterEffects,
+    ) {
         self.counters.retracted += 1;
         effects.warnings.push(format!(
             "another leader's batch replaces epoch {} and what followed it",
@@ -984,6 +1007,9 @@ impl ClusterNode {
             return;
         }
         for &(partition, from) in &retraction.from {
+            if is_active(Mutant::RetractOnePartition) && partition != group {
+                continue;
+            }
             if let Some(executor) = self.executors.get_mut(&partition)
                 && from < executor.next
             {
@@ -1018,11 +1044,11 @@ impl ClusterNode {
             }
         }
         while let Some(confirmation) = self.merge.confirm() {
-            self.confirmed(&confirmation, effects);
+            self.take_confirmation(&confirmation, effects);
         }
     }
 
-    fn confirmed(&mut self, confirmation: &Confirmation, effects: &mut ClusterEffects) {
+    fn take_confirmation(&mut self, confirmation: &Confirmation, effects: &mut ClusterEffects) {
         self.counters.epochs += 1;
         let end = &confirmation.end;
         self.bytes_since_checkpoint += confirmation.bytes;
@@ -1046,7 +1072,8 @@ impl ClusterNode {
             if let Changed::Boot {
                 node, nonce, boot, ..
             } = *change
-                && (node, nonce) == (self.options.me, self.nonce)
+                && node == self.options.me
+                && (nonce == self.nonce || is_active(Mutant::TakeOldBoot))
             {
                 self.boot = boot;
                 self.gateway.begin(boot);
@@ -1480,8 +1507,12 @@ impl ClusterNode {
                 return self.pump(effects);
             }
             let waits = self.unkept.iter().any(|unkept| unkept.must_sync);
-            if waits && !self.syncing && self.synced < self.written {
+            let due = self.options.fsync == FsyncPolicy::Everysec
+                && !is_active(Mutant::SkipEverySecond)
+                && (self.ticks - self.sync_tick) * self.options.tick_ms >= EVERYSEC_MS;
+            if (waits || due) && !self.syncing && self.synced < self.written {
                 self.syncing = true;
+                self.sync_tick = self.ticks;
                 effects.sync = true;
             }
         }

@@ -30,7 +30,8 @@
 //!
 //! All groups share one journal. What a turn of a group wants kept goes into one record with what the others want, and what
 //! the turn promises (a vote, "I have this entry") leaves when the record is durable: always for votes, and for entries under
-//! `always`; under `everysec` and `no` a written entry counts, as `appendfsync` means it.
+//! `always`; under `everysec` and `no` a written entry counts, as `appendfsync` means it, and under `everysec` it is on its
+//! way to the disk within a second.
 //!
 //! # Checkpoints
 //!
@@ -59,7 +60,7 @@ mod reads;
 mod recover;
 
 pub use checkpoint::{ClusterCheckpoint, LoadError};
-pub use frames::{Frame, FrameError};
+pub use frames::{Frame, FrameError, describe};
 pub use install::{Piece, read_piece, write_piece};
 pub use machine::{ClusterEffects, ClusterEvent, ClusterNode, ClusterStatus};
 pub use recover::{ClusterRecoverError, ClusterStart, load_engines};
@@ -83,6 +84,9 @@ pub struct ClusterOptions {
     pub tick_ms: u64,
     /// A checkpoint is ordered after this many bytes of log. 0 means only on demand.
     pub checkpoint_bytes: u64,
+    /// A group's entries that a checkpoint covers are kept in memory, for replicas that are a little behind, while its log has
+    /// at most so many bytes.
+    pub trail_bytes_max: u64,
     /// How many epochs a group may have begun that are not confirmed.
     pub epochs_in_flight_max: usize,
     /// Whether epochs are executed while they are being agreed on. If not, they are delivered when they are confirmed:
@@ -110,6 +114,7 @@ impl ClusterOptions {
             limits: Limits::default(),
             tick_ms: 50,
             checkpoint_bytes: 256 << 20,
+            trail_bytes_max: 32 << 20,
             epochs_in_flight_max: 4,
             speculate: true,
             clock_ahead_ms_max: 500,

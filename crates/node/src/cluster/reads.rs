@@ -1,14 +1,20 @@
 //! Strict reads: at a snapshot of this replica that has everything that was acknowledged anywhere before they arrived.
 //!
-//! One question to a group's leader serves all reads that have arrived meanwhile. The answer is an epoch: whatever was
-//! acknowledged before lies in it or before it, in whichever group it was ordered, because an epoch is acknowledged only
-//! once all groups have agreed on it. When this replica has final-committed that epoch the reads may run.
+//! One question to a group's leader serves all reads that have arrived meanwhile. The answer is an index of the group's log.
+//! It may be ahead of what this replica has: only once the replica knows that its own log is agreed up to there, the index
+//! tells an epoch. Whatever was acknowledged before the question lies in that epoch or before it, in whichever group it was
+//! ordered, because an epoch is acknowledged only once all groups have agreed on it. When this replica has final-committed
+//! the epoch the reads may run.
 //!
 //! Questions and answers may be lost. So a question is asked again under another name after a while, and the first answer to
 //! any of its names serves: however long answers take, and however short the while is, one of them arrives.
 
 use std::collections::{BTreeMap, VecDeque};
+use txn::mutant::{Mutant, is_active};
 use txn::{Epoch, PartitionId, RequestId};
+
+/// Questions that are on their way at once.
+const QUESTIONS_MAX: usize = 2;
 
 /// A read that waits.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +40,8 @@ pub(super) struct Reads {
     rounds: BTreeMap<u64, Round>,
     /// Every name of a question, with the first.
     names: BTreeMap<u64, u64>,
+    /// Answers that are ahead of this replica: the group, the question and the index.
+    ahead: Vec<(PartitionId, u64, u64)>,
     /// Reads that wait for an epoch, in the order of the epochs.
     answered: VecDeque<(Epoch, Vec<Read>)>,
     questions: u64,
@@ -44,8 +52,10 @@ impl Reads {
         self.new.push(read);
     }
 
-    pub fn has_new(&self) -> bool {
-        !self.new.is_empty()
+    /// Whether reads wait for a question. While some questions are on their way the next one waits for an answer, so that it
+    /// serves all who have come by then.
+    pub fn wants_question(&self) -> bool {
+        !self.new.is_empty() && self.rounds.len() < QUESTIONS_MAX
     }
 
     /// How many wait.
@@ -82,7 +92,27 @@ impl Reads {
         names
     }
 
-    /// A question is answered: its reads wait for this epoch.
+    /// A question is answered with an index.
+    pub fn learn(&mut self, question: u64, partition: PartitionId, index: u64) {
+        let names = &self.names;
+        self.ahead.retain(|(_, known, _)| names.contains_key(known));
+        if names.contains_key(&question) {
+            self.ahead.push((partition, question, index));
+        }
+    }
+
+    /// This replica's log of a group is agreed up to an index: the questions whose answers it covers, with their indices.
+    pub fn reached(&mut self, partition: PartitionId, agreed: u64) -> Vec<(u64, u64)> {
+        let early = is_active(Mutant::ReadAheadOfIndex);
+        let covered = self.ahead.extract_if(.., |(of, _, index)| {
+            *of == partition && (*index <= agreed || early)
+        });
+        covered
+            .map(|(_, question, index)| (question, index))
+            .collect()
+    }
+
+    /// The epoch of a question's answer is known: its reads wait for it.
     pub fn answer(&mut self, question: u64, epoch: Epoch) {
         let Some(&first) = self.names.get(&question) else {
             return;
@@ -157,6 +187,11 @@ mod tests {
         reads.add(read(2, 5));
         let second = reads.ask(5);
         assert_eq!(reads.ask_again(0, 6).len(), 1);
+        reads.learn(first, PartitionId(0), 7);
+        reads.learn(second, PartitionId(1), 3);
+        assert_eq!(reads.reached(PartitionId(0), 6), []);
+        assert_eq!(reads.reached(PartitionId(0), 7), [(first, 7)]);
+        reads.learn(second, PartitionId(0), 8);
         let again = reads.ask_again(6, 9);
         assert_eq!(again.len(), 2);
         reads.answer(again[0], Epoch(4));
@@ -166,6 +201,7 @@ mod tests {
         assert_eq!(reads.give_up(5).len(), 0);
         assert_eq!(reads.give_up(6).len(), 1);
         reads.answer(second, Epoch(5));
+        assert_eq!(reads.reached(PartitionId(0), 100), []);
         assert_eq!((reads.count(), reads.confirmed(Epoch(9)).len()), (0, 0));
     }
 }

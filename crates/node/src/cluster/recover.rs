@@ -168,6 +168,7 @@ impl ClusterNode {
                 image.entries,
                 image.hard_state,
                 options.seed,
+                options.trail_bytes_max,
             )
             .map_err(ClusterRecoverError::Group)?;
             groups.insert(partition, Box::new(group));

@@ -84,6 +84,50 @@ pub(super) fn decode(bytes: &Bytes) -> Option<Message> {
     (reader.is_empty() && parts < 4).then_some(message)
 }
 
+/// What a message says, for a reader of traces.
+pub fn describe(bytes: &Bytes) -> String {
+    let Some(message) = decode(bytes) else {
+        return "no message of a consensus group".to_owned();
+    };
+    let Message {
+        index,
+        log_term,
+        commit,
+        ..
+    } = message;
+    let answer = if message.reject { "no" } else { "yes" };
+    let text = match message.get_msg_type() {
+        MessageType::MsgAppend => match (message.entries.first(), message.entries.last()) {
+            (Some(first), Some(last)) => format!(
+                "append {}..{} behind {index} of term {log_term}, agreed {commit}",
+                first.index, last.index
+            ),
+            _ => format!("append nothing behind {index} of term {log_term}, agreed {commit}"),
+        },
+        MessageType::MsgAppendResponse if message.reject => {
+            format!("has not {index}, but perhaps {}", message.reject_hint)
+        }
+        MessageType::MsgAppendResponse => format!("has {index}"),
+        MessageType::MsgHeartbeat => format!("heartbeat, agreed {commit}"),
+        MessageType::MsgHeartbeatResponse => "heartbeat heard".to_owned(),
+        MessageType::MsgRequestPreVote => {
+            format!("would you vote, with {index} of term {log_term}")
+        }
+        MessageType::MsgRequestPreVoteResponse => format!("would vote: {answer}"),
+        MessageType::MsgRequestVote => format!("vote, with {index} of term {log_term}"),
+        MessageType::MsgRequestVoteResponse => format!("votes: {answer}"),
+        MessageType::MsgReadIndex => "read index, please".to_owned(),
+        MessageType::MsgReadIndexResp => format!("read index {index}"),
+        other => format!("{other:?}"),
+    };
+    let question = <[u8; 8]>::try_from(&*message.context);
+    let question = question.map_or_else(
+        |_| String::new(),
+        |name| format!(" (question {})", u64::from_le_bytes(name)),
+    );
+    format!("term {}: {text}{question}", message.term)
+}
+
 /// A snapshot never travels as a message: a checkpoint is fetched, and the library begins behind it at the next start.
 fn message_type(number: u8) -> Option<MessageType> {
     use MessageType as M;

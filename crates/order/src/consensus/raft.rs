@@ -49,7 +49,8 @@ pub struct RaftGroup {
 }
 
 impl RaftGroup {
-    /// The replica of `me`, from what it had kept. `seed` decides when it stands for election, beside its number.
+    /// The replica of `me`, from what it had kept. `seed` decides when it stands for election, beside its number. Entries that
+    /// a checkpoint covers are kept for replicas that are a little behind while the log has at most `trail_bytes_max`.
     ///
     /// # Errors
     /// The text says what is wrong with what was kept.
@@ -60,6 +61,7 @@ impl RaftGroup {
         entries: Vec<Entry>,
         hard_state: HardState,
         seed: u64,
+        trail_bytes_max: u64,
     ) -> Result<RaftGroup, String> {
         let config = Config {
             applied: base.index,
@@ -80,7 +82,7 @@ impl RaftGroup {
             commit: hard_state.commit,
             ..RaftHardState::default()
         };
-        let storage = Storage::new(base, entries, hard_state);
+        let storage = Storage::new(base, entries, hard_state, trail_bytes_max);
         let raft = RawNode::new(&config, storage, &Logger::root(Discard, o!()))
             .map_err(|error| format!("the log of {partition} cannot be used: {error}"))?;
         let mut group = RaftGroup {

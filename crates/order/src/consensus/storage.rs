@@ -5,9 +5,6 @@ use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
 use raft::{GetEntriesContext, RaftState, StorageError};
 use std::collections::VecDeque;
 
-/// Entries before the base that are kept for replicas that are a little behind, in bytes.
-const TRAIL_BYTES_MAX: u64 = 32 << 20;
-
 /// A log in memory. `floor.0 <= base.index`; entries follow `floor` without gaps.
 pub(super) struct Storage {
     hard_state: HardState,
@@ -16,11 +13,18 @@ pub(super) struct Storage {
     floor: (u64, u64),
     entries: VecDeque<Entry>,
     bytes: u64,
+    /// Entries before the base are kept, for replicas that are a little behind, while the log has at most so many bytes.
+    trail_bytes_max: u64,
 }
 
 impl Storage {
     /// What was read back from the disk.
-    pub fn new(base: Base, entries: Vec<Entry>, mut hard_state: HardState) -> Storage {
+    pub fn new(
+        base: Base,
+        entries: Vec<Entry>,
+        mut hard_state: HardState,
+        trail_bytes_max: u64,
+    ) -> Storage {
         // A checkpoint is of agreed entries.
         hard_state.commit = hard_state.commit.max(base.index);
         let bytes = entries.iter().map(entry_bytes).sum();
@@ -30,6 +34,7 @@ impl Storage {
             base,
             entries: entries.into(),
             bytes,
+            trail_bytes_max,
         }
     }
 
@@ -66,7 +71,7 @@ impl Storage {
     pub fn rebase(&mut self, base: Base, applied: u64) {
         self.base = base;
         let upto = self.base.index.min(applied);
-        while self.bytes > TRAIL_BYTES_MAX
+        while self.bytes > self.trail_bytes_max
             && let Some(entry) = self.entries.pop_front_if(|entry| entry.index <= upto)
         {
             self.bytes -= entry_bytes(&entry);

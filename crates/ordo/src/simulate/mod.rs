@@ -336,12 +336,20 @@ fn print_report(report: &Report) {
         ends,
         checkpoints,
         restarts,
+        executed,
+        speculated,
         ..
     } = tally;
     say!(
         "{committed} ordered transactions ({rolled_back} rolled back), {snapshot_reads} reads at snapshots, {refused} refused, \
          {unknown} of unknown outcome; {ends} processes ended, {checkpoints} checkpoints, {restarts} incarnations thrown away"
     );
+    if *executed > 0 {
+        say!(
+            "{speculated} of {executed} executions at replicas ({} %) were speculatively committed when their epoch was confirmed",
+            speculated * 100 / executed
+        );
+    }
 }
 
 fn to_json(options: &Options, report: &Report, violation: Option<&Violation>) -> serde_json::Value {
@@ -362,6 +370,8 @@ fn to_json(options: &Options, report: &Report, violation: Option<&Violation>) ->
         "processes_ended": tally.ends,
         "checkpoints": tally.checkpoints,
         "restarts": tally.restarts,
+        "executed": tally.executed,
+        "speculated": tally.speculated,
         "oracle": violation.map(|violation| violation.oracle),
         "violation": violation.map(|violation| violation.text.clone()),
     })

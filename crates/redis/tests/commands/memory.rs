@@ -134,6 +134,7 @@ impl Memory {
         let context = TxContext {
             position: self.position,
             now_ms: self.now_ms,
+            scope: txn::Scope::ALL,
         };
         let request = Arc::new(Request::new(RequestId::default(), procedure, args));
         let read_only = request.footprint.read_only;

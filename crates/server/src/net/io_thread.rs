@@ -383,6 +383,9 @@ impl IoThread {
 
     /// Submits what the round has collected, or what an earlier one could not.
     fn submit(&mut self) {
+        self.shared
+            .runtime
+            .read_strictly(&self.port, &mut self.submissions.strict);
         self.stalled = false;
         if self.submissions.requests.is_empty() {
             return;

@@ -2,10 +2,12 @@
 
 use super::Runtime;
 use crate::cluster::{ChangeTicket, ClusterChange, ClusterView};
+use redis_surface::Involved;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use store::View;
-use txn::{Footprint, PartitionId};
+use txn::key::partition_of_slot;
+use txn::{PartitionId, PartitionRoute};
 
 /// A node's part in its cluster, as sessions need it. Nothing here waits.
 pub trait Membership: Send + Sync {
@@ -28,26 +30,32 @@ impl Runtime {
         self.membership.get().map(|membership| membership.view())
     }
 
-    /// Where a transaction is executed. The error is a reply.
-    pub fn place(&self, footprint: &Footprint) -> Result<PartitionId, &'static str> {
+    /// Over how many partitions the keys are dealt.
+    pub fn partitions_count(&self) -> usize {
+        self.inner.partitions_count
+    }
+
+    /// Where a transaction that involves this is executed. The error is a reply.
+    pub fn place(&self, involved: &Involved) -> Result<PartitionRoute, &'static str> {
         const SEVERAL: &str = "CROSSPARTITION the keys of this command, block or script belong to several partitions: \
                                transactions over several partitions are not supported yet; give the keys a common {hash tag}";
-        const UNKNOWN: &str = "CROSSPARTITION this command or script does not say which keys it touches: in a cluster of \
-                               several partitions it is not supported yet";
-        if self.inner.partitions_count() == 1 {
-            return Ok(PartitionId(0));
-        }
-        let map = self.inner.map.read().clone();
-        let keys = footprint.keys.as_ref().ok_or(UNKNOWN)?;
-        let mut partition = None;
-        for key in keys.reads.iter().chain(&keys.writes) {
-            let found = map.partition_of_key(key);
-            if partition.is_some_and(|partition| partition != found) {
-                return Err(SEVERAL);
+        const UNKNOWN: &str = "CROSSPARTITION this walks over all keys: in a cluster of several partitions that is not \
+                               supported yet";
+        let of = self.inner.partitions_count as u16;
+        match involved {
+            Involved::Nothing => Ok(PartitionRoute::one_of(PartitionId(0), of)),
+            Involved::Everything => Ok(PartitionRoute::everywhere(of)),
+            Involved::Unknown => Err(UNKNOWN),
+            Involved::Keys(keys) => {
+                let mut partitions = keys.iter().map(|key| partition_of_slot(key.slot(), of));
+                let first = partitions.next().unwrap_or_default();
+                if partitions.all(|partition| partition == first) {
+                    Ok(PartitionRoute::one_of(first, of))
+                } else {
+                    Err(SEVERAL)
+                }
             }
-            partition = Some(found);
         }
-        partition.ok_or(UNKNOWN)
     }
 
     /// Whether what this node has is as new as READONLY connections are promised.

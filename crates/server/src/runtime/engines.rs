@@ -1,11 +1,25 @@
 //! The engines of a node: one for each partition of which it keeps a replica.
 
-use execute::{Budget, Effects, Engine, Progress, Waiting, WorkerId};
+use execute::{Budget, Committed, Effects, Engine, Progress, Waiting, WorkerId};
 use std::sync::Arc;
 use txn::PartitionId;
 
 /// Engines by partition: at least one.
 pub(super) struct Engines(Vec<(PartitionId, Arc<dyn Engine>)>);
+
+/// What every partition does for itself is answered by the first of them.
+struct OfFirst<'a> {
+    partition: PartitionId,
+    effects: &'a mut dyn Effects,
+}
+
+impl Effects for OfFirst<'_> {
+    fn committed(&mut self, committed: Committed) {
+        if committed.request.route.partitions.first() == Some(&self.partition) {
+            self.effects.committed(committed);
+        }
+    }
+}
 
 impl Engines {
     /// These engines, in the order of their partitions.
@@ -36,9 +50,16 @@ impl Engines {
 
     /// Steps each engine once.
     pub fn step(&self, worker: WorkerId, budget: Budget, effects: &mut dyn Effects) -> Progress {
+        if let [(_, engine)] = &self.0[..] {
+            return engine.step(worker, budget, effects);
+        }
         let mut progress = Progress::Idle;
-        for (_, engine) in &self.0 {
-            if engine.step(worker, budget, effects) == Progress::Worked {
+        for (partition, engine) in &self.0 {
+            let mut first = OfFirst {
+                partition: *partition,
+                effects,
+            };
+            if engine.step(worker, budget, &mut first) == Progress::Worked {
                 progress = Progress::Worked;
             }
         }

@@ -111,12 +111,11 @@ impl Member {
 
     pub fn read(
         &mut self,
-        id: RequestId,
-        partition: PartitionId,
+        reads: &mut Vec<(RequestId, PartitionId)>,
         hands: Option<&Hands>,
         now_ms: u64,
     ) -> Outcome {
-        self.node.read(id, partition, now_ms, &mut self.effects);
+        self.node.read(reads.drain(..), now_ms, &mut self.effects);
         self.drive(hands, now_ms)
     }
 

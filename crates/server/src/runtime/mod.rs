@@ -56,7 +56,7 @@ use executors::Bed;
 use node::Recovered;
 use node::cluster::{ClusterNode, ClusterStart};
 use order::{Journal, PartitionMap, Preparer};
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Condvar, Mutex};
 use port::{PortShared, Ports, Replies};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -101,8 +101,6 @@ struct Inner {
     peers: Arc<OnceLock<Peers>>,
     /// How many partitions the cluster has.
     partitions_count: usize,
-    /// The cluster's map, as of the last tick.
-    map: RwLock<Arc<PartitionMap>>,
     /// When this node last knew to have executed everything that was agreed.
     fresh_ms: Arc<AtomicU64>,
     /// How old the data may be that a READONLY connection reads.
@@ -419,7 +417,6 @@ impl Runtime {
             strict_waiting: AtomicBool::new(false),
             peers,
             partitions_count: map.partitions.len(),
-            map: RwLock::new(map),
             fresh_ms,
             staleness_ms_max,
             core: Core::new(
@@ -592,28 +589,27 @@ impl Runtime {
         self.membership.get().is_some()
     }
 
-    /// Asks when a read of a replicated partition may run: the port gets [`Stop::Restart`] for it then, and
-    /// [`Runtime::read`] sees everything that was acknowledged anywhere before this call; an error if nobody knows.
-    pub fn read_strictly(&self, port: &Port, request: &Request) {
+    /// Asks when reads of replicated partitions may run, and empties `reads`: the port gets [`Stop::Restart`] for each then,
+    /// and [`Runtime::read`] sees everything that was acknowledged anywhere before this call; an error if nobody knows.
+    pub fn read_strictly(&self, port: &Port, reads: &mut Vec<(RequestId, PartitionId)>) {
+        if reads.is_empty() {
+            return;
+        }
         let inner = &*self.inner;
-        port.shared.add_outstanding(1);
-        let partition = request
-            .route
-            .partitions
-            .first()
-            .copied()
-            .unwrap_or_default();
+        port.shared.add_outstanding(reads.len());
         let outcome = {
             let mut core = inner.core.lock();
             let core = &mut *core;
             match &mut core.machine {
-                Machine::Member(member) => {
-                    member.read(request.id, partition, core.hands.as_ref(), inner.now_ms())
+                Machine::Member(member) => member.read(reads, core.hands.as_ref(), inner.now_ms()),
+                Machine::Alone(_) => {
+                    let now = reads.drain(..);
+                    let readable = now.map(|(id, partition)| (id, partition, Position::NONE));
+                    self::core::Outcome {
+                        readable: readable.collect(),
+                        ..Default::default()
+                    }
                 }
-                Machine::Alone(_) => self::core::Outcome {
-                    readable: vec![(request.id, partition, Position::NONE)],
-                    ..Default::default()
-                },
             }
         };
         inner.follow(outcome, Some(&port.shared));
@@ -838,10 +834,6 @@ fn log_boot_id() -> u64 {
 }
 
 impl Inner {
-    fn partitions_count(&self) -> usize {
-        self.partitions_count
-    }
-
     /// Tells the transport who the peers are, when the map has changed.
     fn look_at_map(&self) {
         let Some(peers) = self.peers.get() else {
@@ -860,7 +852,6 @@ impl Inner {
             (map, member.me)
         };
         let (map, me) = map;
-        *self.map.write() = map.clone();
         let others = map.nodes.iter().filter(|&(&node, _)| node != me);
         let addresses = others
             .map(|(&node, entry)| (node, entry.peer_address.clone()))

@@ -32,7 +32,7 @@ use redis_surface::codec::Protocol;
 use redis_surface::table::{
     self, ClusterCommand, Command, ConnectionCommand, Flags, OrdoClusterCommand, Run,
 };
-use redis_surface::{Action, Caller, CommandTable, Watched};
+use redis_surface::{Action, Caller, CommandTable, Involved, Watched};
 use replies::{Answered, Replies, Treatment, reply_of};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -61,6 +61,17 @@ pub struct Desk<'a> {
     pub now_ms: u64,
 }
 
+impl Desk<'_> {
+    /// What commands involve, together: looked at only where it decides something.
+    fn involved(&self, commands: &[Args]) -> Involved {
+        if self.shared.runtime.partitions_count() == 1 {
+            return Involved::Nothing;
+        }
+        let each = commands.iter().map(|argv| redis_surface::involved(argv));
+        each.fold(Involved::Nothing, Involved::with)
+    }
+}
+
 /// Requests that will be submitted together.
 #[derive(Default)]
 pub struct Submissions {
@@ -68,6 +79,8 @@ pub struct Submissions {
     pub requests: Vec<Arc<Request>>,
     /// The bytes of their arguments.
     pub bytes: usize,
+    /// Reads that must ask how far they have to go, with their partitions.
+    pub strict: Vec<(RequestId, PartitionId)>,
 }
 
 impl Submissions {
@@ -316,19 +329,22 @@ impl Session {
                     self.answer(desk, &reply);
                 }
             }
-            _ => match desk.commands.table.prepare_resolved(resolved, argv).action {
-                Action::Transaction {
-                    procedure,
-                    args,
-                    footprint,
-                } => {
-                    self.transact(desk, procedure, args, footprint, None);
+            _ => {
+                let involved = desk.involved(std::slice::from_ref(&argv));
+                match desk.commands.table.prepare_resolved(resolved, argv).action {
+                    Action::Transaction {
+                        procedure,
+                        args,
+                        footprint,
+                    } => {
+                        self.transact(desk, procedure, args, footprint, involved, None);
+                    }
+                    Action::Reply(reply) => self.answer(desk, &reply),
+                    Action::Connection { .. } => {
+                        self.answer(desk, &redis_surface::errors::NOT_IN_BLOCK)
+                    }
                 }
-                Action::Reply(reply) => self.answer(desk, &reply),
-                Action::Connection { .. } => {
-                    self.answer(desk, &redis_surface::errors::NOT_IN_BLOCK)
-                }
-            },
+            }
         }
     }
 
@@ -359,6 +375,7 @@ impl Session {
         procedure: Arc<dyn Procedure>,
         args: Args,
         mut footprint: Footprint,
+        involved: Involved,
         completion: Option<Completion>,
     ) {
         if args.len() > LIGHT_WORDS_MAX {
@@ -370,7 +387,7 @@ impl Session {
             attempt: 0,
         };
         let runtime = &desk.shared.runtime;
-        let partition_route = match self.partition_route(desk, &footprint) {
+        let partition_route = match self.partition_route(desk, &involved) {
             Ok(route) => route,
             Err(error) => return self.answer(desk, &error),
         };
@@ -423,7 +440,9 @@ impl Session {
         let bytes = request.args.iter().map(|word| word.len()).sum();
         self.replies.expect(treatment, self.protocol, bytes);
         if strict {
-            desk.shared.runtime.read_strictly(desk.port, &request);
+            let partition = request.route.partitions.first().copied();
+            let read = (request.id, partition.unwrap_or_default());
+            desk.submissions.strict.push(read);
             self.strict.push(request);
             return;
         }
@@ -445,14 +464,17 @@ impl Session {
     fn partition_route(
         &mut self,
         desk: &Desk<'_>,
-        footprint: &Footprint,
+        involved: &Involved,
     ) -> Result<PartitionRoute, Reply> {
-        let partition = desk.shared.runtime.place(footprint).map_err(Reply::error)?;
-        let mut route = PartitionRoute::single(partition);
+        let runtime = &desk.shared.runtime;
+        if runtime.partitions_count() == 1 {
+            return Ok(PartitionRoute::default());
+        }
+        let mut route = runtime.place(involved).map_err(Reply::error)?;
         if self.has_unfinished_requests() {
             route.home = self.home;
         } else {
-            self.home = partition;
+            self.home = route.home;
         }
         Ok(route)
     }

@@ -5,7 +5,7 @@
 
 use super::{Completion, Desk, Session};
 use redis_surface::table::{self, Flags, Resolved, Run};
-use redis_surface::{Watched, errors};
+use redis_surface::{Involved, Watched, errors};
 use std::sync::atomic::Ordering;
 use txn::{Args, Blob, Footprint, Key, Reply};
 
@@ -121,6 +121,10 @@ impl Session {
                 ordered.push(argv);
             }
         }
+        let involved = desk.involved(&ordered).with(match watched.is_empty() {
+            true => Involved::Nothing,
+            false => Involved::Keys(watched.keys().cloned().collect()),
+        });
         let watched = watched.into_values().collect();
         let block = redis_surface::Block {
             watched,
@@ -137,6 +141,7 @@ impl Session {
             desk.commands.block.clone(),
             block.to_args(),
             footprint,
+            involved,
             completion,
         );
         None
@@ -148,12 +153,14 @@ impl Session {
         }
         let keys: Vec<Key> = argv[1..].iter().map(|word| Key::new(word)).collect();
         let args = Args(argv[1..].iter().cloned().collect());
+        let involved = Involved::Keys(keys.clone());
         let completion = Some(Completion::Watch(keys));
         self.transact(
             desk,
             desk.commands.watch.clone(),
             args,
             Footprint::read_only(),
+            involved,
             completion,
         );
         None

@@ -1,56 +1,172 @@
-//! What a host's disk holds of its node's journal.
+//! A process's journal on its host's disk: writes, syncs that take their time, segments made ahead of need.
 
-use crate::draw::Draw;
-use crate::world::End;
+use super::process::Turn;
+use super::{Cluster, Timer};
+use crate::world::{Address, Core, MortalDisk, Violation};
+use node::FsyncPolicy;
+use node::cluster::ClusterEvent;
 use order::consensus::Kept;
-use order::{GroupImage, GroupImages};
+use order::{GroupImages, Journal, OpenError, SyncTicket, Synced};
+use std::io;
+use txn::Position;
 
-/// Records, and how many of them a power cut leaves at least.
-#[derive(Default)]
-pub(super) struct Journal {
-    records: Vec<Vec<Kept>>,
-    synced: usize,
+/// A sync: the disk may do it when it is asked to, or only just before it says so. What is written meanwhile is covered by
+/// chance only.
+enum Syncing {
+    Asked(SyncTicket<MortalDisk>),
+    Done(io::Result<Synced>),
 }
 
-impl Journal {
-    pub fn append(&mut self, kept: Vec<Kept>) -> u64 {
-        self.records.push(kept);
-        self.records.len() as u64
+/// See the module's head.
+pub(super) struct Keeper {
+    journal: Journal<MortalDisk>,
+    /// Where the journal ended when the process began: its node counts records from there.
+    before: Position,
+    syncing: Option<Syncing>,
+    preparing: bool,
+    /// At which tick the oldest record was written that may not be durable.
+    unsynced_since_tick: Option<u64>,
+}
+
+/// Making a segment's file takes so many syncs' time.
+const PREPARE_SYNCS: u64 = 3;
+/// Under `everysec`, what is written is on its way to the disk after so long.
+const EVERYSEC_MS: u64 = 1_000;
+
+impl Keeper {
+    /// Opens the journal on a host's disk.
+    pub fn open(
+        core: &mut Core<Cluster>,
+        host: u16,
+        segment_bytes: u64,
+    ) -> Result<(Keeper, GroupImages), OpenError> {
+        let boot_id = core.draw.bits();
+        let disk = core.host(host).process_disk();
+        let (journal, images, report) = Journal::open(disk, segment_bytes, boot_id)?;
+        core.note(Address::Host(host), || report.to_string());
+        let keeper = Keeper {
+            before: journal.status().last,
+            journal,
+            syncing: None,
+            preparing: false,
+            unsynced_since_tick: None,
+        };
+        Ok((keeper, images))
     }
 
-    pub fn len(&self) -> u64 {
-        self.records.len() as u64
+    /// Whether a sync has failed, even if nobody was told yet.
+    pub fn is_closed(&self) -> bool {
+        self.journal.is_closed()
     }
 
-    pub fn synced(&mut self, record: u64) {
-        self.synced = self.synced.max(record as usize);
+    /// A position of the journal as a number of the node's.
+    fn record(&self, position: Position) -> u64 {
+        position.0.saturating_sub(self.before.0)
     }
+}
 
-    pub fn ended(&mut self, end: End, draw: &mut Draw) {
-        if end == End::PowerLost {
-            let unsynced = self.records.len() - self.synced;
-            let left = draw.below(1 + unsynced as u64) as usize;
-            self.records.truncate(self.synced + left);
-        }
-        self.synced = self.records.len();
-    }
-
-    pub fn images(&self) -> GroupImages {
-        let mut images = GroupImages::new();
-        for kept in self.records.iter().flatten() {
-            let image = images.entry(kept.partition).or_default();
-            if let Some(base) = &kept.base {
-                image.base = base.clone();
-                image
-                    .entries
-                    .retain(|entry| entry.index > base.index && !kept.reset);
+impl Turn<'_> {
+    /// Writes a record. Returns what the node is told of it.
+    pub(super) fn write(&mut self, kept: &[Kept]) -> ClusterEvent {
+        let now_tick = self.process.ticks;
+        let keeper = &mut self.process.keeper;
+        match keeper.journal.append(kept) {
+            Ok(appended) => {
+                let record = keeper.record(appended.position);
+                keeper.unsynced_since_tick.get_or_insert(now_tick);
+                if appended.rotated {
+                    self.prepare_soon();
+                }
+                ClusterEvent::Written(record)
             }
-            if let Some(first) = kept.entries.first() {
-                image.entries.retain(|entry| entry.index < first.index);
-                image.entries.extend(kept.entries.iter().cloned());
-            }
-            image.hard_state = kept.hard_state.unwrap_or(image.hard_state);
+            Err(error) => ClusterEvent::JournalFailed(error.to_string()),
         }
-        images
+    }
+
+    /// Starts a sync of all that is written. Returns what the node is told if there is nothing to do.
+    pub(super) fn start_sync(&mut self) -> Option<ClusterEvent> {
+        let keeper = &mut self.process.keeper;
+        let Some(ticket) = keeper.journal.sync_ticket() else {
+            let durable = keeper.journal.status().durable;
+            return Some(ClusterEvent::Synced(keeper.record(durable)));
+        };
+        keeper.syncing = Some(if self.core.draw.percent(50) {
+            Syncing::Asked(ticket)
+        } else {
+            Syncing::Done(ticket.sync())
+        });
+        let after_ns = self.disk_time(self.system.plan.costs.sync_ns);
+        self.core.set_timer(self.me(), after_ns, Timer::Synced);
+        None
+    }
+
+    /// A sync is done.
+    pub(super) fn synced(&mut self) -> Result<(), Violation> {
+        let now_tick = self.process.ticks;
+        let keeper = &mut self.process.keeper;
+        let synced = match keeper.syncing.take() {
+            None => return Ok(()),
+            Some(Syncing::Asked(ticket)) => ticket.sync(),
+            Some(Syncing::Done(synced)) => synced,
+        };
+        let event = match synced {
+            Ok(synced) => {
+                keeper.journal.synced(synced);
+                let status = keeper.journal.status();
+                // What was written during the sync is younger than the sync.
+                keeper.unsynced_since_tick = (status.durable < status.last).then_some(now_tick);
+                ClusterEvent::Synced(keeper.record(status.durable))
+            }
+            Err(error) => ClusterEvent::JournalFailed(error.to_string()),
+        };
+        self.handle(event)
+    }
+
+    /// The journal is idle from time to time: then it may say what is durable.
+    pub(super) fn mark(&mut self) -> Result<(), Violation> {
+        match self.process.keeper.journal.write_marker() {
+            Ok(_) => Ok(()),
+            Err(error) => self.handle(ClusterEvent::JournalFailed(error.to_string())),
+        }
+    }
+
+    /// Removes what checkpoints cover.
+    pub(super) fn truncate(&mut self) {
+        let journal = &mut self.process.keeper.journal;
+        // What cannot be removed now is removed after the next checkpoint.
+        if let Some(Ok(truncated)) = journal.truncation().map(|truncation| truncation.run()) {
+            journal.truncated(truncated);
+        }
+    }
+
+    /// The next segment is made ahead of need, on a thread of its own.
+    pub(super) fn prepare_soon(&mut self) {
+        if !std::mem::replace(&mut self.process.keeper.preparing, true) {
+            let after_ns = self.disk_time(self.system.plan.costs.sync_ns * PREPARE_SYNCS);
+            self.core.set_timer(self.me(), after_ns, Timer::Prepared);
+        }
+    }
+
+    pub(super) fn prepared(&mut self) {
+        self.process.keeper.preparing = false;
+        // A failure shows when the file is needed.
+        let _ = self.process.keeper.journal.preparer().prepare_next();
+    }
+
+    /// Under `everysec`, nothing that is written stays behind for long. A process that is frozen does not tick.
+    pub(super) fn check_everysec(&self) -> Result<(), Violation> {
+        let plan = &self.system.plan;
+        let keeper = &self.process.keeper;
+        let since_tick = keeper.unsynced_since_tick;
+        let late_ticks = EVERYSEC_MS * 1_000_000 / plan.tick_ns + 4;
+        if plan.fsync == FsyncPolicy::Everysec
+            && keeper.syncing.is_none()
+            && !self.process.is_stopped()
+            && since_tick.is_some_and(|since_tick| self.process.ticks > since_tick + late_ticks)
+        {
+            let text = "what was written more than a second ago is not on its way to the disk";
+            return Err(Violation::new("durability", text));
+        }
+        Ok(())
     }
 }

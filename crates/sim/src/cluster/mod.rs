@@ -6,11 +6,13 @@
 //!
 //! Frames between nodes travel as datagrams: they may be lost, come twice, or overtake each other.
 //!
-//! The oracles ([`watch`]): all replicas of a partition confirm the same transactions at the same positions and times; the
-//! order has no request twice; every replica final-commits what the serial specification says; nothing that was answered
+//! The oracles ([`watch`], [`epochs`]): all replicas of a partition confirm the same transactions at the same positions and
+//! times; all nodes confirm the same epochs; the order has no request twice; every replica final-commits what the serial specification says; nothing that was answered
 //! is missing, overtaken, or read late; once nothing is wrong any more, everything is answered and all replicas end alike.
 
+mod checkpoint;
 mod client;
+mod epochs;
 mod journal;
 mod process;
 mod watch;
@@ -25,9 +27,12 @@ use crate::run::{Outcome, Report, setting};
 use crate::trace::Trace;
 use crate::traffic::{Draft, Population};
 use crate::watch::real_time::Place;
-use crate::world::{Address, Core, End, Input, Start, System, Traffic, Violation, World};
+use crate::world::{
+    Address, Core, End, Input, Limits as WorldLimits, Setting, Start, System, Traffic, Violation,
+    World,
+};
 use client::Client;
-use journal::Journal;
+use epochs::Epochs;
 use node::cluster::ClusterOptions;
 use node::{FsyncPolicy, Limits};
 use order::{Described, PartitionMap};
@@ -57,6 +62,9 @@ struct Plan {
     /// A node's unit of time.
     tick_ns: u64,
     epochs_in_flight_max: usize,
+    checkpoint_bytes: u64,
+    trail_bytes_max: u64,
+    segment_bytes: u64,
     speculate: bool,
     costs: CostTable,
     jitter: bool,
@@ -65,9 +73,7 @@ struct Plan {
 
 impl Plan {
     fn draw(options: &Options, fsync: FsyncPolicy, judged: bool, draw: &mut Draw) -> Plan {
-        let latency = options.latency;
-        let base_us = latency.zone_us.max(latency.between_zones_us);
-        let flight_us = base_us + base_us * latency.jitter_percent / 100;
+        let flight_us = options.latency.flight_us();
         Plan {
             seed: options.seed,
             engine: options.engine,
@@ -86,8 +92,11 @@ impl Plan {
             think_us: options.think_us,
             timeout_ms: options.timeout_ms,
             // An election takes a vote's way there and back, so a timeout must be longer than that.
-            tick_ns: (flight_us / 3).max(4_000) * 1_000 * draw.pick(&[1, 1, 2]),
+            tick_ns: (flight_us / 3).max(4_000).div_ceil(1_000) * 1_000_000 * draw.pick(&[1, 1, 2]),
             epochs_in_flight_max: draw.pick(&[1, 2, 4, 16]),
+            checkpoint_bytes: options.checkpoint_bytes,
+            trail_bytes_max: draw.pick(&[0, 500, 5_000, 1 << 30]),
+            segment_bytes: options.segment_bytes,
             speculate: true,
             costs: options.costs,
             jitter: options.jitter,
@@ -133,7 +142,7 @@ pub enum Frame {
 impl fmt::Display for Frame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Frame::Peer(bytes) => write!(f, "{} bytes for a peer", bytes.len()),
+            Frame::Peer(bytes) => f.write_str(&node::cluster::describe(bytes)),
             Frame::Command {
                 connection,
                 number,
@@ -162,6 +171,10 @@ pub enum Timer {
     Tick,
     /// A sync is done.
     Synced,
+    /// A checkpoint is written.
+    Checkpointed,
+    /// The next segment is made.
+    Prepared,
     /// Snapshots are opened, or looked at and closed.
     Look,
     /// A client goes on.
@@ -182,9 +195,10 @@ pub struct Cluster {
     work: Work,
     registry: Registry,
     map: PartitionMap,
-    /// What each host's disk holds.
-    journals: Vec<Journal>,
     partitions: Vec<PartitionWatch>,
+    epochs: Epochs,
+    /// Which hosts accept connections: their processes run, and the cluster knows them.
+    open: Vec<bool>,
     clients: Vec<Client>,
     /// Clients that still load the initial records of a partition; the others wait.
     loading: u16,
@@ -194,6 +208,15 @@ pub struct Cluster {
     tally: Tally,
     /// Ordered transactions of each host's clients, and the sum of their latencies.
     latencies: Vec<(u64, u64)>,
+}
+
+/// Bounds of a run: a client's commands may all be left when the faults are over, and each takes some flights.
+fn limits(options: &Options) -> WorldLimits {
+    let each_us = options.think_us + options.latency.flight_us() * 10;
+    WorldLimits {
+        settle_ms: 20_000 + options.operations * each_us / 1_000,
+        events: 5_000_000,
+    }
 }
 
 /// Runs a cluster against all oracles.
@@ -249,7 +272,11 @@ fn run_plan(
     }
     let work = Work::new(model.map_or(0, |model| model.work_ns));
     let system = Cluster::new(plan, population, work, options.zones);
-    let mut world = World::new(setting(options), system, draw, trace);
+    let setting = Setting {
+        limits: limits(options),
+        ..setting(options)
+    };
+    let mut world = World::new(setting, system, draw, trace);
     let (account, result) = world.run();
     let (system, trace) = world.into_parts();
     let outcome = Outcome {
@@ -283,10 +310,11 @@ impl Cluster {
             registry: population.registry_of(|procedure| work.on(procedure)),
             work,
             map,
-            journals: (0..plan.hosts).map(|_| Journal::default()).collect(),
             partitions: (0..plan.partitions)
                 .map(|_| PartitionWatch::new())
                 .collect(),
+            epochs: Epochs::default(),
+            open: vec![false; usize::from(plan.hosts)],
             clients,
             loading,
             processes: 0,
@@ -348,15 +376,15 @@ impl System for Cluster {
         &mut self,
         host: u16,
         node: Option<Process>,
-        end: End,
-        core: &mut Core<Self>,
+        _: End,
+        _: &mut Core<Self>,
     ) -> Result<(), Violation> {
         self.tally.ends += 1;
+        self.open[usize::from(host)] = false;
         if let Some(node) = node {
             node.close_snapshots();
             node.count(&mut self.tally);
         }
-        self.journals[usize::from(host)].ended(end, &mut core.draw);
         Ok(())
     }
 
@@ -411,7 +439,11 @@ impl System for Cluster {
     }
 
     fn needs_restart(&self, node: &Process) -> bool {
-        node.is_stopped()
+        node.needs_restart()
+    }
+
+    fn may_lose_power(&self) -> bool {
+        self.plan.fsync == FsyncPolicy::Always
     }
 
     fn waiting(&self, nodes: &mut [Option<Process>]) -> String {

@@ -2,8 +2,9 @@
 //!
 //! What arrives while the last round is still being worked on is taken in together. Every worker steps the engines in turn
 //! with a budget of one single-key operation and is busy for what the operation costs. A sync takes its own time, beside
-//! everything else; what was written while it ran waits for the next one.
+//! everything else ([`journal`](super::journal)).
 
+use super::journal::Keeper;
 use super::watch::{PartitionWatch, ReplicaWatch};
 use super::{Cluster, Frame, Timer};
 use crate::judge;
@@ -17,15 +18,19 @@ use execute::sparkle::{Options as SparkleOptions, Sparkle};
 use execute::{
     Budget, Calvin, Committed, Engine, Progress, ReadOutcome, Serial, SnapshotReader, WorkerId,
 };
-use node::cluster::{ClusterEffects, ClusterEvent, ClusterNode, ClusterOptions, ClusterStart};
+use node::cluster::{
+    ClusterCheckpoint, ClusterEffects, ClusterEvent, ClusterNode, ClusterOptions, ClusterStart,
+    load_engines,
+};
 use node::{Refused, Route, session};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use store::Snapshot;
 use txn::mutant::set_local_clock_ms;
 use txn::{
-    BootId, NodeId, Outcome, PartitionId, PartitionRoute, Position, Request, RequestId, SessionId,
+    BootId, Epoch, NodeId, Outcome, PartitionId, PartitionRoute, Position, Request, RequestId,
+    SessionId,
 };
 
 /// A command of a connection that has no reply yet.
@@ -65,6 +70,8 @@ struct Lane {
     shared: Arc<dyn Engine>,
     reader: SnapshotReader,
     watch: ReplicaWatch,
+    /// What the engine had confirmed, and speculated before, when the process was taken in: most of it was a replay.
+    replayed: Option<(Position, u64)>,
     /// Open for a while, and then compared with the specification.
     snapshot: RefCell<Option<Snapshot>>,
 }
@@ -72,22 +79,25 @@ struct Lane {
 /// A running process.
 pub struct Process {
     node: ClusterNode,
-    effects: ClusterEffects,
+    pub(super) effects: ClusterEffects,
     lanes: BTreeMap<PartitionId, Lane>,
-    /// A sync is on its way, up to this record.
-    syncing: Option<u64>,
-    /// What the node calls its records begins behind this one of the journal.
-    records_before: u64,
+    pub(super) keeper: Keeper,
+    /// The last epoch that its node has confirmed.
+    confirmed: Epoch,
     connections: BTreeMap<u16, Connection>,
     by_session: BTreeMap<SessionId, u16>,
     sessions: u32,
-    ticks: u64,
+    pub(super) ticks: u64,
     inbox: Vec<(Address, Frame)>,
     round_due: bool,
     backlog: Vec<Arc<Request>>,
+    /// What its node has taken, and no engine has final-committed.
+    taken: BTreeSet<RequestId>,
     /// Strict reads that wait for a final commit.
     readable: Vec<(RequestId, PartitionId, Position)>,
     workers: Vec<Worker>,
+    /// A checkpoint that is being written.
+    pub(super) checkpoint: Option<ClusterCheckpoint>,
 }
 
 /// A snapshot stays open for half of this time, on average.
@@ -95,7 +105,7 @@ const LOOK_NS: u64 = 40_000_000;
 /// Operations that a worker does before the queue is asked again, at most.
 const STEPS_AT_ONCE: u32 = 256;
 /// The collector looks every so many ticks,
-const COLLECT_TICKS: u64 = 16;
+const COLLECT_TICKS: u64 = 32;
 /// at so many records.
 const COLLECTED: usize = 200;
 
@@ -114,10 +124,14 @@ impl Process {
         core: &mut Core<Cluster>,
     ) -> Result<Start<Process>, Violation> {
         let plan = &system.plan;
+        let (keeper, images) = match Keeper::open(core, host, plan.segment_bytes) {
+            Ok(opened) => opened,
+            Err(_) if core.host(host).process_disk().is_dead() => return Ok(Start::Died),
+            Err(error) => return Ok(Start::Refused(error.to_string())),
+        };
         let workers = usize::from(plan.workers);
-        let mut lanes = BTreeMap::new();
-        let mut engines: BTreeMap<PartitionId, Arc<dyn Engine>> = BTreeMap::new();
-        for partition in system.map.kept_by(node_of(host)) {
+        let made: RefCell<Vec<Arc<Recorder>>> = RefCell::default();
+        let make = || -> Arc<dyn Engine> {
             let engine: Box<dyn Engine> = match plan.engine {
                 EngineKind::Sparkle => Box::new(Sparkle::new(SparkleOptions {
                     capacity: plan.capacity,
@@ -127,13 +141,30 @@ impl Process {
                 EngineKind::Serial => Box::new(Serial::new()),
             };
             let engine = Arc::new(Recorder::new(engine));
+            made.borrow_mut().push(engine.clone());
+            engine
+        };
+        let disk = core.host(host).process_disk();
+        let me = node_of(host);
+        let engines = match load_engines(&*disk, system.map.clone(), &images, me, &make) {
+            Ok(engines) => engines,
+            Err(_) if disk.is_dead() => return Ok(Start::Died),
+            Err(error) => return Ok(Start::Refused(error.to_string())),
+        };
+        let mut lanes = BTreeMap::new();
+        for (&partition, engine) in engines.keys().zip(made.into_inner()) {
+            let position = engine.view().final_position();
+            if position > Position::NONE {
+                system.tally.recovered_from_checkpoint += 1;
+                system.partitions[usize::from(partition.0)].check_loaded(&engine)?;
+            }
             let shared: Arc<dyn Engine> = engine.clone();
-            engines.insert(partition, shared.clone());
             lanes.insert(
                 partition,
                 Lane {
                     reader: SnapshotReader::new(shared.clone()),
-                    watch: ReplicaWatch::new(engine.view().final_position()),
+                    watch: ReplicaWatch::new(position),
+                    replayed: None,
                     engine,
                     shared,
                     snapshot: RefCell::new(None),
@@ -141,26 +172,27 @@ impl Process {
             );
         }
         system.processes += 1;
+        let plan = &system.plan;
         let options = ClusterOptions {
             seed: plan.seed,
             fsync: plan.fsync,
             limits: plan.limits,
             tick_ms: (plan.tick_ns / 1_000_000).max(1),
             epochs_in_flight_max: plan.epochs_in_flight_max,
+            checkpoint_bytes: plan.checkpoint_bytes,
+            trail_bytes_max: plan.trail_bytes_max,
             speculate: plan.speculate,
             request_timeout_ms: 60_000,
             expire: Some(Arc::new(redis_surface::ExpireProcedure)),
             expire_system: Some(Arc::new(redis_surface::ExpireSystemProcedure)),
             ..ClusterOptions::new(node_of(host))
         };
-        let journal = &system.journals[usize::from(host)];
         let start = ClusterStart {
             map: system.map.clone(),
-            images: journal.images(),
+            images,
             engines,
             nonce: system.processes,
         };
-        let records_before = journal.len();
         let node = match ClusterNode::recover(options, system.registry.clone(), start) {
             Ok(node) => node,
             Err(error) => return Ok(Start::Refused(error.to_string())),
@@ -174,8 +206,9 @@ impl Process {
             node,
             effects: ClusterEffects::default(),
             lanes,
-            syncing: None,
-            records_before,
+            keeper,
+            checkpoint: None,
+            confirmed: Epoch(0),
             connections: BTreeMap::new(),
             by_session: BTreeMap::new(),
             sessions: 0,
@@ -183,6 +216,7 @@ impl Process {
             inbox: Vec::new(),
             round_due: false,
             backlog: Vec::new(),
+            taken: BTreeSet::new(),
             readable: Vec::new(),
             workers: vec![
                 Worker {
@@ -203,6 +237,7 @@ impl Process {
             core,
             host,
         };
+        turn.prepare_soon();
         turn.perform()?;
         turn.wake();
         Ok(Start::Running(process))
@@ -222,13 +257,19 @@ impl Process {
             let status = lane.engine.status();
             tally.restarts += status.restarts;
             tally.suspensions += status.suspensions;
-            tally.executed += status.final_committed.0;
-            tally.speculated += status.speculated_before_confirmation;
+            if let Some((confirmed, speculated)) = lane.replayed {
+                tally.executed += status.confirmed.0 - confirmed.0;
+                tally.speculated += status.speculated_before_confirmation - speculated;
+            }
         }
     }
 
     pub(super) fn is_stopped(&self) -> bool {
         self.node.status().stopped.is_some()
+    }
+
+    pub(super) fn needs_restart(&self) -> bool {
+        self.is_stopped() || self.keeper.is_closed()
     }
 
     /// Whether nothing is on its way. The clock goes on.
@@ -250,6 +291,13 @@ impl Process {
     /// Every local partition ends as the specification says, and nothing is left over.
     pub(super) fn check_end(&mut self, partitions: &[PartitionWatch]) -> Result<(), Violation> {
         self.settle()?;
+        if let Some(id) = self.taken.first() {
+            let text = format!(
+                "{id:?}, which a node took, and {} more have no place in the order, although the node has lived since",
+                self.taken.len() - 1
+            );
+            return Err(Violation::new("taken", text));
+        }
         for (partition, lane) in &self.lanes {
             let watch = &partitions[usize::from(partition.0)];
             watch.check_commits(&lane.watch)?;
@@ -331,11 +379,13 @@ pub(super) struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    fn me(&self) -> Address {
+    pub(super) fn me(&self) -> Address {
         Address::Host(self.host)
     }
-    fn now_ms(&self) -> u64 {
-        self.core.clock_ms(self.host)
+    fn now_ms(&mut self) -> u64 {
+        let now_ms = self.core.clock_ms(self.host);
+        self.system.epochs.shown(now_ms);
+        now_ms
     }
 
     /// What something that usually costs `ns` costs now.
@@ -370,11 +420,15 @@ impl Turn<'_> {
                     for lane in self.process.lanes.values() {
                         lane.engine.view().collect(COLLECTED);
                     }
+                    self.mark()?;
                 }
+                self.check_everysec()?;
                 self.resubmit()?;
             }
             Input::Timer(Timer::Look) => self.look()?,
             Input::Timer(Timer::Synced) => self.synced()?,
+            Input::Timer(Timer::Checkpointed) => self.checkpointed()?,
+            Input::Timer(Timer::Prepared) => self.prepared(),
             Input::Timer(Timer::Go | Timer::Timeout { .. }) => {}
         }
         Ok(())
@@ -404,7 +458,7 @@ impl Turn<'_> {
         }
         let every_ns = match self.system.population.workload() {
             Some(_) => LOOK_NS * 20,
-            None => LOOK_NS * 2,
+            None => LOOK_NS * 5,
         };
         let after_ns = self.core.draw.below(every_ns);
         self.core.set_timer(self.me(), after_ns, Timer::Look);
@@ -444,11 +498,8 @@ impl Turn<'_> {
                         partition,
                         draft,
                     },
-                ) => {
-                    if self.open(client, connection, number) {
-                        spent_ns +=
-                            self.command(client, number, partition, draft, &mut requests)?;
-                    }
+                ) if self.open(client, connection, number) => {
+                    spent_ns += self.command(client, number, partition, draft, &mut requests)?;
                 }
                 _ => {}
             }
@@ -550,7 +601,7 @@ impl Turn<'_> {
         let process = &mut *self.process;
         process
             .node
-            .read(id, partition, now_ms, &mut process.effects);
+            .read([(id, partition)], now_ms, &mut process.effects);
         self.perform()?;
         Ok(self.system.plan.costs.read_ns)
     }
@@ -642,12 +693,16 @@ impl Turn<'_> {
             return Ok(());
         }
         let now_ms = self.now_ms();
+        let ids: Vec<RequestId> = requests.iter().map(|request| request.id).collect();
         let process = &mut *self.process;
         match process
             .node
             .submit(&mut requests, now_ms, &mut process.effects)
         {
-            Ok(()) => self.perform(),
+            Ok(()) => {
+                self.process.taken.extend(ids);
+                self.perform()
+            }
             Err(Refused::Busy) => {
                 self.process.backlog.extend(requests);
                 Ok(())
@@ -666,7 +721,7 @@ impl Turn<'_> {
         self.submit(requests)
     }
 
-    fn handle(&mut self, event: ClusterEvent) -> Result<(), Violation> {
+    pub(super) fn handle(&mut self, event: ClusterEvent) -> Result<(), Violation> {
         let now_ms = self.now_ms();
         let process = &mut *self.process;
         process.node.handle(event, now_ms, &mut process.effects);
@@ -677,15 +732,15 @@ impl Turn<'_> {
     fn perform(&mut self) -> Result<(), Violation> {
         let now_ms = self.now_ms();
         loop {
-            let process = &mut *self.process;
-            let effects = &mut process.effects;
-            if !effects.kept.is_empty() {
-                let kept = std::mem::take(&mut effects.kept);
-                let record = self.system.journals[usize::from(self.host)].append(kept);
-                let written = ClusterEvent::Written(record - process.records_before);
-                process.node.handle(written, now_ms, effects);
+            if !self.process.effects.kept.is_empty() {
+                let kept = std::mem::take(&mut self.process.effects.kept);
+                let event = self.write(&kept);
+                let process = &mut *self.process;
+                process.node.handle(event, now_ms, &mut process.effects);
                 continue;
             }
+            let process = &mut *self.process;
+            let effects = &mut process.effects;
             for warning in effects.warnings.drain(..) {
                 self.core.note(Address::Host(self.host), || warning);
             }
@@ -695,12 +750,28 @@ impl Turn<'_> {
                 self.core.send(Address::Host(self.host), to, frame);
             }
             if std::mem::take(&mut effects.sync) {
-                process.syncing = Some(self.system.journals[usize::from(self.host)].len());
-                let after_ns = self.disk_time(self.system.plan.costs.sync_ns);
-                self.core.set_timer(self.me(), after_ns, Timer::Synced);
+                if let Some(event) = self.start_sync() {
+                    let process = &mut *self.process;
+                    process.node.handle(event, now_ms, &mut process.effects);
+                }
                 continue;
             }
+            let events = self.see_to_checkpoints();
+            if !events.is_empty() {
+                let process = &mut *self.process;
+                for event in events {
+                    process.node.handle(event, now_ms, &mut process.effects);
+                }
+                continue;
+            }
+            let process = &mut *self.process;
+            let effects = &mut process.effects;
             if let Some(boot) = effects.boot.take() {
+                self.system.open[usize::from(self.host)] = true;
+                for lane in process.lanes.values_mut() {
+                    let status = lane.engine.status();
+                    lane.replayed = Some((status.confirmed, status.speculated_before_confirmation));
+                }
                 self.core
                     .note(Address::Host(self.host), || format!("is {boot}"));
             }
@@ -724,7 +795,7 @@ impl Turn<'_> {
     }
 
     /// What a disk operation that usually takes `ns` takes now.
-    fn disk_time(&mut self, ns: u64) -> u64 {
+    pub(super) fn disk_time(&mut self, ns: u64) -> u64 {
         let factor = self.core.disk_factor(self.host);
         let jitter = if self.system.plan.jitter {
             self.core.draw.pick(&[1, 1, 2, 10])
@@ -732,15 +803,6 @@ impl Turn<'_> {
             1
         };
         ns * factor * jitter
-    }
-
-    fn synced(&mut self) -> Result<(), Violation> {
-        let Some(record) = self.process.syncing.take() else {
-            return Ok(());
-        };
-        self.system.journals[usize::from(self.host)].synced(record);
-        let record = record - self.process.records_before;
-        self.handle(ClusterEvent::Synced(record))
     }
 
     /// Follows what the node told its engines.
@@ -753,10 +815,19 @@ impl Turn<'_> {
             }
             let core = &mut *self.core;
             self.system.partitions[usize::from(partition.0)].listen(
+                *partition,
                 &mut lane.watch,
                 &lane.engine,
+                &mut self.system.epochs,
                 |text| core.note(me, || format!("{partition} {}", text())),
             )?;
+        }
+        let process = &mut *self.process;
+        let end = process.node.confirmed();
+        if self.system.plan.judged && end.epoch > process.confirmed {
+            process.confirmed = end.epoch;
+            let local = process.lanes.keys().copied();
+            self.system.epochs.confirmed(end, local)?;
         }
         Ok(())
     }
@@ -863,6 +934,7 @@ impl Turn<'_> {
         {
             self.system.partitions[usize::from(partition.0)].judge(&mut lane.watch, &committed)?;
         }
+        self.process.taken.remove(&committed.request.id);
         let place = Place::At(committed.position);
         self.arrived(committed.request.id, committed.outcome, place);
         Ok(())

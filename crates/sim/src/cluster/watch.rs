@@ -1,24 +1,31 @@
 //! One partition's order, and the oracles over it, whichever replicas tell of it.
 //!
-//! 1. *agreement*: what one replica has confirmed at a position every replica confirms there: the same request, the same
-//!    time. Nothing that was confirmed is ever retracted.
+//! 1. *agreement*: what one replica has confirmed at a position every replica confirms there: the same request, in the same
+//!    epoch, at the same time. Nothing that was confirmed is ever retracted.
 //! 2. *once*: no request has two positions.
 //! 3. *serial*: every replica final-commits each transaction once per life, as the specification says.
-//! 4. *real time* and *connection order*: see [`crate::watch::real_time`].
+//! 4. *taken*: what a node that lives to the end has taken is in the order in the end, whatever its client was told.
+//! 5. *real time* and *connection order*: see [`crate::watch::real_time`].
+//!
+//! There is no oracle for *durability*, because these imply it. A client is told of a position that its node has confirmed.
+//! If every replica forgot it, then either something else is confirmed there, and replicas do not agree; or nothing is, and
+//! the replicas never come as far as the order did, which is part of what a run must reach in the end.
 
+use super::epochs::Epochs;
 use crate::oracle::Oracle;
 use crate::watch::real_time::Place;
 use crate::watch::recorder::{Recorder, Told};
 use crate::watch::{expiry, optimistic};
 use crate::world::Violation;
-use execute::Committed;
+use execute::{Committed, Engine};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use txn::{Outcome, Position, Request, RequestId, SessionId};
+use txn::{Epoch, Outcome, PartitionId, Position, Request, RequestId, SessionId};
 
 /// A transaction of the order.
 #[derive(Clone)]
 struct Ordered {
+    epoch: Epoch,
     request: Arc<Request>,
     time_ms: u64,
 }
@@ -26,7 +33,7 @@ struct Ordered {
 impl Ordered {
     /// A request that was read back from a frame or a journal is another object.
     fn same(&self, other: &Ordered) -> bool {
-        self.time_ms == other.time_ms
+        (self.epoch, self.time_ms) == (other.epoch, other.time_ms)
             && self.request.id == other.request.id
             && self.request.args == other.request.args
             && self.request.procedure.name() == other.request.procedure.name()
@@ -88,11 +95,44 @@ impl PartitionWatch {
         Position(self.confirmed.len() as u64)
     }
 
+    /// Compares what a replica has loaded from a checkpoint with the specification.
+    pub fn check_loaded(&self, engine: &Recorder) -> Result<(), Violation> {
+        let view = engine.view();
+        let snapshot = view.open();
+        let checked = if snapshot.position > self.last() {
+            Err(format!(
+                "a checkpoint is of {:?}, and only {:?} are confirmed",
+                snapshot.position,
+                self.last()
+            ))
+        } else {
+            crate::judge::check_snapshot(view, &snapshot, &self.oracle)
+        };
+        view.close(snapshot);
+        checked.map_err(|text| Violation::new("recovery", text))
+    }
+
+    /// The epoch of a position that somebody has confirmed.
+    pub fn epoch_of(&self, position: Position) -> Epoch {
+        let ordered = self.confirmed.get(position.prev().0 as usize);
+        ordered.map_or(Epoch(0), |ordered| ordered.epoch)
+    }
+
+    /// The last position of an epoch or of one before it.
+    pub fn end_of(&self, epoch: Epoch) -> Position {
+        let end = self
+            .confirmed
+            .partition_point(|ordered| ordered.epoch <= epoch);
+        Position(end as u64)
+    }
+
     /// Follows what a node told a replica's engine.
     pub fn listen(
         &mut self,
+        partition: PartitionId,
         replica: &mut ReplicaWatch,
         recorder: &Recorder,
+        epochs: &mut Epochs,
         mut note: impl FnMut(&dyn Fn() -> String),
     ) -> Result<(), Violation> {
         for told in recorder.take() {
@@ -113,11 +153,13 @@ impl PartitionWatch {
                         let text = format!("{:?} is delivered in the place of {next}", batch.first);
                         return violation("agreement", text);
                     }
-                    let time_ms = batch.time_ms;
-                    let requests = batch.requests.into_iter();
-                    replica
-                        .delivered
-                        .extend(requests.map(|request| Ordered { request, time_ms }));
+                    let (epoch, time_ms) = (batch.epoch, batch.time_ms);
+                    let ordered = batch.requests.into_iter().map(|request| Ordered {
+                        epoch,
+                        request,
+                        time_ms,
+                    });
+                    replica.delivered.extend(ordered);
                 }
                 Told::Confirm(upto) => {
                     note(&|| format!("confirms up to position {upto}"));
@@ -126,7 +168,11 @@ impl PartitionWatch {
                         .drain(..(upto.0 - replica.confirmed) as usize)
                     {
                         replica.confirmed += 1;
-                        self.confirm(Position(replica.confirmed), ordered)?;
+                        let position = Position(replica.confirmed);
+                        let (id, epoch) = (ordered.request.id, ordered.epoch);
+                        if self.confirm(position, ordered)? {
+                            epochs.ordered(id, (epoch, partition, position))?;
+                        }
                     }
                 }
                 Told::Retract(from) => {
@@ -143,14 +189,20 @@ impl PartitionWatch {
         Ok(())
     }
 
-    fn confirm(&mut self, position: Position, ordered: Ordered) -> Result<(), Violation> {
+    /// Whether nobody has confirmed it before.
+    fn confirm(&mut self, position: Position, ordered: Ordered) -> Result<bool, Violation> {
         if let Some(first) = self.confirmed.get(position.prev().0 as usize) {
             if first.same(&ordered) {
-                return Ok(());
+                return Ok(false);
             }
             let text = format!(
-                "{position:?} is {:?} at {} ms for one replica and {:?} at {} ms for another",
-                first.request, first.time_ms, ordered.request, ordered.time_ms
+                "{position:?} is {:?} in {:?} at {} ms for one replica and {:?} in {:?} at {} ms for another",
+                first.request,
+                first.epoch,
+                first.time_ms,
+                ordered.request,
+                ordered.epoch,
+                ordered.time_ms
             );
             return violation("agreement", text);
         }
@@ -164,7 +216,7 @@ impl PartitionWatch {
         }
         self.oracle.run(&ordered.request, ordered.time_ms);
         self.confirmed.push(ordered);
-        Ok(())
+        Ok(true)
     }
 
     /// Judges a final commit at a replica.

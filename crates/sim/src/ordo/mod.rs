@@ -222,10 +222,16 @@ pub struct Tally {
     pub checkpoints: u64,
     /// Starts from a checkpoint.
     pub recovered_from_checkpoint: u64,
+    /// Checkpoints that were fetched from another node.
+    pub installed: u64,
     /// Incarnations of transactions that were thrown away.
     pub restarts: u64,
     /// Times that a transaction was parked.
     pub suspensions: u64,
+    /// Transactions of which a replica's engine learned that they are final, in clusters.
+    pub executed: u64,
+    /// Of those, the ones that the engine had speculatively committed before.
+    pub speculated: u64,
     /// Single-key operations of all workers.
     pub operations: u64,
     /// The sum of the times from sending a command to its reply, refusals left out.
@@ -236,10 +242,6 @@ pub struct Tally {
     pub ordered_latency_ns: u64,
     /// How many those are.
     pub ordered: u64,
-    /// Transactions that final-committed at any replica of a cluster.
-    pub executed: u64,
-    /// Of those, the ones that had speculatively committed when they were confirmed.
-    pub speculated: u64,
     /// When the first command was sent.
     pub first_ns: u64,
     /// When the last reply arrived.
@@ -257,15 +259,16 @@ impl Tally {
         self.ends += other.ends;
         self.checkpoints += other.checkpoints;
         self.recovered_from_checkpoint += other.recovered_from_checkpoint;
+        self.installed += other.installed;
         self.restarts += other.restarts;
         self.suspensions += other.suspensions;
+        self.executed += other.executed;
+        self.speculated += other.speculated;
         self.operations += other.operations;
         self.latency_ns += other.latency_ns;
         self.latency_max_ns = self.latency_max_ns.max(other.latency_max_ns);
         self.ordered_latency_ns += other.ordered_latency_ns;
         self.ordered += other.ordered;
-        self.executed += other.executed;
-        self.speculated += other.speculated;
     }
 }
 

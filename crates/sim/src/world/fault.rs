@@ -401,6 +401,24 @@ pub fn draw_faults(draw: &mut Draw, stage: Stage) -> Vec<TimedFault> {
     faults
 }
 
+/// All hosts lose their power at about the same time.
+pub fn outage(draw: &mut Draw, hosts: u16, at_ms: u64) -> Vec<TimedFault> {
+    let spread_ms = draw.pick(&[1, 1, 5, 30]);
+    (0..hosts)
+        .map(|host| TimedFault {
+            at_ms: at_ms + draw.below(spread_ms),
+            fault: Fault::Crash {
+                host,
+                power: true,
+                at_disk_operation: draw.pick(&[0, 0, 0, 1, 3]),
+                flip_bit: false,
+                lose_disk: false,
+                down_ms: 5 + draw.below(50),
+            },
+        })
+        .collect()
+}
+
 /// A loss of power soon after a fault, sometimes: only that shows what the disk never had.
 fn second_blow(draw: &mut Draw, timed: &TimedFault) -> Option<TimedFault> {
     let (host, after_ms) = match timed.fault {

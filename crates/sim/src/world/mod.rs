@@ -179,6 +179,10 @@ pub trait System: Sized {
     ) -> Result<(), Violation>;
     /// Whether an operator would have to restart the process now that its disk works again.
     fn needs_restart(&self, node: &Self::Node) -> bool;
+    /// Whether a loss of power may take what a process has not synced: if not, processes are only killed.
+    fn may_lose_power(&self) -> bool {
+        true
+    }
     /// What everybody waits for, for the report of a run that does not settle.
     fn waiting(&self, nodes: &mut [Option<Self::Node>]) -> String;
 }
@@ -311,6 +315,10 @@ impl<S: System> Core<S> {
     /// When the world healed, if it has.
     pub fn healed_ns(&self) -> Option<u64> {
         self.healed_ns
+    }
+    /// A host's process ends by itself after its present turn, and starts again.
+    pub fn exit(&self, host: u16) {
+        self.hosts[usize::from(host)].mortal.dies_after(0);
     }
     /// Folds something into the run's digest.
     pub fn witness(&mut self, bits: u64) {
@@ -735,7 +743,7 @@ impl<S: System> World<S> {
             let left = if dies { left } else { u64::MAX };
             there.mortal = std::sync::Arc::new(MortalDisk::new(there.disk.clone(), left));
             there.death = dies.then_some(Death {
-                power: left % 2 == 0,
+                power: left % 2 == 0 && self.system.may_lose_power(),
                 flip_bit: false,
                 lose_disk: false,
                 down_ms: 1,

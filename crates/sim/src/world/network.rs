@@ -39,6 +39,11 @@ impl Latency {
         bytes_per_us: 1250,
     };
 
+    /// The longest flight, while nothing is wrong, but for the tail.
+    pub fn flight_us(&self) -> u64 {
+        self.zone_us.max(self.between_zones_us) * (100 + self.jitter_percent) / 100
+    }
+
     /// Any latency.
     pub fn draw(draw: &mut Draw) -> Latency {
         let zone_us = draw.pick(&[20, 50, 200, 1_000]);

@@ -200,6 +200,7 @@ impl Double {
         let tx = Tx::new(TxContext {
             position: Position(self.position),
             now_ms: 1_700_000_000_123,
+            scope: txn::Scope::ALL,
         });
         let mut chance = self
             .disturbance
@@ -335,6 +336,7 @@ pub fn run_on_many_threads(double: &Double, request: &Arc<Request>) -> Outcome {
     let tx = Tx::new(TxContext {
         position: Position(1),
         now_ms: 1_700_000_000_123,
+        scope: txn::Scope::ALL,
     });
     let mut future = request.procedure.run(tx, Call::new(request.clone()));
     loop {

@@ -1,0 +1,102 @@
+//! What a command involves, as far as its words tell: where it is executed in a cluster of several partitions follows from it.
+
+use crate::idempotent;
+use crate::introspect;
+use crate::table::{self, Flags, Run, ScriptCommand};
+use txn::{Blob, Key};
+
+/// What a command, a block or a script involves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Involved {
+    /// No key that its words tell: it may run anywhere.
+    Nothing,
+    /// These keys, and none else unless it is a script.
+    Keys(Vec<Key>),
+    /// Every partition does the same for itself: FLUSHALL, SCRIPT LOAD.
+    Everything,
+    /// It walks over all keys, or its words make no sense.
+    Unknown,
+}
+
+impl Involved {
+    /// What two commands of one transaction involve.
+    pub fn with(self, other: Involved) -> Involved {
+        match (self, other) {
+            (Involved::Nothing, involved) | (involved, Involved::Nothing) => involved,
+            (Involved::Keys(mut keys), Involved::Keys(more)) => {
+                keys.extend(more);
+                Involved::Keys(keys)
+            }
+            _ => Involved::Unknown,
+        }
+    }
+}
+
+/// What the command `argv` (its name first) involves.
+pub fn involved(argv: &[Blob]) -> Involved {
+    let Ok(resolved) = table::resolve(argv) else {
+        // It is an error, whoever finds that out.
+        return Involved::Nothing;
+    };
+    let command = resolved.command;
+    match command.run {
+        Run::Idempotent => match idempotent::inner(&argv[1..]).map(involved) {
+            Ok(Involved::Everything) => Involved::Unknown,
+            Ok(involved) => involved,
+            Err(_) => Involved::Nothing,
+        },
+        Run::Script(ScriptCommand::Load | ScriptCommand::Flush) => Involved::Everything,
+        _ if matches!(command.name, "flushall" | "flushdb") => Involved::Everything,
+        _ if command.keys.is_empty() => {
+            if command.is(Flags::READONLY) || command.is(Flags::WRITE) {
+                Involved::Unknown
+            } else {
+                Involved::Nothing
+            }
+        }
+        _ => match introspect::keys_of(argv) {
+            Ok(keys) if keys.is_empty() => Involved::Nothing,
+            Ok(keys) => Involved::Keys(keys.into_iter().map(|(key, _)| Key::from(key)).collect()),
+            Err(_) => Involved::Nothing,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(line: &str) -> Involved {
+        let argv: Vec<Blob> = line.split(' ').map(Blob::from).collect();
+        involved(&argv)
+    }
+
+    fn keys(names: &[&str]) -> Involved {
+        Involved::Keys(names.iter().map(|&name| Key::from(name)).collect())
+    }
+
+    #[test]
+    fn words_tell_what_is_involved() {
+        for (line, expected) in [
+            ("GET a", keys(&["a"])),
+            ("MSET a 1 b 2", keys(&["a", "b"])),
+            ("EVAL body 2 a b x", keys(&["a", "b"])),
+            ("EVAL body 0 x", Involved::Nothing),
+            ("EVALSHA digest 1 k", keys(&["k"])),
+            ("ORDO.IDEMPOTENT id INCR n", keys(&["n"])),
+            ("ORDO.IDEMPOTENT id FLUSHALL", Involved::Unknown),
+            ("SCRIPT LOAD body", Involved::Everything),
+            ("FLUSHALL", Involved::Everything),
+            ("DBSIZE", Involved::Unknown),
+            ("KEYS *", Involved::Unknown),
+            ("RANDOMKEY", Involved::Unknown),
+            ("TIME", Involved::Nothing),
+            ("NOSUCH a b", Involved::Nothing),
+        ] {
+            assert_eq!(of(line), expected, "{line}");
+        }
+        assert_eq!(of("GET a").with(of("SET b 1")), keys(&["a", "b"]));
+        assert_eq!(of("GET a").with(of("FLUSHALL")), Involved::Unknown);
+        assert_eq!(of("TIME").with(of("GET a")), keys(&["a"]));
+    }
+}
