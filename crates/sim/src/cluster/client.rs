@@ -323,7 +323,10 @@ fn answered(
         .next(place)?;
     let watch = &mut system.partitions[usize::from(asked.partition.0)];
     watch.answered(asked.floor, place)?;
-    system.epochs.answered(asked.floor_epoch, watch, place)?;
+    if system.plan.judged {
+        // A model does not follow the epochs.
+        system.epochs.answered(asked.floor_epoch, watch, place)?;
+    }
     match place {
         Place::Nowhere => {
             system.tally.refused += 1;
