@@ -1,9 +1,10 @@
 //! Benchmarks: programs with fixed seeds whose figures are ratios taken in one run.
 //!
-//! Two drivers, two comparisons and a trial live here:
+//! Three drivers, two comparisons and a trial live here:
 //!
 //! * [`engine`] drives engines in one process, without a network, on the workloads of the `workloads` crate.
 //! * [`redis`] drives any server that speaks RESP over the network, from one thread that costs less than the server.
+//! * [`cluster`] drives a cluster that way, one that it starts or one that runs, and tells what agreement takes.
 //! * [`faults`] starts nodes, works on them, kills and freezes them and cuts their links, and judges what clients saw.
 //! * [`compare`] starts Debian's `redis-server` and `ordo serve`, drives them in turn, and prints the ratios.
 //! * [`etcd`] does the same with two clusters, Debian's `etcd-server` and Ordo's.

@@ -287,3 +287,56 @@ fn table(all: &[Comparison]) -> Table {
     }
     table
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: ModelArgs,
+    }
+
+    fn compare(words: &str) -> Comparison {
+        let words = format!("model --system cluster --operations 40 {words}");
+        let line = Line::try_parse_from(words.split(' ')).expect("they parse");
+        let arguments = &line.arguments;
+        let setting = Setting {
+            arguments,
+            engine: arguments.engine[0],
+            workers: arguments.workers[0],
+            nodes: 3,
+            clients: 3,
+            between_zones_us: arguments.between_zones_us[0],
+            costs: CostTable::DEFAULT,
+        };
+        setting.compare().expect("a model")
+    }
+
+    #[test]
+    fn execution_during_agreement_takes_its_time_from_the_latency() {
+        let found = compare("--between-zones-us 1000");
+        let (during, after) = (&found.during_agreement, &found.after_confirmation);
+        let saved_us = after.mean_latency_us - during.mean_latency_us;
+        assert!((950.0..1_050.0).contains(&saved_us), "{found:?}");
+        assert!(during.speculated_share > 0.9, "{found:?}");
+        assert_eq!(after.speculated_share, 0.0, "{found:?}");
+        assert_eq!(found.met, Some(found.latency_lower_by >= BAR));
+        assert_eq!(during.mean_latency_us_by_node.len(), 3);
+        let json = serde_json::to_value(&found).expect("JSON");
+        assert_eq!(json["between_zones_one_way_us"], 1_000);
+        assert_eq!(
+            json["during_agreement"]["transactions"],
+            during.transactions
+        );
+    }
+
+    #[test]
+    fn without_work_there_is_no_bar_and_little_to_save() {
+        let found = compare("--between-zones-us 1000 --work-us 1");
+        assert_eq!((found.bar, found.met), (None, None));
+        assert!(found.latency_lower_by < 0.02, "{found:?}");
+    }
+}

@@ -194,9 +194,7 @@ fn timed_out(
 
 /// Opens another connection, to the next node: what was asked on this one has an unknown outcome.
 pub(super) fn disconnect(system: &mut Cluster, number: u16, core: &mut Core<Cluster>) {
-    let hosts = system.plan.hosts;
-    // A model's clients stay in their zone: they only come too early.
-    let further = u16::from(system.plan.judged);
+    let (hosts, further) = (system.plan.hosts, further(system));
     let client = &mut system.clients[usize::from(number)];
     let asked = std::mem::take(&mut client.asked);
     let loading = client.is_loading();
@@ -210,6 +208,12 @@ pub(super) fn disconnect(system: &mut Cluster, number: u16, core: &mut Core<Clus
         record(system, number, &asked, None, core);
     }
     wait(system, number, core.draw.between(1, 20) * 1_000_000, core);
+}
+
+/// How many nodes further a client turns that one does not serve. A model's clients stay in their zone: they have only
+/// come too early.
+fn further(system: &Cluster) -> u16 {
+    u16::from(system.plan.judged)
 }
 
 fn wait(system: &mut Cluster, number: u16, after_ns: u64, core: &mut Core<Cluster>) {
@@ -228,11 +232,11 @@ fn go_on(system: &mut Cluster, number: u16, core: &mut Core<Cluster>) {
         system.plan.timeout_ms,
         system.plan.think_us,
     );
-    let hosts = system.plan.hosts;
+    let (hosts, further) = (system.plan.hosts, further(system));
     let client = &mut system.clients[usize::from(number)];
     if client.sent == 0 && !system.open[usize::from(client.host)] && !client.is_done() {
         // Nobody listens there.
-        client.host = (client.host + 1) % hosts;
+        client.host = (client.host + further) % hosts;
         let after_ns = core.draw.between(1, 20) * 1_000_000;
         return wait(system, number, after_ns, core);
     }
@@ -323,7 +327,10 @@ fn answered(
         .next(place)?;
     let watch = &mut system.partitions[usize::from(asked.partition.0)];
     watch.answered(asked.floor, place)?;
-    system.epochs.answered(asked.floor_epoch, watch, place)?;
+    if system.plan.judged {
+        // A model does not follow the epochs.
+        system.epochs.answered(asked.floor_epoch, watch, place)?;
+    }
     match place {
         Place::Nowhere => {
             system.tally.refused += 1;
