@@ -104,6 +104,16 @@ impl Client {
     }
 }
 
+/// The clients that are connected to a host, and their numbers of the connections.
+pub(super) fn connected(clients: &[Client], host: u16) -> Vec<(u16, u32)> {
+    let there = clients
+        .iter()
+        .filter(|client| client.host == host && client.sent > 0);
+    there
+        .map(|client| (client.number, client.connection))
+        .collect()
+}
+
 /// Something reaches a client.
 pub(super) fn take(
     system: &mut Cluster,

@@ -376,11 +376,18 @@ impl System for Cluster {
         &mut self,
         host: u16,
         node: Option<Process>,
-        _: End,
-        _: &mut Core<Self>,
+        end: End,
+        core: &mut Core<Self>,
     ) -> Result<(), Violation> {
         self.tally.ends += 1;
         self.open[usize::from(host)] = false;
+        if end == End::Killed {
+            // The host's kernel tells the other ends of its connections.
+            for (client, connection) in client::connected(&self.clients, host) {
+                let closed = Frame::Closed { connection };
+                core.send(Address::Host(host), Address::Client(client), closed);
+            }
+        }
         if let Some(node) = node {
             node.close_snapshots();
             node.count(&mut self.tally);
