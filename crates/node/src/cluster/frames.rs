@@ -2,6 +2,7 @@
 //!
 //! Every frame begins with the sender's clock: who leads compares it with its own.
 
+use super::bootstrap::Standing;
 use bytes::Bytes;
 use order::{Control, Submission, put_submission, take_submission};
 
@@ -45,8 +46,22 @@ pub enum Frame {
     Begun(Epoch),
     /// A change of the map, for the leader of partition 0.
     Change(Control),
-    /// Nothing but the clock.
-    Clock,
+    /// Nothing but the clock, and how far the sender is with the cluster's beginning, once it may tell.
+    Clock(Option<Standing>),
+    /// The members of a group are as the map of a version wants them: its leader tells the leader of partition 0.
+    Followed {
+        /// The group.
+        partition: PartitionId,
+        /// The map's version.
+        version: u32,
+    },
+    /// The receiver is no member of a group any more, nor does the map of a version want it to be.
+    Left {
+        /// The group.
+        partition: PartitionId,
+        /// The map's version.
+        version: u32,
+    },
 }
 
 const CONSENSUS: u8 = 1;
@@ -56,6 +71,8 @@ const ELSEWHERE: u8 = 4;
 const BEGUN: u8 = 5;
 const CHANGE: u8 = 6;
 const CLOCK: u8 = 7;
+const FOLLOWED: u8 = 8;
+const LEFT: u8 = 9;
 
 impl Frame {
     /// The frame's bytes.
@@ -102,7 +119,22 @@ impl Frame {
                 out.push(CHANGE);
                 control.encode(&mut out);
             }
-            Frame::Clock => out.push(CLOCK),
+            Frame::Clock(standing) => {
+                out.push(CLOCK);
+                if let Some(standing) = standing {
+                    standing.encode(&mut out);
+                }
+            }
+            Frame::Followed { partition, version } => {
+                out.push(FOLLOWED);
+                put_varint(&mut out, u64::from(partition.0));
+                put_varint(&mut out, u64::from(*version));
+            }
+            Frame::Left { partition, version } => {
+                out.push(LEFT);
+                put_varint(&mut out, u64::from(partition.0));
+                put_varint(&mut out, u64::from(*version));
+            }
         }
         out
     }
@@ -182,7 +214,16 @@ fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
         },
         BEGUN => Frame::Begun(Epoch(reader.varint()?)),
         CHANGE => Frame::Change(Control::decode(reader)?),
-        CLOCK => Frame::Clock,
+        CLOCK if reader.is_empty() => Frame::Clock(None),
+        CLOCK => Frame::Clock(Some(Standing::decode(reader)?)),
+        FOLLOWED => Frame::Followed {
+            partition: take_partition(reader)?,
+            version: u32::try_from(reader.varint()?).ok()?,
+        },
+        LEFT => Frame::Left {
+            partition: take_partition(reader)?,
+            version: u32::try_from(reader.varint()?).ok()?,
+        },
         _ => return None,
     })
 }

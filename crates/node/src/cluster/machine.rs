@@ -1,9 +1,11 @@
 //! The state machine.
 
 use super::ClusterOptions;
+use super::bootstrap::Bootstrap;
 use super::frames::Frame;
 use super::gateway::Gateway;
 use super::lead::Lead;
+use super::members::{MEMBERS_TICKS, Membership};
 use super::peers::Peers;
 use super::reads::{Read, Reads};
 use super::recover::held;
@@ -12,7 +14,7 @@ use crate::machine::Refused;
 use crate::options::FsyncPolicy;
 use bytes::Bytes;
 use execute::Engine;
-use order::consensus::{Group, GroupStatus, Input, Kept, Turn};
+use order::consensus::{EntryKind, Group, GroupStatus, Input, Kept, Turn};
 use order::merge::{Confirmation, Held, Merge, Retraction};
 use order::{Changed, Control, PartitionMap, Submission, digest_of};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -32,7 +34,7 @@ const QUESTION_TICKS: u64 = 2;
 /// A leader looks for expired entries every so many ticks.
 const EXPIRY_TICKS: u64 = 2;
 /// Every so many ticks nodes tell each other their clocks.
-const CLOCK_TICKS: u64 = 4;
+pub(super) const CLOCK_TICKS: u64 = 4;
 /// A leader that is not the preferred one looks every so many ticks whether that one could take over.
 const BALANCE_TICKS: u64 = 40;
 
@@ -95,6 +97,11 @@ pub struct ClusterEffects {
     pub changed: Vec<(Control, Changed)>,
     /// What an operator should read.
     pub warnings: Vec<String>,
+    /// The map wants replicas here for which there is no engine: the process is to start again, with
+    /// [`ClusterNode::map`] as what it keeps.
+    pub restart: bool,
+    /// This node is no part of the cluster any more, and its process is to end: what to tell its operator.
+    pub ended: Option<String>,
 }
 
 /// What was written and promises something.
@@ -136,17 +143,17 @@ pub struct ClusterStatus {
 
 /// See the [module's head](super).
 pub struct ClusterNode {
-    options: ClusterOptions,
+    pub(super) options: ClusterOptions,
     registry: Registry,
     nonce: u64,
     boot: BootId,
-    merge: Merge,
-    groups: BTreeMap<PartitionId, Box<dyn Group>>,
+    pub(super) merge: Merge,
+    pub(super) groups: BTreeMap<PartitionId, Box<dyn Group>>,
     /// Groups whose next turn was not yet asked for.
-    dirty: BTreeSet<PartitionId>,
+    pub(super) dirty: BTreeSet<PartitionId>,
     executors: BTreeMap<PartitionId, Executor>,
     gateway: Gateway,
-    leads: BTreeMap<PartitionId, Lead>,
+    pub(super) leads: BTreeMap<PartitionId, Lead>,
     /// Who leads each group, and in which term, as far as this node knows.
     leaders: BTreeMap<PartitionId, (NodeId, u64)>,
     reads: Reads,
@@ -157,16 +164,20 @@ pub struct ClusterNode {
     begun: Epoch,
     /// What is written, and not yet kept, oldest first.
     unkept: VecDeque<Unkept>,
-    records: u64,
+    pub(super) records: u64,
     written: u64,
-    synced: u64,
+    pub(super) synced: u64,
     syncing: bool,
     now_ms: u64,
-    ticks: u64,
+    pub(super) ticks: u64,
     /// Wanted changes are passed on again.
     remind: bool,
     stopping: bool,
     counters: ClusterStatus,
+    pub(super) bootstrap: Bootstrap,
+    pub(super) membership: Membership,
+    /// The map that the cluster was founded with.
+    first_map: Arc<PartitionMap>,
 }
 
 impl ClusterNode {
@@ -177,6 +188,8 @@ impl ClusterNode {
         groups: BTreeMap<PartitionId, Box<dyn Group>>,
         engines: BTreeMap<PartitionId, Arc<dyn Engine>>,
         nonce: u64,
+        bootstrap: Bootstrap,
+        first_map: PartitionMap,
     ) -> ClusterNode {
         let next = merge.confirmed().next.clone();
         let executors = engines
@@ -220,12 +233,20 @@ impl ClusterNode {
             remind: false,
             stopping: false,
             counters: ClusterStatus::default(),
+            bootstrap,
+            membership: Membership::default(),
+            first_map: Arc::new(first_map),
         }
     }
 
     /// The map that is in force.
     pub fn map(&self) -> &Arc<PartitionMap> {
         &self.merge.confirmed().map
+    }
+
+    /// The map that the cluster was founded with: where a node begins that joins and follows the log from its beginning.
+    pub fn first_map(&self) -> &Arc<PartitionMap> {
+        &self.first_map
     }
 
     /// This process's boot id; 0 until the order has given it one.
@@ -397,6 +418,18 @@ impl ClusterNode {
         let unknown = format!(
             "MISCONF this node's journal failed ({error}): the outcome of this command is unknown; ask another node"
         );
+        self.halt(text, unknown, effects);
+    }
+
+    /// This node is no part of the cluster any more: it says and takes nothing from now on.
+    pub(super) fn end(&mut self, text: String, effects: &mut ClusterEffects) {
+        let unknown =
+            format!("CLUSTERDOWN the outcome of this command is unknown, ask another node: {text}");
+        self.halt(format!("CLUSTERDOWN {text}"), unknown, effects);
+        effects.ended = Some(text);
+    }
+
+    fn halt(&mut self, text: String, unknown: String, effects: &mut ClusterEffects) {
         for id in self.gateway.give_up(u64::MAX) {
             effects
                 .refused
@@ -411,7 +444,7 @@ impl ClusterNode {
         self.counters.stopped = Some(text);
     }
 
-    fn send(&self, to: NodeId, frame: &Frame, effects: &mut ClusterEffects) {
+    pub(super) fn send(&self, to: NodeId, frame: &Frame, effects: &mut ClusterEffects) {
         effects.frames.push((to, frame.encode(self.now_ms)));
     }
 
@@ -425,6 +458,8 @@ impl ClusterNode {
         };
         self.peers.heard(from, clock_ms, self.now_ms, self.ticks);
         match frame {
+            Frame::Consensus { .. } if !self.bootstrap.takes_part() => {}
+            Frame::Consensus { partition, .. } if self.is_stranger(from, partition, effects) => {}
             Frame::Consensus { partition, message } => {
                 if let Some(group) = self.groups.get_mut(&partition) {
                     // What it refuses counts as lost.
@@ -461,7 +496,10 @@ impl ClusterNode {
                     lead.change(control);
                 }
             }
-            Frame::Clock => {}
+            Frame::Clock(None) => {}
+            Frame::Clock(Some(standing)) => self.heard(from, standing, effects),
+            Frame::Followed { partition, version } => self.followed(partition, version),
+            Frame::Left { partition, version } => self.left(partition, version, effects),
         }
     }
 
@@ -497,10 +535,12 @@ impl ClusterNode {
 
     fn tick(&mut self, effects: &mut ClusterEffects) {
         self.ticks += 1;
-        for (&partition, group) in &mut self.groups {
-            // A tick is never refused.
-            let _ = group.handle(Input::Tick);
-            self.dirty.insert(partition);
+        if self.bootstrap.takes_part() {
+            for (&partition, group) in &mut self.groups {
+                // A tick is never refused.
+                let _ = group.handle(Input::Tick);
+                self.dirty.insert(partition);
+            }
         }
         if self.boot == BootId(0) {
             self.ask_for_boot();
@@ -531,6 +571,9 @@ impl ClusterNode {
             self.balance();
         }
         self.tell_clock(effects);
+        if self.ticks.is_multiple_of(MEMBERS_TICKS) {
+            self.lead_members(effects);
+        }
         if self.ticks.is_multiple_of(EXPIRY_TICKS) {
             self.expire();
         }
@@ -581,7 +624,7 @@ impl ClusterNode {
         ahead.get(majority.saturating_sub(1)).copied().unwrap_or(0)
     }
 
-    fn transfer(&mut self, partition: PartitionId, to: NodeId) {
+    pub(super) fn transfer(&mut self, partition: PartitionId, to: NodeId) {
         if let Some(group) = self.groups.get_mut(&partition) {
             // One that does not lead has nothing to hand over.
             let _ = group.handle(Input::TransferLeader(to));
@@ -611,18 +654,6 @@ impl ClusterNode {
                 && self.is_live(preferred)
             {
                 self.transfer(partition, preferred);
-            }
-        }
-    }
-
-    /// Groups without traffic between two nodes would leave their clocks unknown.
-    fn tell_clock(&self, effects: &mut ClusterEffects) {
-        if !self.ticks.is_multiple_of(CLOCK_TICKS) {
-            return;
-        }
-        for &node in self.map().nodes.keys() {
-            if node != self.options.me {
-                self.send(node, &Frame::Clock, effects);
             }
         }
     }
@@ -686,6 +717,10 @@ impl ClusterNode {
 
     /// Does what has become possible, until nothing more has.
     fn pump(&mut self, effects: &mut ClusterEffects) {
+        if self.counters.stopped.is_some() {
+            return;
+        }
+        self.begin(effects);
         if self.counters.stopped.is_some() {
             return;
         }
@@ -763,10 +798,7 @@ impl ClusterNode {
         let must_sync = turn.is_promise || turn.must_sync && always;
         let has_record = !turn.kept.is_empty();
         if has_record {
-            if effects.kept.is_empty() {
-                self.records += 1;
-            }
-            effects.kept.push(turn.kept);
+            self.record(turn.kept, effects);
         }
         self.unkept.push_back(Unkept {
             record: self.records,
@@ -774,6 +806,25 @@ impl ClusterNode {
             turn: turn.number,
             promises: turn.promises,
             must_sync: must_sync && !is_active(Mutant::PromiseBeforeSync),
+        });
+    }
+
+    /// Puts something into the record that is made now.
+    pub(super) fn record(&mut self, kept: Kept, effects: &mut ClusterEffects) {
+        if effects.kept.is_empty() {
+            self.records += 1;
+        }
+        effects.kept.push(kept);
+    }
+
+    /// Has the record that is made now synced, though nothing is promised with it.
+    pub(super) fn wait_for_sync(&mut self, partition: PartitionId) {
+        self.unkept.push_back(Unkept {
+            record: self.records,
+            partition,
+            turn: 0,
+            promises: Vec::new(),
+            must_sync: true,
         });
     }
 
@@ -788,7 +839,7 @@ impl ClusterNode {
         for entry in &kept.entries {
             let own = self.leads.get_mut(&partition).and_then(|lead| {
                 let epoch = Epoch(self.merge.held(partition).0 + 1);
-                (!entry.data.is_empty())
+                (entry.kind == EntryKind::Batch && !entry.data.is_empty())
                     .then(|| lead.take_proposed(entry.term, epoch))
                     .flatten()
             });
@@ -887,6 +938,9 @@ impl ClusterNode {
                 self.gateway.begin(boot);
                 effects.boot = Some(boot);
             }
+        }
+        if !end.changes.is_empty() {
+            self.map_changed(effects);
         }
         for partition in self.gateway.groups() {
             let agreed = self.merge.group(partition).0.last(self.boot);

@@ -32,6 +32,12 @@
 //! the turn promises (a vote, "I have this entry") leaves when the record is durable: always for votes, and for entries under
 //! `always`; under `everysec` and `no` a written entry counts, as `appendfsync` means it.
 //!
+//! # Members
+//!
+//! The map, which is part of the order, says who should keep a replica of what. Each leader leads its group's members there
+//! ([`members`]); a node of which nothing is left ends. How a cluster begins, and why a founder without its data is refused,
+//! is in [`bootstrap`].
+//!
 //! # Failures
 //!
 //! * A write or a sync of the journal that fails stops the node for good: it promises nothing any more, and the others go on.
@@ -43,14 +49,17 @@
 //! 2. A request of a live gateway is in its group's log at most once, and in the order of its stream.
 //! 3. What waits is bounded: requests by [`Limits`](crate::Limits), epochs by [`ClusterOptions::epochs_in_flight_max`].
 
+mod bootstrap;
 mod frames;
 mod gateway;
 mod lead;
 mod machine;
+mod members;
 mod peers;
 mod reads;
 mod recover;
 
+pub use bootstrap::{IDENTITY, Nonces, Standing};
 pub use frames::{Frame, FrameError};
 pub use machine::{ClusterEffects, ClusterEvent, ClusterNode, ClusterStatus};
 pub use recover::{ClusterRecoverError, ClusterStart};

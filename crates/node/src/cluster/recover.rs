@@ -1,6 +1,7 @@
 //! From what the journal and the checkpoints hold to a running node.
 
 use super::ClusterOptions;
+use super::bootstrap::{Bootstrap, IDENTITY};
 use super::machine::ClusterNode;
 use execute::Engine;
 use order::consensus::{Base, Entry, EntryKind, Group, Members, RaftGroup};
@@ -44,6 +45,11 @@ pub enum ClusterRecoverError {
         "what the journal says of the checkpoint of {0} cannot be read: start the version that wrote it"
     )]
     Base(PartitionId),
+    /// What the journal says of its disk cannot be read.
+    #[error(
+        "what the journal says of its own disk cannot be read: start the version that wrote it"
+    )]
+    Identity,
 }
 
 /// The state behind an epoch, beside the records: what a group's base carries.
@@ -118,6 +124,10 @@ impl ClusterNode {
         mut start: ClusterStart,
     ) -> Result<ClusterNode, ClusterRecoverError> {
         let me = options.me;
+        let identity = start.images.remove(&IDENTITY);
+        let has_groups = !start.images.is_empty();
+        let bootstrap = Bootstrap::recover(me, &start.map, identity, has_groups, start.nonce)
+            .ok_or(ClusterRecoverError::Identity)?;
         let mut groups: BTreeMap<PartitionId, Box<dyn Group>> = BTreeMap::new();
         let mut states = BTreeMap::new();
         let mut logs = BTreeMap::new();
@@ -195,6 +205,8 @@ impl ClusterNode {
             groups,
             start.engines,
             start.nonce,
+            bootstrap,
+            start.map,
         ))
     }
 }
