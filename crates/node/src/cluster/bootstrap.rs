@@ -7,7 +7,9 @@
 //! cluster is *formed*. Whoever has formed tells the founders' nonces. A founder that hears a list without its own has
 //! another disk than the one with which the cluster was formed, and ends.
 //!
-//! A node that joined later is known by the map: see `members` for why a lost disk of such a node is found at its start.
+//! A node that joined later is known by the map: its directory says that it has run, its journal begins with a record that
+//! says the same ([`joined_record`]), and who has run does not start without both. It becomes a voter only once the map
+//! knows of its process ([`members`](super::members)), from where on a new directory is not taken for its own.
 //!
 //! What this does not notice: a disk that was put back to an earlier state, as from a backup.
 //!
@@ -87,6 +89,30 @@ fn take_nonces(reader: &mut Reader<'_>) -> Option<Nonces> {
     Some(nonces)
 }
 
+/// What the journal of a node that joins begins with: without it, that journal would be a lost one.
+pub fn joined_record() -> Kept {
+    kept(1, 0, &Nonces::new())
+}
+
+fn kept(index: u64, nonce: u64, nonces: &Nonces) -> Kept {
+    let mut state = Vec::new();
+    put_varint(&mut state, nonce);
+    put_nonces(&mut state, nonces);
+    Kept {
+        base: Some(Base {
+            index,
+            state: state.into(),
+            ..Base::default()
+        }),
+        reset: true,
+        hard_state: Some(HardState {
+            commit: index,
+            ..HardState::default()
+        }),
+        ..Kept::nothing(IDENTITY)
+    }
+}
+
 /// What came of hearing another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Heard {
@@ -149,7 +175,8 @@ impl Bootstrap {
                 if !reader.is_empty() {
                     return None;
                 }
-                bootstrap.formed = (!nonces.is_empty()).then_some(nonces);
+                let has_joined = !founders.contains(&me);
+                bootstrap.formed = (has_joined || !nonces.is_empty()).then_some(nonces);
             }
             // Who joined was let in by the order, and a journal with groups is that of a member.
             None if has_groups || !founders.contains(&me) => {
@@ -236,22 +263,8 @@ impl Bootstrap {
 
     fn keep(&mut self) -> Kept {
         self.kept += 1;
-        let mut state = Vec::new();
-        put_varint(&mut state, self.nonce);
-        put_nonces(&mut state, self.formed.as_ref().unwrap_or(&Nonces::new()));
-        Kept {
-            base: Some(Base {
-                index: self.kept,
-                state: state.into(),
-                ..Base::default()
-            }),
-            reset: true,
-            hard_state: Some(HardState {
-                commit: self.kept,
-                ..HardState::default()
-            }),
-            ..Kept::nothing(IDENTITY)
-        }
+        let nonces = self.formed.clone().unwrap_or_default();
+        kept(self.kept, self.nonce, &nonces)
     }
 
     /// The same as was kept, for a record that lets the journal's older ones go. `None` if there is nothing.
@@ -398,6 +411,12 @@ mod tests {
     #[test]
     fn who_joined_or_has_data_takes_part_and_one_founder_alone_needs_nobody() {
         let joined = Bootstrap::recover(NodeId(4), &map(), None, false, 1).expect("joined");
+        assert!(joined.takes_part());
+        let image = GroupImage {
+            base: joined_record().base.expect("a base"),
+            ..GroupImage::default()
+        };
+        let joined = Bootstrap::recover(NodeId(4), &map(), Some(image), true, 1).expect("joined");
         assert!(joined.takes_part());
         let old = Bootstrap::recover(NodeId(2), &map(), None, true, 1).expect("old");
         assert_eq!(old.standing(0), Some(Standing::Formed(Nonces::new())));

@@ -1,7 +1,7 @@
 //! The state machine.
 
 use super::ClusterOptions;
-use super::bootstrap::Bootstrap;
+use super::bootstrap::{Bootstrap, IDENTITY};
 use super::frames::Frame;
 use super::gateway::Gateway;
 use super::lead::Lead;
@@ -813,6 +813,10 @@ impl ClusterNode {
     pub(super) fn record(&mut self, kept: Kept, effects: &mut ClusterEffects) {
         if effects.kept.is_empty() {
             self.records += 1;
+        }
+        // A base lets older records of the journal go: what this disk is goes along.
+        if kept.base.is_some() && kept.partition != IDENTITY {
+            effects.kept.extend(self.bootstrap.keep_again());
         }
         effects.kept.push(kept);
     }

@@ -59,7 +59,7 @@ mod peers;
 mod reads;
 mod recover;
 
-pub use bootstrap::{IDENTITY, Nonces, Standing};
+pub use bootstrap::{IDENTITY, Nonces, Standing, joined_record};
 pub use frames::{Frame, FrameError};
 pub use machine::{ClusterEffects, ClusterEvent, ClusterNode, ClusterStatus};
 pub use recover::{ClusterRecoverError, ClusterStart};
