@@ -4,7 +4,7 @@ use super::member::Member;
 use super::port::Answer;
 use crate::disk::RealDisk;
 use node::{CheckpointJob, Effects, Event, Node, Refused};
-use order::{Log, LogStatus, SyncTicket, Synced, Truncated, Truncation};
+use order::{Log, LogStatus, PartitionMap, SyncTicket, Synced, Truncated, Truncation};
 use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
@@ -38,6 +38,10 @@ pub(super) struct Outcome {
     pub refused: Vec<Answer>,
     /// Strict reads that may run once the partition has final-committed up to the position.
     pub readable: Vec<(RequestId, PartitionId, Position)>,
+    /// The node is no part of its cluster any more: what to tell its operator.
+    pub ended: Option<String>,
+    /// The node keeps something else by this map: its process is to start again.
+    pub restart: Option<Arc<PartitionMap>>,
 }
 
 impl Outcome {
@@ -48,6 +52,8 @@ impl Outcome {
         self.tick_again |= later.tick_again;
         self.refused.append(&mut later.refused);
         self.readable.append(&mut later.readable);
+        self.ended = self.ended.take().or(later.ended);
+        self.restart = later.restart.or(self.restart.take());
     }
 }
 
@@ -283,7 +289,7 @@ impl Alone {
             notify_all: std::mem::take(&mut effects.recovered),
             tick_again: std::mem::take(&mut effects.tick_again),
             refused: std::mem::take(&mut effects.refused),
-            readable: Vec::new(),
+            ..Outcome::default()
         }
     }
 }

@@ -46,16 +46,18 @@ pub use status::RuntimeStatus;
 use self::core::{Alone, Core, FileWork, Hands, Machine};
 use self::engines::Engines;
 use self::member::{FromPeers, Member, PROTOCOL};
+use crate::cluster::identity::Identity;
 use crate::disk::RealDisk;
 use crate::peers::{PeerOptions, Peers};
 use execute::snapshot::panic_text;
 use execute::{Budget, Engine, Interrupt, Progress, SnapshotReader, WorkerId};
 use executors::Bed;
-use node::cluster::{ClusterNode, ClusterStart};
+use node::cluster::{ClusterNode, ClusterStart, IDENTITY, joined_record};
 use node::{Event, Recovered};
 use order::{Journal, PartitionMap, Preparer};
 use parking_lot::{Condvar, Mutex, RwLock};
 use port::{PortShared, Ports, Replies};
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
@@ -119,6 +121,7 @@ struct Inner {
     /// Why the node stopped for good, if a bug made it.
     halted: OnceLock<Arc<str>>,
     on_halt: Option<HaltHook>,
+    on_end: Option<HaltHook>,
     /// Ends the tick thread.
     stopping: Mutex<bool>,
     stop_asked: Condvar,
@@ -163,6 +166,12 @@ impl Inner {
             self.strict_waiting.store(true, Ordering::SeqCst);
             self.release_strict_reads(own);
         }
+        if let Some(map) = outcome.restart {
+            self.keep_more(&map);
+        }
+        if let Some(text) = outcome.ended {
+            self.end(&text);
+        }
         if outcome.notify_all {
             self.ports.notify_all();
         }
@@ -202,6 +211,42 @@ impl Inner {
         let count = waiting.heavy.saturating_add(light).min(self.workers as u64);
         if count > 0 {
             self.bed.wake(count as usize);
+        }
+    }
+
+    /// Stops for good because the node is no part of its cluster any more.
+    fn end(&self, text: &str) {
+        if self
+            .halted
+            .set(format!("CLUSTERDOWN {text}").into())
+            .is_err()
+        {
+            return;
+        }
+        tracing::error!("{text}");
+        if let Some(on_end) = &self.on_end {
+            on_end(text);
+        }
+        self.bed.stop();
+        self.ports.notify_all();
+        self.progress.notify_all();
+    }
+
+    /// By this map the node keeps what it has no engine for: that begins at the next start.
+    fn keep_more(&self, map: &PartitionMap) {
+        let saved = Identity::load(self.disk.path()).and_then(|identity| match identity {
+            Some(identity) => Identity {
+                map: map.clone(),
+                ..identity
+            }
+            .save(self.disk.path()),
+            None => Ok(()),
+        });
+        match saved {
+            Ok(()) => tracing::warn!(
+                "this node is to keep further partitions, which begins at its next start: start it again"
+            ),
+            Err(error) => tracing::error!("{error}"),
         }
     }
 
@@ -291,9 +336,9 @@ impl Runtime {
         registry: &Registry,
     ) -> Result<Arc<Runtime>, StartError> {
         let MemberOptions {
-            me,
             name,
-            map,
+            identity,
+            has_run,
             node: node_options,
             peers: peer_options,
             staleness_ms_max,
@@ -301,19 +346,38 @@ impl Runtime {
         check(&options)?;
         let disk = Arc::new(RealDisk::open(&options.dir)?);
         let worker_ids = options.workers + options.ports + 2;
-        let (journal, images, report) =
+        let (mut journal, images, report) =
             Journal::open(disk.clone(), options.segment_bytes, log_boot_id())
                 .map_err(RecoverError::Log)?;
         if let Some(cut) = &report.cut {
             tracing::warn!("{report}");
             let _ = cut;
         }
-        let engines: Vec<(PartitionId, Arc<dyn Engine>)> = map
+        // A founder with an empty journal is the cluster's business (`node::cluster`); one that joined is ours.
+        let has_joined = !identity.first.nodes.contains_key(&identity.node);
+        if !has_run {
+            if has_joined {
+                let mark = journal.append(&[joined_record()]);
+                mark.and_then(|_| journal.sync())
+                    .map_err(StartError::Journal)?;
+            }
+            identity.save(&options.dir)?;
+        } else if has_joined && journal.status().last.0 == 0 {
+            return Err(StartError::JournalLost(options.dir.display().to_string()));
+        }
+        let me = identity.node;
+        let known = Arc::new(identity.map);
+        let kept: BTreeSet<PartitionId> = known
             .kept_by(me)
+            .chain(images.keys().copied())
+            .filter(|&partition| partition != IDENTITY)
+            .collect();
+        let engines: Vec<(PartitionId, Arc<dyn Engine>)> = kept
+            .into_iter()
             .map(|partition| (partition, (options.engine)(worker_ids)))
             .collect();
         let start = ClusterStart {
-            map,
+            map: identity.first,
             images,
             engines: engines.iter().cloned().collect(),
             nonce: log_boot_id(),
@@ -324,7 +388,15 @@ impl Runtime {
         let peers: Arc<OnceLock<Peers>> = Arc::default();
         let fresh_ms: Arc<AtomicU64> = Arc::default();
         let map = node.map().clone();
-        let member = Member::new(node, journal, me, name, peers.clone(), fresh_ms.clone());
+        let member = Member::new(
+            node,
+            journal,
+            me,
+            name,
+            peers.clone(),
+            fresh_ms.clone(),
+            known,
+        );
         let parts = Parts {
             disk,
             engines: Engines::new(engines),
@@ -439,6 +511,7 @@ impl Runtime {
             starved: AtomicBool::new(false),
             halted: OnceLock::new(),
             on_halt: options.on_halt,
+            on_end: options.on_end,
             stopping: Mutex::new(false),
             stop_asked: Condvar::new(),
             progress: Condvar::new(),
@@ -850,7 +923,7 @@ impl Inner {
             let Machine::Member(member) = &mut core.machine else {
                 return;
             };
-            let map = member.node.map().clone();
+            let map = member.newest_map().clone();
             if member.peers_of == map.version {
                 return;
             }

@@ -1,14 +1,14 @@
 //! What a runtime is told, and why it may not start.
 
+use crate::cluster::identity::{Identity, IdentityError};
 use crate::disk::DirectoryError;
 use crate::peers::{PeerOptions, PeersError};
 use execute::{Engine, Sparkle, sparkle};
 use node::cluster::{ClusterOptions, ClusterRecoverError};
 use node::{FsyncPolicy, Limits, NodeOptions, RecoverError};
-use order::PartitionMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use txn::{NodeId, Procedure};
+use txn::Procedure;
 
 /// Makes an empty engine, given how many worker ids will step it (numbered from 0).
 pub type EngineFactory = Box<dyn Fn(usize) -> Arc<dyn Engine> + Send>;
@@ -40,6 +40,8 @@ pub struct RuntimeOptions {
     pub expire_system: Option<Arc<dyn Procedure>>,
     /// Called once if a bug stopped the node, with a text for the operator. Clients wait in vain then: end the process.
     pub on_halt: Option<HaltHook>,
+    /// Called once if this node is no part of its cluster any more, with a text for the operator: end the process.
+    pub on_end: Option<HaltHook>,
 }
 
 impl RuntimeOptions {
@@ -64,18 +66,19 @@ impl RuntimeOptions {
             expire,
             expire_system,
             on_halt: None,
+            on_end: None,
         }
     }
 }
 
 /// How a node takes part in a cluster.
 pub struct MemberOptions {
-    /// Which node it is.
-    pub me: NodeId,
     /// The cluster's name.
     pub name: String,
-    /// The cluster's first map: what counts if the journal has none.
-    pub map: PartitionMap,
+    /// Who it is: the first map counts if the journal has none.
+    pub identity: Identity,
+    /// Whether it was that before: then its journal must exist.
+    pub has_run: bool,
     /// What its state machine is told.
     pub node: ClusterOptions,
     /// How it reaches the others.
@@ -102,6 +105,19 @@ pub enum StartError {
     /// What the journal holds cannot be used.
     #[error(transparent)]
     Cluster(ClusterRecoverError),
+    /// The journal is gone, and the rest of the directory is not.
+    #[error(
+        "the journal of this node is missing from {0}, where it was before, and with it what it had promised to the others: \
+         put it back; or, if it is lost, add a node of another name to the zone ('ordo admin add-node'), start that one with \
+         an empty directory, and take this one out ('ordo admin remove-node')"
+    )]
+    JournalLost(String),
+    /// The journal of a node that joins cannot be begun.
+    #[error("the journal could not be written: {0}: make room on the disk, or repair it")]
+    Journal(std::io::Error),
+    /// Which node it is cannot be kept.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
     /// The other nodes cannot be reached.
     #[error(transparent)]
     Peers(#[from] PeersError),
