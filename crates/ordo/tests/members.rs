@@ -76,7 +76,7 @@ impl Cluster {
             process: None,
         });
         let mut text =
-            "name = \"members\"\nsecret = \"a secret that only this test knows\"\npartitions = 2\n"
+            "name = \"members\"\nsecret = \"a secret that only this test knows\"\npartitions = 1\n"
                 .to_owned();
         for node in &self.nodes {
             text.push_str(&format!(
