@@ -705,7 +705,11 @@ impl ClusterNode {
                 self.dirty.insert(partition);
             }
         }
-        if self.boot == BootId(0) {
+        // A process that fetches a checkpoint ends before it could use a boot id.
+        let is_boot = |control: &Control| matches!(control, Control::Boot { .. });
+        if self.is_installing() {
+            self.wanted.retain(|control| !is_boot(control));
+        } else if self.boot == BootId(0) {
             self.ask_for_boot();
         }
         self.remind = self.ticks.is_multiple_of(QUESTION_TICKS);
