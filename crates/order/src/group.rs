@@ -102,6 +102,35 @@ impl GroupBatch {
         out
     }
 
+    /// The epoch of what [`GroupBatch::encode`] wrote.
+    pub fn epoch_of(bytes: &[u8]) -> Option<Epoch> {
+        let mut reader = Reader::new(bytes);
+        let has_format = reader.u8()? == FORMAT;
+        has_format.then_some(Epoch(reader.varint()?))
+    }
+
+    /// What a node needs of it that keeps these partitions and no replica of the group: what they execute, and all that
+    /// concerns the cluster.
+    pub fn part_for(&self, partitions: &[PartitionId]) -> GroupBatch {
+        let involves = |submission: &&Submission| {
+            let mut involved = submission.request.route.partitions.iter();
+            involved.any(|partition| partitions.contains(partition))
+        };
+        GroupBatch {
+            epoch: self.epoch,
+            time_ms: self.time_ms,
+            submissions: self.submissions.iter().filter(involves).cloned().collect(),
+            controls: self.controls.clone(),
+        }
+    }
+
+    /// The last number that it has of a process; 0 if none.
+    pub fn last_of(&self, boot: BootId) -> u64 {
+        let mut submissions = self.submissions.iter().rev();
+        let found = submissions.find(|submission| submission.boot == boot);
+        found.map_or(0, |submission| submission.sequence)
+    }
+
     /// Reads what a group agreed on.
     ///
     /// # Errors

@@ -88,6 +88,19 @@ pub enum MapError {
         /// How many there are.
         found: usize,
     },
+    /// Some node would have nothing to keep.
+    #[error(
+        "zone '{zone}' has {nodes} nodes, and the cluster {partitions} partitions: some node would keep nothing; give it more \
+         partitions, or fewer nodes (others can be added later)"
+    )]
+    Idle {
+        /// Where.
+        zone: String,
+        /// Its nodes.
+        nodes: usize,
+        /// The cluster's partitions.
+        partitions: u16,
+    },
 }
 
 /// A change of the map, in the order.
@@ -254,6 +267,16 @@ impl PartitionMap {
             .map(ZoneId)
             .zip(names.iter().map(|name| name.to_string()))
             .collect();
+        for (&zone, name) in &map.zones {
+            let own = map.nodes_of(zone).count();
+            if own > usize::from(partitions) {
+                return Err(MapError::Idle {
+                    zone: name.clone(),
+                    nodes: own,
+                    partitions,
+                });
+            }
+        }
         let share = |partition: u16| match partition == partitions {
             true => SLOTS,
             false => first_slot(partition, partitions),

@@ -27,7 +27,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use txn::hash::mix;
 use txn::mutant::{Mutant, is_active};
-use txn::{Epoch, PartitionId, Position};
+use txn::{BootId, Epoch, PartitionId, Position};
 
 /// Where the merge stands after an epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,8 +57,19 @@ pub struct Held {
     pub digest: u64,
     /// The bytes that it has there.
     pub bytes: u64,
-    /// What it says.
+    /// What it says: all of it at a replica of the group, and otherwise what this node needs of it.
     pub batch: Arc<GroupBatch>,
+    /// If that is not all of it: the last number that the whole batch has of this process.
+    pub noted: (BootId, u64),
+}
+
+impl Held {
+    fn note_in(&self, streams: &mut Streams) {
+        streams.note_batch(&self.batch);
+        if self.noted.1 > 0 {
+            streams.note(self.noted.0, self.noted.1);
+        }
+    }
 }
 
 /// What is known of a group's batches.
@@ -185,7 +196,7 @@ impl Merge {
         let feed = &self.feeds[usize::from(group.0)];
         let mut streams = feed.streams.clone();
         for held in &feed.held {
-            streams.note_batch(&held.batch);
+            held.note_in(&mut streams);
         }
         streams
     }
@@ -210,14 +221,20 @@ impl Merge {
     /// # Panics
     /// If one of them was confirmed: agreement is broken, and nothing may go on.
     pub fn replaced(&mut self, group: PartitionId, from_index: u64) -> Option<Retraction> {
-        let confirmed = self.confirmed.epoch;
         let feed = self.feed(group);
         assert!(
             from_index > feed.confirmed.0,
             "{group} replaces entry {from_index}, which was agreed"
         );
         let kept = feed.held.partition_point(|held| held.index < from_index);
-        if kept == feed.held.len() {
+        self.truncate(group, kept)
+    }
+
+    /// Only so many batches that are not confirmed are left of a group.
+    fn truncate(&mut self, group: PartitionId, kept: usize) -> Option<Retraction> {
+        let confirmed = self.confirmed.epoch;
+        let feed = self.feed(group);
+        if kept >= feed.held.len() {
             return None;
         }
         feed.held.truncate(kept);
@@ -244,10 +261,38 @@ impl Merge {
         self.feed(group).held.push_back(held);
     }
 
+    /// A node that has a replica of a group tells of a batch behind the confirmed epoch, and of all batches before it.
+    /// Returns what was delivered and has been replaced by it.
+    ///
+    /// # Panics
+    /// If batches before it are missing.
+    pub fn told(&mut self, group: PartitionId, held: Held) -> Option<Retraction> {
+        let place = held.batch.epoch.0 - self.confirmed.epoch.0 - 1;
+        let same = self.feed(group).held.get(place as usize);
+        if same.is_some_and(|same| (same.index, same.term) == (held.index, held.term)) {
+            return None;
+        }
+        let retraction = self.truncate(group, place as usize);
+        self.appended(group, held);
+        retraction
+    }
+
+    /// What is held of a group behind an epoch that is not before the confirmed one.
+    pub fn held_behind(&self, group: PartitionId, epoch: Epoch) -> impl Iterator<Item = &Held> {
+        let skip = epoch.0 - self.confirmed.epoch.0;
+        let feed = &self.feeds[usize::from(group.0)];
+        feed.held.iter().skip(skip as usize)
+    }
+
     /// A group has agreed on its log up to an index.
     pub fn agreed(&mut self, group: PartitionId, index: u64) {
         let feed = self.feed(group);
         feed.agreed = feed.agreed.max(index);
+    }
+
+    /// Up to which index a group has agreed on its log.
+    pub fn agreed_upto(&self, group: PartitionId) -> u64 {
+        self.feeds[usize::from(group.0)].agreed
     }
 
     /// Delivers the next epoch, if the batches of all groups are held.
@@ -326,7 +371,7 @@ impl Merge {
         let mut bytes = 0;
         for feed in &mut self.feeds {
             let held = feed.held.pop_front()?;
-            feed.streams.note_batch(&held.batch);
+            held.note_in(&mut feed.streams);
             feed.confirmed = (held.index, held.term);
             bytes += held.bytes;
         }

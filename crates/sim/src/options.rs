@@ -115,6 +115,8 @@ pub struct Wishes {
     pub system: Option<SystemKind>,
     /// Hosts.
     pub nodes: Option<u16>,
+    /// Zones to which the nodes of a cluster are dealt.
+    pub zones: Option<u16>,
     /// Partitions of a cluster.
     pub partitions: Option<u16>,
     /// What clients do.
@@ -146,6 +148,7 @@ impl Wishes {
         };
         add("system", self.system.map(|value| value.to_string()));
         add("nodes", self.nodes.map(|value| value.to_string()));
+        add("zones", self.zones.map(|value| value.to_string()));
         add("partitions", self.partitions.map(|value| value.to_string()));
         add("workload", self.workload.map(|value| value.to_string()));
         add("engine", self.engine.map(|value| value.to_string()));
@@ -197,7 +200,7 @@ impl Options {
             SystemKind::Cluster => draw.pick(&[3, 3, 3, 5]),
             SystemKind::Register => draw.pick(&[3, 3, 5]),
         };
-        let nodes = wishes.nodes.unwrap_or(drawn).max(1);
+        let mut nodes = wishes.nodes.unwrap_or(drawn).max(1);
         let drawn = draw.pick(&[
             FsyncPolicy::Always,
             FsyncPolicy::Always,
@@ -211,13 +214,20 @@ impl Options {
             None if keeps => FsyncPolicy::Always,
             None => drawn,
         };
-        let drawn = draw.pick(&[1, 2, 4, 8]);
-        let clients = wishes.clients.unwrap_or(drawn).max(nodes);
         let partitions = match (system, wishes.partitions) {
             (SystemKind::Cluster, None) => draw.pick(&[1, 1, 2, 3, 4]),
             (SystemKind::Cluster, Some(partitions)) => partitions.max(1),
             _ => 1,
         };
+        // As many zones as replicas; some have several nodes, each with some of the partitions.
+        let mut zones = wishes.zones.unwrap_or(nodes).clamp(1, nodes);
+        let is_spread = system == SystemKind::Cluster && partitions > 1 && draw.percent(40);
+        if is_spread && wishes.nodes.is_none() && wishes.zones.is_none() {
+            nodes = draw.pick(&[4, 5, 6, 6]);
+            zones = 3;
+        }
+        let drawn = draw.pick(&[1, 2, 4, 8]);
+        let clients = wishes.clients.unwrap_or(drawn).max(nodes);
         let clients = clients.max(partitions);
         let drawn = draw.pick(&[20, 60, 150]);
         let operations = wishes.operations.unwrap_or(drawn);
@@ -271,8 +281,8 @@ impl Options {
             options.faults = draw_faults(&mut draw, stage);
         }
         if system == SystemKind::Cluster {
-            // As many zones as replicas; operations spread over the time in which things go wrong.
-            options.zones = nodes;
+            options.zones = zones;
+            // Operations are spread over the time in which things go wrong.
             let spread_us = stage.until_ms * 1_000 / operations.max(1) * 2;
             options.think_us = options.think_us.max(spread_us);
             // Answers take several flights.
@@ -363,6 +373,13 @@ impl Options {
         }
         if self.segment_bytes < 4_200 {
             return Err("segment_bytes must be at least 4200: a header and a record".to_owned());
+        }
+        let in_a_zone = self.nodes.div_ceil(self.zones.max(1));
+        if self.system == SystemKind::Cluster && in_a_zone > self.partitions {
+            return Err(format!(
+                "a zone with {in_a_zone} nodes needs as many partitions, not {}: give --partitions, or more --zones",
+                self.partitions
+            ));
         }
         for timed in &self.faults {
             timed

@@ -40,6 +40,24 @@ impl Reply {
     /// `OK`.
     pub const OK: Reply = Reply::Status(Cow::Borrowed("OK"));
 
+    /// About how many bytes it takes.
+    pub fn bytes(&self) -> usize {
+        let all = |items: &[Reply]| items.iter().map(Reply::bytes).sum::<usize>();
+        size_of::<Reply>()
+            + match self {
+                Reply::Status(text) | Reply::Error(text) => text.len(),
+                Reply::BigNumber(bytes) | Reply::Bulk(bytes) | Reply::Verbatim(_, bytes) => {
+                    bytes.len()
+                }
+                Reply::Array(items) | Reply::Set(items) | Reply::Push(items) => all(items),
+                Reply::Map(pairs) => pairs
+                    .iter()
+                    .map(|(key, value)| key.bytes() + value.bytes())
+                    .sum(),
+                _ => 0,
+            }
+    }
+
     /// A byte string.
     pub fn bulk(bytes: impl Into<Blob>) -> Reply {
         Reply::Bulk(bytes.into())

@@ -3,12 +3,12 @@
 //! Every frame begins with the sender's clock: who leads compares it with its own.
 
 use super::bootstrap::Standing;
+use super::feeds::{Answered, Fed};
 use super::install::Piece;
 use bytes::Bytes;
 use order::{Control, Submission, put_submission, take_submission};
-
-use txn::codec::{Reader, put_bytes, put_varint};
-use txn::{BootId, Epoch, NodeId, PartitionId, Registry};
+use txn::codec::{Reader, put_bytes, put_reply, put_varint, take_reply};
+use txn::{BootId, Epoch, NodeId, PartitionId, Position, Registry, RequestId, SessionId, Stop};
 
 /// A frame.
 #[derive(Clone, Debug)]
@@ -69,6 +69,39 @@ pub enum Frame {
     },
     /// The sender has no such checkpoint, but one of this epoch.
     Newest(Epoch),
+    /// The sender wants to follow a group through the receiver: see the head of `feeds`.
+    Follow {
+        /// The group.
+        partition: PartitionId,
+        /// Its name for what it wants: larger than those before.
+        subscription: u64,
+        /// The sender's boot id.
+        boot: BootId,
+        /// It knows what the group has up to this epoch.
+        after: Epoch,
+    },
+    /// It does not follow the group through the receiver any more.
+    Unfollow {
+        /// The group.
+        partition: PartitionId,
+    },
+    /// News of a group that the receiver follows.
+    Feed {
+        /// The group.
+        partition: PartitionId,
+        /// Under which name.
+        subscription: u64,
+        /// Counts the frames of the subscription from 1.
+        number: u64,
+        /// Batches behind those that were sent before, or in their place.
+        batches: Vec<Fed>,
+        /// The group has agreed on its log up to here.
+        agreed: u64,
+        /// Who leads it, in which term.
+        leader: Option<(NodeId, u64)>,
+    },
+    /// How requests of the receiver's clients ended.
+    Answers(Vec<Answered>),
     /// Nothing but the clock, and how far the sender is with the cluster's beginning, once it may tell.
     Clock(Option<Standing>),
     /// The members of a group are as the map of a version wants them: its leader tells the leader of partition 0.
@@ -98,6 +131,18 @@ const BEHIND: u8 = 8;
 const FETCH: u8 = 9;
 const PIECE: u8 = 10;
 const NEWEST: u8 = 11;
+const FOLLOWED: u8 = 12;
+const LEFT: u8 = 13;
+const FOLLOW: u8 = 14;
+const UNFOLLOW: u8 = 15;
+const FEED: u8 = 16;
+const ANSWERS: u8 = 17;
+
+/// How an outcome begins.
+const REPLIED: u8 = 0;
+const ABORTED: u8 = 1;
+const RESTARTED: u8 = 2;
+const UNDECLARED: u8 = 3;
 
 fn put_piece(out: &mut Vec<u8>, piece: &Piece) {
     put_varint(out, u64::from(piece.partition.0));
@@ -112,8 +157,75 @@ fn take_piece(reader: &mut Reader<'_>) -> Option<Piece> {
         offset: reader.varint()?,
     })
 }
-const FOLLOWED: u8 = 12;
-const LEFT: u8 = 13;
+
+fn put_fed(out: &mut Vec<u8>, fed: &Fed) {
+    let numbers = [
+        fed.epoch.0,
+        fed.index,
+        fed.term,
+        fed.digest,
+        fed.bytes,
+        fed.noted,
+    ];
+    for number in numbers {
+        put_varint(out, number);
+    }
+    put_bytes(out, &fed.part);
+}
+
+fn take_fed(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Fed> {
+    Some(Fed {
+        epoch: Epoch(reader.varint()?),
+        index: reader.varint()?,
+        term: reader.varint()?,
+        digest: reader.varint()?,
+        bytes: reader.varint()?,
+        noted: reader.varint()?,
+        part: bytes.slice_ref(reader.bytes()?),
+    })
+}
+
+fn put_answered(out: &mut Vec<u8>, answered: &Answered) {
+    let id = answered.id;
+    for number in [id.session.0, id.sequence, u64::from(id.attempt)] {
+        put_varint(out, number);
+    }
+    put_varint(out, u64::from(answered.partition.0));
+    put_varint(out, answered.position.0);
+    match &answered.outcome {
+        Ok(reply) => {
+            out.push(REPLIED);
+            put_reply(out, reply);
+        }
+        Err(Stop::Abort(reason)) => {
+            out.push(ABORTED);
+            put_bytes(out, reason.as_bytes());
+        }
+        Err(Stop::Restart) => out.push(RESTARTED),
+        Err(Stop::Undeclared) => out.push(UNDECLARED),
+    }
+}
+
+fn take_answered(reader: &mut Reader<'_>) -> Option<Answered> {
+    Some(Answered {
+        id: RequestId {
+            session: SessionId(reader.varint()?),
+            sequence: reader.varint()?,
+            attempt: reader.varint()?.try_into().ok()?,
+        },
+        partition: take_partition(reader)?,
+        position: Position(reader.varint()?),
+        outcome: match reader.u8()? {
+            REPLIED => Ok(take_reply(reader)?),
+            ABORTED => Err(Stop::abort(
+                String::from_utf8(reader.bytes()?.to_vec()).ok()?,
+            )),
+            RESTARTED => Err(Stop::Restart),
+            UNDECLARED => Err(Stop::Undeclared),
+            _ => return None,
+        },
+    })
+}
 
 impl Frame {
     /// The frame's bytes.
@@ -184,6 +296,50 @@ impl Frame {
             Frame::Newest(epoch) => {
                 out.push(NEWEST);
                 put_varint(&mut out, epoch.0);
+            }
+            Frame::Follow {
+                partition,
+                subscription,
+                boot,
+                after,
+            } => {
+                out.push(FOLLOW);
+                put_varint(&mut out, u64::from(partition.0));
+                put_varint(&mut out, *subscription);
+                put_varint(&mut out, u64::from(boot.0));
+                put_varint(&mut out, after.0);
+            }
+            Frame::Unfollow { partition } => {
+                out.push(UNFOLLOW);
+                put_varint(&mut out, u64::from(partition.0));
+            }
+            Frame::Feed {
+                partition,
+                subscription,
+                number,
+                batches,
+                agreed,
+                leader,
+            } => {
+                out.push(FEED);
+                put_varint(&mut out, u64::from(partition.0));
+                put_varint(&mut out, *subscription);
+                put_varint(&mut out, *number);
+                put_varint(&mut out, *agreed);
+                let (node, term) = leader.unwrap_or_default();
+                put_varint(&mut out, u64::from(node.0));
+                put_varint(&mut out, term);
+                put_varint(&mut out, batches.len() as u64);
+                for fed in batches {
+                    put_fed(&mut out, fed);
+                }
+            }
+            Frame::Answers(answers) => {
+                out.push(ANSWERS);
+                put_varint(&mut out, answers.len() as u64);
+                for answered in answers {
+                    put_answered(&mut out, answered);
+                }
             }
             Frame::Clock(standing) => {
                 out.push(CLOCK);
@@ -276,6 +432,30 @@ fn describe_frame(bytes: &Bytes) -> Option<String> {
             piece.offset
         ),
         Frame::Newest(epoch) => format!("has the checkpoint of epoch {} only", epoch.0),
+        Frame::Follow {
+            partition,
+            subscription,
+            after,
+            ..
+        } => format!(
+            "{partition}: tell me what follows epoch {} ({subscription})",
+            after.0
+        ),
+        Frame::Unfollow { partition } => format!("{partition}: tell me no more"),
+        Frame::Feed {
+            partition,
+            subscription,
+            number,
+            batches,
+            agreed,
+            ..
+        } => {
+            let epochs: Vec<u64> = batches.iter().map(|fed| fed.epoch.0).collect();
+            format!(
+                "{partition}: epochs {epochs:?}, agreed up to {agreed} ({subscription}.{number})"
+            )
+        }
+        Frame::Answers(answers) => format!("{} answers", answers.len()),
         Frame::Clock(standing) => match standing {
             Some(Standing::Bootstrapping { nonce }) => format!("clock {clock_ms}, new {nonce:x}"),
             _ => format!("clock {clock_ms}"),
@@ -353,6 +533,42 @@ fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
             bytes: bytes.slice_ref(reader.bytes()?),
         },
         NEWEST => Frame::Newest(Epoch(reader.varint()?)),
+        FOLLOW => Frame::Follow {
+            partition: take_partition(reader)?,
+            subscription: reader.varint()?,
+            boot: BootId(u32::try_from(reader.varint()?).ok()?),
+            after: Epoch(reader.varint()?),
+        },
+        UNFOLLOW => Frame::Unfollow {
+            partition: take_partition(reader)?,
+        },
+        FEED => {
+            let partition = take_partition(reader)?;
+            let subscription = reader.varint()?;
+            let number = reader.varint()?;
+            let agreed = reader.varint()?;
+            let node = NodeId(u16::try_from(reader.varint()?).ok()?);
+            let term = reader.varint()?;
+            let mut batches = Vec::new();
+            for _ in 0..reader.varint()? {
+                batches.push(take_fed(reader, bytes)?);
+            }
+            Frame::Feed {
+                partition,
+                subscription,
+                number,
+                batches,
+                agreed,
+                leader: (node != NodeId(0)).then_some((node, term)),
+            }
+        }
+        ANSWERS => {
+            let mut answers = Vec::new();
+            for _ in 0..reader.varint()? {
+                answers.push(take_answered(reader)?);
+            }
+            Frame::Answers(answers)
+        }
         CLOCK if reader.is_empty() => Frame::Clock(None),
         CLOCK => Frame::Clock(Some(Standing::decode(reader)?)),
         FOLLOWED => Frame::Followed {

@@ -3,6 +3,7 @@
 use super::ClusterOptions;
 use super::bootstrap::{Bootstrap, IDENTITY};
 use super::checkpoint::{ClusterCheckpoint, Pinned};
+use super::feeds::{Answered, Feeds, is_spread};
 use super::frames::Frame;
 use super::gateway::Gateway;
 use super::install::{Install, Piece};
@@ -120,6 +121,8 @@ pub struct ClusterEffects {
     pub frames: Vec<(NodeId, Vec<u8>)>,
     /// Requests that were taken and are answered with an error.
     pub refused: Vec<(RequestId, Outcome)>,
+    /// Requests that were taken and were executed by other nodes.
+    pub answered: Vec<Answered>,
     /// Strict reads that may run at a snapshot, once the partition's engine has final-committed up to the position.
     pub readable: Vec<(RequestId, PartitionId, Position)>,
     /// Write checkpoints, on a thread that may wait.
@@ -211,9 +214,9 @@ pub(super) struct Beginning {
 /// See the [module's head](super).
 pub struct ClusterNode {
     pub(super) options: ClusterOptions,
-    registry: Registry,
+    pub(super) registry: Registry,
     nonce: u64,
-    boot: BootId,
+    pub(super) boot: BootId,
     pub(super) merge: Merge,
     pub(super) groups: BTreeMap<PartitionId, Box<dyn Group>>,
     /// Groups whose next turn was not yet asked for.
@@ -222,7 +225,7 @@ pub struct ClusterNode {
     gateway: Gateway,
     pub(super) leads: BTreeMap<PartitionId, Lead>,
     /// Who leads each group, and in which term, as far as this node knows.
-    leaders: BTreeMap<PartitionId, (NodeId, u64)>,
+    pub(super) leaders: BTreeMap<PartitionId, (NodeId, u64)>,
     reads: Reads,
     peers: Peers,
     /// Changes that this node wants, until they are in the order.
@@ -237,7 +240,7 @@ pub struct ClusterNode {
     syncing: bool,
     /// When the last sync was begun.
     sync_tick: u64,
-    now_ms: u64,
+    pub(super) now_ms: u64,
     pub(super) ticks: u64,
     /// Bytes of agreed batches since the last checkpoint was ordered.
     bytes_since_checkpoint: u64,
@@ -260,6 +263,8 @@ pub struct ClusterNode {
     counters: ClusterStatus,
     pub(super) bootstrap: Bootstrap,
     pub(super) membership: Membership,
+    pub(super) feeds: Feeds,
+    pub(super) is_spread: bool,
     /// The map that the cluster was founded with.
     first_map: Arc<PartitionMap>,
 }
@@ -285,6 +290,7 @@ impl ClusterNode {
         } else {
             VecDeque::from([checkpoint])
         };
+        let is_spread = is_spread(&merge.confirmed().map);
         let executors = engines
             .into_iter()
             .zip(next)
@@ -337,6 +343,8 @@ impl ClusterNode {
             counters: ClusterStatus::default(),
             bootstrap,
             membership: Membership::default(),
+            feeds: Feeds::new(nonce),
+            is_spread,
             first_map: Arc::new(first_map),
         }
     }
@@ -397,6 +405,7 @@ impl ClusterNode {
     /// Whether nothing that this node has taken, written or been told of is on its way.
     pub fn is_idle(&self) -> bool {
         self.gateway.load().0 == 0
+            && self.feeds.unanswered_count() == 0
             && self.reads.count() == 0
             && self.wanted.is_empty()
             && self.unkept.is_empty()
@@ -414,6 +423,7 @@ impl ClusterNode {
     /// Whether this node has executed all that it knows of, and hears from the leaders of all its groups.
     pub fn is_current(&self) -> bool {
         self.merge.confirmed().epoch == self.merge.newest()
+            && self.hears_all()
             && self.groups.keys().all(|&partition| {
                 self.leader(partition)
                     .is_some_and(|leader| self.is_live(leader))
@@ -422,6 +432,10 @@ impl ClusterNode {
                 .executors
                 .values()
                 .all(|executor| executor.engine.view().final_position() >= executor.next.prev())
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.counters.stopped.is_some()
     }
 
     /// Who was heard since this tick is not taken for gone.
@@ -458,6 +472,10 @@ impl ClusterNode {
         self.now_ms = now_ms;
         self.admission()?;
         for request in requests.drain(..) {
+            let executor = request.route.partitions.first().copied();
+            if let Some(elsewhere) = executor.filter(|first| !self.executors.contains_key(first)) {
+                self.feeds.expect(request.id, elsewhere, self.ticks);
+            }
             self.gateway.take(request, self.ticks);
         }
         self.pump(effects);
@@ -473,6 +491,11 @@ impl ClusterNode {
     ) {
         self.now_ms = now_ms;
         for (id, partition) in reads {
+            if !self.executors.contains_key(&partition) {
+                // There is nothing to be read here: it is told so at once.
+                effects.readable.push((id, partition, Position::NONE));
+                continue;
+            }
             self.reads.add(Read {
                 id,
                 partition,
@@ -494,9 +517,14 @@ impl ClusterNode {
         }
         match event {
             ClusterEvent::Frame { from, bytes } => self.frame(from, &bytes, effects),
-            ClusterEvent::Connected(node) => self.gateway.lost(node),
+            ClusterEvent::Connected(node) => {
+                self.gateway.lost(node);
+                self.feeds.lost(node);
+                self.look_at_feeds(effects);
+            }
             ClusterEvent::Disconnected(node) => {
                 self.gateway.lost(node);
+                self.feeds.lost(node);
                 for (&partition, group) in &mut self.groups {
                     // Only a leader has use for it.
                     let _ = group.handle(Input::Unreachable(node));
@@ -568,7 +596,8 @@ impl ClusterNode {
     }
 
     fn halt(&mut self, text: String, unknown: String, effects: &mut ClusterEffects) {
-        for id in self.gateway.give_up(u64::MAX) {
+        let given_up = self.feeds.give_up(u64::MAX);
+        for id in self.gateway.give_up(u64::MAX).into_iter().chain(given_up) {
             effects
                 .refused
                 .push((id, Err(Stop::abort(unknown.clone()))));
@@ -659,6 +688,25 @@ impl ClusterNode {
                     lead.change(control);
                 }
             }
+            Frame::Follow {
+                partition,
+                subscription,
+                boot,
+                after,
+            } => self.follow(from, partition, subscription, boot, after, effects),
+            Frame::Unfollow { partition } => self.unfollow(from, partition),
+            Frame::Feed {
+                partition,
+                subscription,
+                number,
+                batches,
+                agreed,
+                leader,
+            } => {
+                let news = (batches, agreed, leader);
+                self.fed(from, partition, subscription, number, news, effects);
+            }
+            Frame::Answers(answers) => self.answers(answers, effects),
             Frame::Clock(None) => {}
             Frame::Clock(Some(standing)) => self.heard(from, standing, effects),
             Frame::Followed { partition, version } => self.followed(partition, version),
@@ -724,7 +772,10 @@ impl ClusterNode {
             self.ask(question);
         }
         let late = before(self.options.request_timeout_ms / self.options.tick_ms.max(1));
-        for id in self.gateway.give_up(late) {
+        let mut given_up = self.gateway.give_up(late);
+        given_up.iter().for_each(|&id| self.feeds.forget(id));
+        given_up.extend(self.feeds.give_up(late));
+        for id in given_up {
             let text = "ORDOUNKNOWN no majority answered in time: this command may or may not take effect; send it through \
                         ORDO.IDEMPOTENT where that matters, and again";
             effects.refused.push((id, Err(Stop::abort(text))));
@@ -734,6 +785,7 @@ impl ClusterNode {
             effects.refused.push((id, Err(Stop::abort(text))));
         }
         self.look_at_clocks();
+        self.look_at_feeds(effects);
         if self.ticks.is_multiple_of(BALANCE_TICKS) {
             self.balance();
         }
@@ -916,6 +968,7 @@ impl ClusterNode {
                 break;
             }
         }
+        self.feed(effects);
         self.flush(effects);
     }
 
@@ -1029,6 +1082,7 @@ impl ClusterNode {
         if let Some(retraction) = self.merge.replaced(partition, first.index) {
             self.retract(partition, &retraction, effects);
         }
+        self.feeds.rewind(partition, self.merge.held(partition));
         for entry in &kept.entries {
             let own = self.leads.get_mut(&partition).and_then(|lead| {
                 let epoch = Epoch(self.merge.held(partition).0 + 1);
@@ -1043,6 +1097,7 @@ impl ClusterNode {
                     digest: digest_of(&entry.data),
                     bytes: entry.data.len() as u64,
                     batch,
+                    noted: Default::default(),
                 })),
                 None => held(entry, &self.registry),
             };
@@ -1060,7 +1115,7 @@ impl ClusterNode {
         }
     }
 
-    fn retract(
+    pub(super) fn retract(
         &mut self,
         group: PartitionId,
         retraction: &Retraction,
@@ -1145,8 +1200,12 @@ impl ClusterNode {
             {
                 self.boot = boot;
                 self.gateway.begin(boot);
+                self.feeds.renew();
                 effects.boot = Some(boot);
             }
+        }
+        if !end.changes.is_empty() {
+            self.is_spread = is_spread(&end.map);
         }
         for partition in self.gateway.groups() {
             let agreed = self.merge.group(partition).0.last(self.boot);
@@ -1255,7 +1314,12 @@ impl ClusterNode {
     }
 
     /// A replica lacks entries that this node, its leader, no longer has.
-    fn tell_behind(&mut self, partition: PartitionId, node: NodeId, effects: &mut ClusterEffects) {
+    pub(super) fn tell_behind(
+        &mut self,
+        partition: PartitionId,
+        node: NodeId,
+        effects: &mut ClusterEffects,
+    ) {
         self.behind.insert((partition, node), self.ticks);
         if let Some(&epoch) = self.checkpoints.back() {
             self.send(node, &Frame::Behind { partition, epoch }, effects);

@@ -57,6 +57,7 @@
 
 mod bootstrap;
 pub mod checkpoint;
+mod feeds;
 mod frames;
 mod gateway;
 mod install;
@@ -69,6 +70,7 @@ mod recover;
 
 pub use bootstrap::{IDENTITY, Nonces, Standing, joined_record};
 pub use checkpoint::{ClusterCheckpoint, LoadError};
+pub use feeds::{Answered, Fed};
 pub use frames::{Frame, FrameError, describe};
 pub use install::{Piece, read_piece, write_piece};
 pub use machine::{ClusterEffects, ClusterEvent, ClusterNode, ClusterStatus};

@@ -252,5 +252,6 @@ pub(super) fn held(entry: &Entry, registry: &Registry) -> Result<Option<Held>, R
         digest: digest_of(&entry.data),
         bytes: entry.data.len() as u64,
         batch: Arc::new(batch),
+        noted: Default::default(),
     }))
 }

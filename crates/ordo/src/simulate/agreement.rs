@@ -206,6 +206,7 @@ impl Setting<'_> {
         let wishes = Wishes {
             system: Some(SystemKind::Cluster),
             nodes: Some(self.nodes),
+            zones: None,
             partitions: Some(arguments.partitions),
             workload: Some(arguments.workload),
             engine: Some(self.engine),

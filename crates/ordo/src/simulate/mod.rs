@@ -108,6 +108,9 @@ struct WishArgs {
     /// Hosts. With --system ordo each is a database of its own.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     nodes: Option<u16>,
+    /// Zones to which the nodes of a cluster are dealt: as many as nodes, unless given.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    zones: Option<u16>,
     /// Partitions of a cluster.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     partitions: Option<u16>,
@@ -142,6 +145,7 @@ impl WishArgs {
         Wishes {
             system: self.system,
             nodes: self.nodes,
+            zones: self.zones,
             partitions: self.partitions,
             workload: self.workload,
             engine: self.engine,
@@ -628,6 +632,7 @@ fn model(arguments: &ModelArgs) -> Result<()> {
                 let wishes = Wishes {
                     system: Some(SystemKind::Ordo),
                     nodes: Some(nodes),
+                    zones: None,
                     partitions: None,
                     workload: Some(arguments.workload),
                     engine: Some(engine),

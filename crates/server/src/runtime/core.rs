@@ -4,7 +4,7 @@ use super::member::Member;
 use super::port::Answer;
 use crate::disk::RealDisk;
 use bytes::Bytes;
-use node::cluster::{ClusterCheckpoint, ClusterEvent, Piece};
+use node::cluster::{Answered, ClusterCheckpoint, ClusterEvent, Piece};
 use node::{CheckpointJob, Effects, Event, Node, Refused};
 use order::{Log, LogStatus, PartitionMap, SyncTicket, Synced, Truncated, Truncation};
 use parking_lot::Mutex;
@@ -52,6 +52,10 @@ pub(super) struct Outcome {
     pub tick_again: bool,
     /// Error replies of requests that had been taken.
     pub refused: Vec<Answer>,
+    /// Replies of requests that were executed by other nodes.
+    pub answered: Vec<Answered>,
+    /// Whether other nodes' clients may wait for what is executed here; `None` if that is as it was.
+    pub is_spread: Option<bool>,
     /// Strict reads that may run once the partition has final-committed up to the position.
     pub readable: Vec<(RequestId, PartitionId, Position)>,
     /// The node is no part of its cluster any more: what to tell its operator.
@@ -67,6 +71,8 @@ impl Outcome {
         self.notify_all |= later.notify_all;
         self.tick_again |= later.tick_again;
         self.refused.append(&mut later.refused);
+        self.answered.append(&mut later.answered);
+        self.is_spread = later.is_spread.or(self.is_spread);
         self.readable.append(&mut later.readable);
         self.ended = self.ended.take().or(later.ended);
         self.restart = later.restart.or(self.restart.take());
@@ -178,6 +184,14 @@ impl Core {
     pub fn member(&mut self, event: ClusterEvent, now_ms: u64) -> Outcome {
         match &mut self.machine {
             Machine::Member(member) => member.handle(event, self.hands.as_ref(), now_ms),
+            Machine::Alone(_) => Outcome::default(),
+        }
+    }
+
+    /// Requests of other nodes' clients have final-committed.
+    pub fn executed(&mut self, answered: Vec<Answered>, now_ms: u64) -> Outcome {
+        match &mut self.machine {
+            Machine::Member(member) => member.executed(answered, self.hands.as_ref(), now_ms),
             Machine::Alone(_) => Outcome::default(),
         }
     }

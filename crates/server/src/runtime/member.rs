@@ -12,7 +12,7 @@ use crate::peers::{PeerEvents, Peers, put_frame};
 use bytes::Bytes;
 use execute::Progress;
 use node::Refused;
-use node::cluster::{ClusterEffects, ClusterEvent, ClusterNode};
+use node::cluster::{Answered, ClusterEffects, ClusterEvent, ClusterNode};
 use order::consensus::Role;
 use order::{Control, Journal, PartitionMap, Synced};
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,6 +46,8 @@ pub(super) struct Member {
     known: Arc<PartitionMap>,
     /// The map that the transport knows.
     pub peers_of: u32,
+    /// What the ports know of it.
+    is_spread: bool,
     checkpoint_in_progress: bool,
     checkpoints: u64,
     last_checkpoint: Epoch,
@@ -76,6 +78,7 @@ impl Member {
             changes: Vec::new(),
             known,
             peers_of: 0,
+            is_spread: false,
             checkpoint_in_progress: false,
             checkpoints: 0,
             last_checkpoint: Epoch(0),
@@ -130,6 +133,16 @@ impl Member {
         now_ms: u64,
     ) -> Outcome {
         self.node.read(reads.drain(..), now_ms, &mut self.effects);
+        self.drive(hands, now_ms)
+    }
+
+    pub fn executed(
+        &mut self,
+        answered: Vec<Answered>,
+        hands: Option<&Hands>,
+        now_ms: u64,
+    ) -> Outcome {
+        self.node.executed(answered, now_ms, &mut self.effects);
         self.drive(hands, now_ms)
     }
 
@@ -220,11 +233,16 @@ impl Member {
         let booted = effects.boot.take().is_some();
         let ended = effects.ended.take();
         let restart = std::mem::take(&mut effects.restart);
+        let is_spread = self.node.is_spread();
+        let is_spread =
+            (std::mem::replace(&mut self.is_spread, is_spread) != is_spread).then_some(is_spread);
         Outcome {
             step: confirmed || delivered,
             notify_all: booted,
             tick_again: false,
             refused: std::mem::take(&mut effects.refused),
+            answered: std::mem::take(&mut effects.answered),
+            is_spread,
             readable: std::mem::take(&mut effects.readable),
             ended,
             restart: restart.then(|| self.node.map().clone()),

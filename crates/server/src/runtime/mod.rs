@@ -141,7 +141,11 @@ impl Inner {
 
     /// Delivers replies, and tells those who wait for room or for a final commit.
     fn after_step(&self, replies: &mut Replies, own: Option<&PortShared>) {
-        self.ports.put(replies, own);
+        let foreign = self.ports.put(replies, own);
+        if !foreign.is_empty() {
+            let outcome = self.core.lock().executed(foreign, self.now_ms());
+            self.follow(outcome, own);
+        }
         if self.strict_waiting.load(Ordering::SeqCst) {
             self.release_strict_reads(own);
         }
@@ -152,13 +156,16 @@ impl Inner {
 
     /// Sees to what an event made possible. `own` is the port of a caller that steps the engine next.
     fn follow(&self, outcome: core::Outcome, own: Option<&PortShared>) {
-        if !outcome.refused.is_empty() {
-            let mut replies = Replies::default();
-            for (id, answer) in outcome.refused {
-                replies.push(id, answer);
-            }
-            self.ports.put(&mut replies, own);
+        if let Some(is_spread) = outcome.is_spread {
+            self.ports.set_spread(is_spread);
         }
+        let answered = outcome.answered.into_iter();
+        let answered = answered.map(|answered| (answered.id, answered.outcome));
+        let mut replies = Replies::default();
+        for (id, answer) in outcome.refused.into_iter().chain(answered) {
+            replies.push(id, answer);
+        }
+        self.ports.put(&mut replies, own);
         if !outcome.readable.is_empty() {
             self.strict
                 .lock()

@@ -6,12 +6,13 @@
 //! busy owner costs its writers nothing.
 
 use execute::{Committed, Effects, Interrupt, SnapshotReader, WorkerId};
+use node::cluster::Answered;
 use node::session as session_id;
 use parking_lot::{Mutex, RwLock};
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use txn::{Outcome, Reply, RequestId, SessionId};
+use txn::{Outcome, PartitionId, Position, Reply, RequestId, SessionId};
 
 /// A reply with the request that it answers.
 pub type Answer = (RequestId, Outcome);
@@ -110,6 +111,8 @@ pub(super) struct Ports {
     boot_last: AtomicU32,
     /// The sum of what the server's own requests replied.
     internal_sum: AtomicU64,
+    /// Whether other nodes' clients may wait for what is executed here.
+    is_spread: AtomicBool,
 }
 
 /// The next session of a port: a boot id and a counter, packed so that both change at once.
@@ -126,6 +129,7 @@ impl Ports {
             boot_first: AtomicU32::new(u32::MAX),
             boot_last: AtomicU32::new(0),
             internal_sum: AtomicU64::new(0),
+            is_spread: AtomicBool::new(false),
         }
     }
 
@@ -231,21 +235,36 @@ impl Ports {
         }
     }
 
+    /// Other nodes' clients may wait for what is executed here, from now on or no more.
+    pub(super) fn set_spread(&self, is_spread: bool) {
+        self.is_spread.store(is_spread, Ordering::Relaxed);
+    }
+
     /// Puts replies into the ports that their sessions name, and leaves `replies` empty. `own` is the caller's port,
-    /// which it looks at next anyway.
-    pub(super) fn put(&self, replies: &mut Replies, own: Option<&PortShared>) {
+    /// which it looks at next anyway. Gives those that other nodes' clients may wait for.
+    pub(super) fn put(&self, replies: &mut Replies, own: Option<&PortShared>) -> Vec<Answered> {
+        let mut foreign = Vec::new();
         if replies.answers.is_empty() {
-            return;
+            return foreign;
         }
+        let is_spread = self.is_spread.load(Ordering::Relaxed);
         let slots = self.slots.read();
         let boot_first = self.boot_first.load(Ordering::Relaxed);
         let boot_last = self.boot_last.load(Ordering::Relaxed);
         let mut answers = replies.answers.drain(..).peekable();
-        while let Some((id, outcome)) = answers.next() {
+        while let Some(answered) = answers.next() {
+            let (id, outcome) = (answered.id, answered.outcome);
             let (boot, index) = session_id::boot_and_port(id.session);
             // Requests of other processes, replayed ones among them, and the server's own have no one waiting here.
             if !(boot_first..=boot_last).contains(&boot) {
-                if let (SessionId::INTERNAL, Ok(Reply::Integer(count))) = (id.session, outcome) {
+                if id.session != SessionId::INTERNAL {
+                    if is_spread {
+                        foreign.push(Answered {
+                            outcome,
+                            ..answered
+                        });
+                    }
+                } else if let Ok(Reply::Integer(count)) = outcome {
                     let count = u64::try_from(count).unwrap_or(0);
                     self.internal_sum.fetch_add(count, Ordering::Relaxed);
                 }
@@ -261,10 +280,10 @@ impl Ports {
             let mut inbox = port.inbox.lock();
             let before = inbox.len();
             inbox.push((id, outcome));
-            while let Some(answer) = answers
-                .next_if(|(next, _)| session_id::boot_and_port(next.session) == (boot, index))
+            while let Some(next) =
+                answers.next_if(|next| session_id::boot_and_port(next.id.session) == (boot, index))
             {
-                inbox.push(answer);
+                inbox.push((next.id, next.outcome));
             }
             let count = inbox.len() - before;
             drop(inbox);
@@ -273,24 +292,36 @@ impl Ports {
                 port.notify();
             }
         }
+        foreign
     }
 }
 
 /// Collects the replies of one step before they are put into their ports.
 #[derive(Default)]
 pub(super) struct Replies {
-    answers: Vec<Answer>,
+    answers: Vec<Answered>,
 }
 
 impl Replies {
     /// A reply that does not come from an engine: a refusal.
     pub(super) fn push(&mut self, id: RequestId, outcome: Outcome) {
-        self.answers.push((id, outcome));
+        self.answers.push(Answered {
+            id,
+            partition: PartitionId(0),
+            position: Position::NONE,
+            outcome,
+        });
     }
 }
 
 impl Effects for Replies {
     fn committed(&mut self, committed: Committed) {
-        self.answers.push((committed.request.id, committed.outcome));
+        let executors = &committed.request.route.partitions;
+        self.answers.push(Answered {
+            id: committed.request.id,
+            partition: executors.first().copied().unwrap_or_default(),
+            position: committed.position,
+            outcome: committed.outcome,
+        });
     }
 }

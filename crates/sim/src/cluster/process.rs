@@ -19,8 +19,8 @@ use execute::{
     Budget, Calvin, Committed, Engine, Progress, ReadOutcome, Serial, SnapshotReader, WorkerId,
 };
 use node::cluster::{
-    ClusterCheckpoint, ClusterEffects, ClusterEvent, ClusterNode, ClusterOptions, ClusterStart,
-    load_engines,
+    Answered, ClusterCheckpoint, ClusterEffects, ClusterEvent, ClusterNode, ClusterOptions,
+    ClusterStart, load_engines,
 };
 use node::{Refused, Route, session};
 use std::cell::RefCell;
@@ -609,8 +609,7 @@ impl Turn<'_> {
 
     /// Runs the strict reads whose time has come.
     fn run_reads(&mut self) -> Result<(), Violation> {
-        let mut waiting = std::mem::take(&mut self.process.readable);
-        waiting.retain(|_| true);
+        let waiting = std::mem::take(&mut self.process.readable);
         let mut requests = Vec::new();
         for (id, partition, position) in waiting {
             let reached = self
@@ -618,7 +617,7 @@ impl Turn<'_> {
                 .lanes
                 .get(&partition)
                 .map(|lane| lane.engine.view().final_position());
-            if reached.is_none_or(|reached| reached < position) {
+            if reached.is_some_and(|reached| reached < position) {
                 self.process.readable.push((id, partition, position));
                 continue;
             }
@@ -786,6 +785,11 @@ impl Turn<'_> {
             for (id, outcome) in refused {
                 self.refuse(id, outcome);
             }
+            for answered in std::mem::take(&mut self.process.effects.answered) {
+                self.process.taken.remove(&answered.id);
+                let place = Place::At(answered.position);
+                self.arrived(answered.id, answered.outcome, place);
+            }
             break;
         }
         self.listen()?;
@@ -935,9 +939,25 @@ impl Turn<'_> {
         {
             self.system.partitions[usize::from(partition.0)].judge(&mut lane.watch, &committed)?;
         }
-        self.process.taken.remove(&committed.request.id);
+        let id = committed.request.id;
+        let (boot, _) = session::boot_and_port(id.session);
+        if BootId(boot) != self.process.node.boot() && self.process.node.is_spread() {
+            let answered = Answered {
+                id,
+                partition,
+                position: committed.position,
+                outcome: committed.outcome,
+            };
+            let now_ms = self.now_ms();
+            let process = &mut *self.process;
+            process
+                .node
+                .executed([answered], now_ms, &mut process.effects);
+            return self.perform();
+        }
+        self.process.taken.remove(&id);
         let place = Place::At(committed.position);
-        self.arrived(committed.request.id, committed.outcome, place);
+        self.arrived(id, committed.outcome, place);
         Ok(())
     }
 

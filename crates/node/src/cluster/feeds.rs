@@ -1,0 +1,576 @@
+//! What a node gets of groups of which it keeps no replica, and who executes for its clients there: dispatch inside a zone.
+//!
+//! A zone has one replica of every partition, spread over its nodes, and the order is made of the batches of all groups. So
+//! a node follows each group that it has no part in through a node that has one: its neighbour in the zone, or, while that
+//! is gone, one of another zone. The one that is followed sends each batch as soon as its own log has it, cut down to what
+//! the follower executes, and how far the group has agreed. What is told before it is agreed may be replaced later, exactly
+//! as in a log; the merge treats both alike.
+//!
+//! Whoever is followed also answers: it sends the follower the outcomes of its clients' requests that were executed here.
+//! A follower that comes anew gets the recent ones again, so an outcome is lost only if its replica and all that it
+//! remembered are gone; the client is then told that nobody knows.
+//!
+//! A subscription numbers its frames. One that comes out of turn is as good as lost, and a lost one ends the subscription:
+//! the follower begins another behind what is confirmed.
+//!
+//! Invariants:
+//! 1. A follower is never told that something is agreed before it was sent the batch, under the same subscription.
+//! 2. A follower never confirms what its group has not agreed on, whomever it follows, and however often that changes.
+
+use super::frames::Frame;
+use super::machine::{ClusterEffects, ClusterNode};
+use crate::session;
+use bytes::Bytes;
+use order::merge::Held;
+use order::{GroupBatch, PartitionMap};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use txn::{BootId, Epoch, NodeId, Outcome, PartitionId, Position, RequestId};
+
+/// About how many bytes of batches go into one frame.
+const FRAME_BYTES_MAX: u64 = 1 << 20;
+/// A follower hears of every group at least once in so many ticks.
+const FEED_TICKS: u64 = 4;
+/// One that has not heard of a group for so many ticks follows it through another node.
+const PATIENCE_TICKS: u64 = 12;
+/// A node that does not follow its neighbour looks every so many ticks whether it can.
+const NEIGHBOUR_TICKS: u64 = 40;
+/// So many outcomes are remembered for those who come anew, of at most so many bytes in all.
+const RECENT_MAX: usize = 16 << 10;
+const RECENT_BYTES_MAX: usize = 8 << 20;
+
+/// A batch on its way to a follower.
+#[derive(Clone, Debug)]
+pub struct Fed {
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// The entry's index in the group's log.
+    pub index: u64,
+    /// Its term.
+    pub term: u64,
+    /// The digest of its bytes.
+    pub digest: u64,
+    /// The bytes that it has there.
+    pub bytes: u64,
+    /// The last number that the whole batch has of the follower; 0 if none.
+    pub noted: u64,
+    /// What the follower needs of it, as bytes.
+    pub part: Bytes,
+}
+
+/// The outcome of a request that was executed for another node's client.
+#[derive(Clone, Debug)]
+pub struct Answered {
+    /// Which request.
+    pub id: RequestId,
+    /// Who executed it.
+    pub partition: PartitionId,
+    /// At which position.
+    pub position: Position,
+    /// How it ended.
+    pub outcome: Outcome,
+}
+
+impl Answered {
+    /// About what it takes to remember it.
+    fn bytes(&self) -> usize {
+        64 + self.outcome.as_ref().map_or(0, txn::Reply::bytes)
+    }
+}
+
+/// A node that follows a group through this one.
+#[derive(Clone, Debug)]
+struct Follower {
+    subscription: u64,
+    boot: BootId,
+    /// Frames that were sent.
+    number: u64,
+    /// The last epoch that it was told of, and where the log has that.
+    told: Epoch,
+    index: u64,
+    /// What it was told to be agreed, and who leads.
+    agreed: u64,
+    leader: Option<(NodeId, u64)>,
+    told_tick: u64,
+}
+
+/// A group that this node follows.
+#[derive(Clone, Debug, Default)]
+struct Followed {
+    /// Whom it follows: the subscription, and the number of the next frame.
+    through: Option<(NodeId, u64, u64)>,
+    heard_tick: u64,
+    /// Whom it has asked, and when.
+    asked: Option<(NodeId, u64, u64)>,
+}
+
+/// Both sides of dispatch. See the module's head.
+#[derive(Debug, Default)]
+pub(super) struct Feeds {
+    followers: BTreeMap<(PartitionId, NodeId), Follower>,
+    followed: BTreeMap<PartitionId, Followed>,
+    subscriptions: u64,
+    /// Outcomes for nodes that do not execute what their clients ask for.
+    recent: VecDeque<(NodeId, Answered)>,
+    recent_bytes: usize,
+    /// Requests of this process's clients that other nodes execute: where, and since when.
+    unanswered: BTreeMap<RequestId, (PartitionId, u64)>,
+}
+
+impl Feeds {
+    /// Nothing yet. The names of subscriptions differ from those of processes with another nonce.
+    pub fn new(nonce: u64) -> Feeds {
+        Feeds {
+            subscriptions: (nonce & 0xff_ffff_ffff) << 20,
+            ..Feeds::default()
+        }
+    }
+
+    /// A group's log has other batches behind this epoch than it had.
+    pub fn rewind(&mut self, group: PartitionId, to: Epoch) {
+        for (_, follower) in self.of_group(group) {
+            if follower.told > to {
+                follower.told = to;
+                follower.index = 0;
+            }
+        }
+    }
+
+    fn of_group(
+        &mut self,
+        group: PartitionId,
+    ) -> impl Iterator<Item = (&(PartitionId, NodeId), &mut Follower)> {
+        self.followers
+            .range_mut((group, NodeId(0))..=(group, NodeId(u16::MAX)))
+    }
+
+    /// What was sent to a node may be lost, and what it sent.
+    pub fn lost(&mut self, node: NodeId) {
+        self.followers.retain(|&(_, follower), _| follower != node);
+        for followed in self.followed.values_mut() {
+            followed.through.take_if(|(through, ..)| *through == node);
+            followed.asked.take_if(|(asked, ..)| *asked == node);
+        }
+    }
+
+    /// Who asks groups of other nodes has another name now: they are asked anew.
+    pub fn renew(&mut self) {
+        for followed in self.followed.values_mut() {
+            *followed = Followed::default();
+        }
+    }
+
+    /// How many requests of this process's clients other nodes execute.
+    pub fn unanswered_count(&self) -> usize {
+        self.unanswered.len()
+    }
+
+    /// A client's request is executed elsewhere.
+    pub fn expect(&mut self, id: RequestId, partition: PartitionId, now_tick: u64) {
+        self.unanswered.insert(id, (partition, now_tick));
+    }
+
+    /// The client of a request was told something else.
+    pub fn forget(&mut self, id: RequestId) {
+        self.unanswered.remove(&id);
+    }
+
+    /// Requests that wait since before `older_than_tick`, which are not waited for any more.
+    pub fn give_up(&mut self, older_than_tick: u64) -> Vec<RequestId> {
+        let late = |(_, since): &(PartitionId, u64)| *since < older_than_tick;
+        let found = self.unanswered.iter().filter(|(_, waits)| late(waits));
+        let given_up: Vec<RequestId> = found.map(|(&id, _)| id).collect();
+        for id in &given_up {
+            self.unanswered.remove(id);
+        }
+        given_up
+    }
+
+    fn remember(&mut self, node: NodeId, answered: Answered) {
+        self.recent_bytes += answered.bytes();
+        self.recent.push_back((node, answered));
+        while self.recent.len() > RECENT_MAX || self.recent_bytes > RECENT_BYTES_MAX {
+            let oldest = self.recent.pop_front();
+            self.recent_bytes -= oldest.map_or(0, |(_, answered)| answered.bytes());
+        }
+    }
+}
+
+/// Whether some node keeps no replica of some partition: then outcomes travel.
+pub(super) fn is_spread(map: &PartitionMap) -> bool {
+    let all = map.partitions.len();
+    map.nodes
+        .keys()
+        .any(|&node| map.kept_by(node).count() < all)
+}
+
+impl ClusterNode {
+    /// Whether outcomes of other nodes' requests are wanted: see [`ClusterNode::executed`].
+    pub fn is_spread(&self) -> bool {
+        self.is_spread
+    }
+
+    /// Requests of other nodes' clients have final-committed here.
+    pub fn executed(
+        &mut self,
+        answered: impl IntoIterator<Item = Answered>,
+        now_ms: u64,
+        effects: &mut ClusterEffects,
+    ) {
+        self.now_ms = now_ms;
+        if self.is_stopped() {
+            return;
+        }
+        let mut outgoing: BTreeMap<NodeId, Vec<Answered>> = BTreeMap::new();
+        for answered in answered {
+            let (boot, _) = session::boot_and_port(answered.id.session);
+            let Some(node) = self.map().node_of_boot(BootId(boot)) else {
+                continue;
+            };
+            let keeps = self
+                .map()
+                .kept_by(node)
+                .any(|kept| kept == answered.partition);
+            if node == self.options.me || keeps {
+                continue;
+            }
+            if self
+                .feeds
+                .followers
+                .contains_key(&(answered.partition, node))
+            {
+                outgoing.entry(node).or_default().push(answered.clone());
+            }
+            self.feeds.remember(node, answered);
+        }
+        for (node, answered) in outgoing {
+            self.send(node, &Frame::Answers(answered), effects);
+        }
+    }
+
+    /// Outcomes of requests of this node's clients.
+    pub(super) fn answers(&mut self, answers: Vec<Answered>, effects: &mut ClusterEffects) {
+        for answered in answers {
+            if self.feeds.unanswered.remove(&answered.id).is_some() {
+                effects.answered.push(answered);
+            }
+        }
+    }
+
+    /// A node wants to follow a group through this one.
+    pub(super) fn follow(
+        &mut self,
+        from: NodeId,
+        group: PartitionId,
+        subscription: u64,
+        boot: BootId,
+        after: Epoch,
+        effects: &mut ClusterEffects,
+    ) {
+        if !self.groups.contains_key(&group) {
+            return;
+        }
+        let older = self.feeds.followers.get(&(group, from));
+        if older.is_some_and(|older| older.subscription >= subscription && older.boot == boot) {
+            return;
+        }
+        let follower = Follower {
+            subscription,
+            boot,
+            number: 0,
+            told: after,
+            index: 0,
+            agreed: 0,
+            leader: None,
+            told_tick: 0,
+        };
+        self.feeds.followers.insert((group, from), follower);
+        let recent = self.feeds.recent.iter();
+        let recent = recent.filter(|(node, answered)| *node == from && answered.partition == group);
+        let recent: Vec<Answered> = recent.map(|(_, answered)| answered.clone()).collect();
+        if !recent.is_empty() {
+            self.send(from, &Frame::Answers(recent), effects);
+        }
+    }
+
+    /// A node follows a group no more.
+    pub(super) fn unfollow(&mut self, from: NodeId, group: PartitionId) {
+        self.feeds.followers.remove(&(group, from));
+    }
+
+    /// Tells followers what is new.
+    pub(super) fn feed(&mut self, effects: &mut ClusterEffects) {
+        if self.feeds.followers.is_empty() {
+            return;
+        }
+        let mut followers = std::mem::take(&mut self.feeds.followers);
+        followers.retain(|&(group, node), follower| {
+            loop {
+                match self.feed_one(group, node, follower, effects) {
+                    Some(true) => {}
+                    Some(false) => return true,
+                    None => return false,
+                }
+            }
+        });
+        self.feeds.followers = followers;
+    }
+
+    /// Sends one frame, if there is anything to say. Whether there is more; `None` if the follower needs what is gone.
+    fn feed_one(
+        &mut self,
+        group: PartitionId,
+        node: NodeId,
+        follower: &mut Follower,
+        effects: &mut ClusterEffects,
+    ) -> Option<bool> {
+        let kept: Vec<PartitionId> = self.map().kept_by(node).collect();
+        let boot = follower.boot;
+        let fed = |held: &Held| Fed {
+            epoch: held.batch.epoch,
+            index: held.index,
+            term: held.term,
+            digest: held.digest,
+            bytes: held.bytes,
+            noted: held.batch.last_of(boot),
+            part: held.batch.part_for(&kept).encode().into(),
+        };
+        let mut batches: Vec<Fed> = Vec::new();
+        let mut bytes = 0;
+        let mut is_full = false;
+        if follower.told >= self.merge.confirmed().epoch {
+            for held in self.merge.held_behind(group, follower.told) {
+                if bytes >= FRAME_BYTES_MAX {
+                    is_full = true;
+                    break;
+                }
+                bytes += held.bytes;
+                batches.push(fed(held));
+            }
+        } else {
+            // What is confirmed is only in the log.
+            let Some(first) = self.index_behind(group, follower) else {
+                self.tell_behind(group, node, effects);
+                return None;
+            };
+            for index in first..=self.merge.group(group).1.0 {
+                if bytes >= FRAME_BYTES_MAX {
+                    break;
+                }
+                let entry = self.groups.get(&group)?.entry(index)?;
+                // It was read before, and is in the order.
+                let Ok(Some(held)) = super::recover::held(&entry, &self.registry) else {
+                    continue;
+                };
+                bytes += held.bytes;
+                batches.push(fed(&held));
+            }
+            is_full = true;
+        }
+        if let Some(last) = batches.last() {
+            follower.told = last.epoch;
+            follower.index = last.index;
+        }
+        let agreed = self.merge.agreed_upto(group).min(follower.index);
+        let leader = self.leaders.get(&group).copied();
+        let is_late = self.ticks >= follower.told_tick + FEED_TICKS;
+        let has_news = agreed > follower.agreed || leader != follower.leader;
+        if batches.is_empty() && !has_news && !is_late && follower.number > 0 {
+            return Some(false);
+        }
+        let has_more = is_full && !batches.is_empty();
+        follower.number += 1;
+        follower.agreed = agreed;
+        follower.leader = leader;
+        follower.told_tick = self.ticks;
+        let frame = Frame::Feed {
+            partition: group,
+            subscription: follower.subscription,
+            number: follower.number,
+            batches,
+            agreed,
+            leader,
+        };
+        self.send(node, &frame, effects);
+        Some(has_more)
+    }
+
+    /// The index of the first batch behind what a follower was told, which is confirmed here. `None` if it is gone.
+    fn index_behind(&self, group: PartitionId, follower: &Follower) -> Option<u64> {
+        if follower.index > 0 {
+            return Some(follower.index + 1);
+        }
+        let log = self.groups.get(&group)?;
+        let mut first = self.merge.group(group).1.0;
+        while first > 0 {
+            let entry = log.entry(first)?;
+            match GroupBatch::epoch_of(&entry.data) {
+                Some(epoch) if epoch <= follower.told => break,
+                Some(epoch) if epoch.0 == follower.told.0 + 1 => return Some(first),
+                _ => first -= 1,
+            }
+        }
+        Some(first + 1)
+    }
+
+    /// News of a group that this node follows.
+    pub(super) fn fed(
+        &mut self,
+        from: NodeId,
+        group: PartitionId,
+        subscription: u64,
+        number: u64,
+        news: (Vec<Fed>, u64, Option<(NodeId, u64)>),
+        effects: &mut ClusterEffects,
+    ) {
+        let now = self.ticks;
+        let Some(followed) = self.feeds.followed.get_mut(&group) else {
+            return;
+        };
+        if followed
+            .asked
+            .is_some_and(|(asked, name, _)| (asked, name) == (from, subscription))
+            && number == 1
+        {
+            followed.asked = None;
+            let before = followed.through.replace((from, subscription, 1));
+            if let Some((before, ..)) = before.filter(|&(before, ..)| before != from) {
+                self.send(before, &Frame::Unfollow { partition: group }, effects);
+            }
+        }
+        let Some(followed) = self.feeds.followed.get_mut(&group) else {
+            return;
+        };
+        match &mut followed.through {
+            Some((through, name, next)) if (*through, *name) == (from, subscription) => {
+                if number > *next {
+                    // One is lost.
+                    return self.lose_feed(group, effects);
+                }
+                if number < *next {
+                    return;
+                }
+                *next += 1;
+            }
+            _ => return,
+        }
+        followed.heard_tick = now;
+        let (batches, agreed, leader) = news;
+        match leader {
+            Some(leader) => _ = self.leaders.insert(group, leader),
+            None => _ = self.leaders.remove(&group),
+        }
+        let boot = self.boot;
+        for fed in batches {
+            let epoch = fed.epoch;
+            if epoch <= self.merge.confirmed().epoch {
+                continue;
+            }
+            let batch = GroupBatch::decode(&fed.part, &self.registry);
+            let Some(batch) = batch
+                .ok()
+                .filter(|batch| batch.epoch == epoch && epoch.0 <= self.merge.held(group).0 + 1)
+            else {
+                // Behind something that this node does not know, or not to be read: it begins anew.
+                effects.warnings.push(format!(
+                    "{from} tells of epoch {} of {group}, which this node cannot use",
+                    epoch.0
+                ));
+                return self.lose_feed(group, effects);
+            };
+            let held = Held {
+                index: fed.index,
+                term: fed.term,
+                digest: fed.digest,
+                bytes: fed.bytes,
+                batch: Arc::new(batch),
+                noted: (boot, fed.noted),
+            };
+            if let Some(retraction) = self.merge.told(group, held) {
+                self.retract(group, &retraction, effects);
+            }
+        }
+        self.merge.agreed(group, agreed);
+    }
+
+    /// What this node hears of a group is not whole: it asks anew.
+    fn lose_feed(&mut self, group: PartitionId, effects: &mut ClusterEffects) {
+        if let Some(followed) = self.feeds.followed.get_mut(&group) {
+            followed.through = None;
+        }
+        self.look_at_feeds(effects);
+    }
+
+    /// Sees to it that this node follows every group that it has no part in.
+    pub(super) fn look_at_feeds(&mut self, effects: &mut ClusterEffects) {
+        let map = self.map().clone();
+        let now = self.ticks;
+        let me = self.options.me;
+        let zone = map.nodes.get(&me).map(|entry| entry.zone);
+        let silent = self.feeds.followers.keys().map(|&(_, node)| node);
+        let silent: BTreeSet<NodeId> = silent.filter(|&node| !self.is_live(node)).collect();
+        self.feeds
+            .followers
+            .retain(|(_, node), _| !silent.contains(node));
+        for group in map.partition_ids() {
+            if self.groups.contains_key(&group) {
+                self.feeds.followed.remove(&group);
+                continue;
+            }
+            let replicas = &map.partition(group).replicas;
+            let neighbour = zone.and_then(|zone| replicas.get(&zone)).copied();
+            let neighbour = neighbour.filter(|&node| self.is_live(node));
+            let known = self.feeds.followed.get(&group);
+            let (through, asked, heard_tick) = known.map_or((None, None, now), |known| {
+                (known.through, known.asked, known.heard_tick)
+            });
+            let is_heard = through
+                .is_some_and(|(node, ..)| self.is_live(node) && now < heard_tick + PATIENCE_TICKS);
+            let waits = asked.is_some_and(|(_, _, tick)| now < tick + PATIENCE_TICKS);
+            let through = through.map(|(node, ..)| node);
+            let better = neighbour
+                .filter(|&node| Some(node) != through && now.is_multiple_of(NEIGHBOUR_TICKS));
+            if waits || is_heard && better.is_none() {
+                continue;
+            }
+            // Whoever was asked in vain, or has fallen silent, is asked again last.
+            let tried = [asked.map(|(node, ..)| node), through.filter(|_| !is_heard)];
+            let leader = self.leader(group).into_iter();
+            let all = neighbour
+                .into_iter()
+                .chain(leader)
+                .chain(replicas.values().copied());
+            let able: Vec<NodeId> = all
+                .filter(|&node| node != me && self.is_live(node))
+                .collect();
+            let fresh = able.iter().find(|&&node| !tried.contains(&Some(node)));
+            let Some(&node) = better.as_ref().or(fresh).or(able.first()) else {
+                continue;
+            };
+            self.feeds.subscriptions += 1;
+            let subscription = self.feeds.subscriptions;
+            let followed = self.feeds.followed.entry(group).or_default();
+            followed.asked = Some((node, subscription, now));
+            let frame = Frame::Follow {
+                partition: group,
+                subscription,
+                boot: self.boot,
+                after: self.merge.confirmed().epoch,
+            };
+            self.send(node, &frame, effects);
+        }
+    }
+
+    /// Whether this node hears of every group that it has no part in.
+    pub(super) fn hears_all(&self) -> bool {
+        let has_source = |group: PartitionId| {
+            let followed = self.feeds.followed.get(&group);
+            followed.is_some_and(|followed| {
+                let heard = self.ticks < followed.heard_tick + PATIENCE_TICKS;
+                followed.through.is_some() && heard
+            })
+        };
+        let mut groups = self.map().partition_ids();
+        groups.all(|group| self.groups.contains_key(&group) || has_source(group))
+    }
+}
