@@ -134,6 +134,12 @@ fn options(defect: Defect, seed: u64) -> Options {
                     Mutant::ConfirmWhenOneAgrees | Mutant::RetractOnePartition => {
                         wishes.partitions = Some(3);
                     }
+                    // Nodes that have no replica of most groups.
+                    Mutant::FeedWithoutRewind | Mutant::FeedOutOfTurn | Mutant::FeedAgreedAhead => {
+                        wishes.nodes = Some(6);
+                        wishes.zones = Some(3);
+                        wishes.partitions = Some(2);
+                    }
                     // What is answered in any partition must be seen in all of them.
                     Mutant::ReadWithoutIndex => {
                         wishes.partitions = Some(4);

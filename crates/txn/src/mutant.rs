@@ -100,11 +100,17 @@ pub enum Mutant {
     EpochTimeGoesBack,
     /// Under `everysec`, only promises are synced.
     SkipEverySecond,
+    /// Who follows a group is not told that a batch was replaced.
+    FeedWithoutRewind,
+    /// Who follows a group takes what comes out of turn.
+    FeedOutOfTurn,
+    /// Who follows a group is told that more is agreed than it was sent.
+    FeedAgreedAhead,
 }
 
 impl Mutant {
     /// Those that only a cluster can have.
-    pub const OF_CLUSTERS: [Mutant; 13] = [
+    pub const OF_CLUSTERS: [Mutant; 16] = [
         Mutant::ForgetVote,
         Mutant::PromiseBeforeSync,
         Mutant::ProposeTwice,
@@ -118,6 +124,9 @@ impl Mutant {
         Mutant::RetractOnePartition,
         Mutant::EpochTimeGoesBack,
         Mutant::SkipEverySecond,
+        Mutant::FeedWithoutRewind,
+        Mutant::FeedOutOfTurn,
+        Mutant::FeedAgreedAhead,
     ];
     /// Those of a node on its own.
     pub const ALL: [Mutant; 29] = [

@@ -25,6 +25,7 @@ use order::merge::Held;
 use order::{GroupBatch, PartitionMap};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use txn::mutant::{Mutant, is_active};
 use txn::{BootId, Epoch, NodeId, Outcome, PartitionId, Position, RequestId};
 
 /// About how many bytes of batches go into one frame.
@@ -92,6 +93,16 @@ struct Follower {
     agreed: u64,
     leader: Option<(NodeId, u64)>,
     told_tick: u64,
+    /// What its clients wait for, and it was not yet sent.
+    answers: Vec<Answered>,
+}
+
+/// News of a group.
+pub(super) struct News {
+    pub batches: Vec<Fed>,
+    pub agreed: u64,
+    pub leader: Option<(NodeId, u64)>,
+    pub answers: Vec<Answered>,
 }
 
 /// A group that this node follows.
@@ -129,7 +140,7 @@ impl Feeds {
     /// A group's log has other batches behind this epoch than it had.
     pub fn rewind(&mut self, group: PartitionId, to: Epoch) {
         for (_, follower) in self.of_group(group) {
-            if follower.told > to {
+            if follower.told > to && !is_active(Mutant::FeedWithoutRewind) {
                 follower.told = to;
                 follower.index = 0;
             }
@@ -163,6 +174,11 @@ impl Feeds {
     /// How many requests of this process's clients other nodes execute.
     pub fn unanswered_count(&self) -> usize {
         self.unanswered.len()
+    }
+
+    fn waits(&self, group: PartitionId) -> bool {
+        let mut waiting = self.unanswered.values();
+        waiting.any(|&(partition, _)| partition == group)
     }
 
     /// A client's request is executed elsewhere.
@@ -221,7 +237,6 @@ impl ClusterNode {
         if self.is_stopped() {
             return;
         }
-        let mut outgoing: BTreeMap<NodeId, Vec<Answered>> = BTreeMap::new();
         for answered in answered {
             let (boot, _) = session::boot_and_port(answered.id.session);
             let Some(node) = self.map().node_of_boot(BootId(boot)) else {
@@ -234,27 +249,13 @@ impl ClusterNode {
             if node == self.options.me || keeps {
                 continue;
             }
-            if self
-                .feeds
-                .followers
-                .contains_key(&(answered.partition, node))
-            {
-                outgoing.entry(node).or_default().push(answered.clone());
+            let follower = self.feeds.followers.get_mut(&(answered.partition, node));
+            if let Some(follower) = follower {
+                follower.answers.push(answered.clone());
             }
             self.feeds.remember(node, answered);
         }
-        for (node, answered) in outgoing {
-            self.send(node, &Frame::Answers(answered), effects);
-        }
-    }
-
-    /// Outcomes of requests of this node's clients.
-    pub(super) fn answers(&mut self, answers: Vec<Answered>, effects: &mut ClusterEffects) {
-        for answered in answers {
-            if self.feeds.unanswered.remove(&answered.id).is_some() {
-                effects.answered.push(answered);
-            }
-        }
+        self.feed(effects);
     }
 
     /// A node wants to follow a group through this one.
@@ -265,7 +266,7 @@ impl ClusterNode {
         subscription: u64,
         boot: BootId,
         after: Epoch,
-        effects: &mut ClusterEffects,
+        waits: bool,
     ) {
         if !self.groups.contains_key(&group) {
             return;
@@ -274,7 +275,11 @@ impl ClusterNode {
         if older.is_some_and(|older| older.subscription >= subscription && older.boot == boot) {
             return;
         }
+        let recent = self.feeds.recent.iter();
+        let recent =
+            recent.filter(|(node, answered)| waits && *node == from && answered.partition == group);
         let follower = Follower {
+            answers: recent.map(|(_, answered)| answered.clone()).collect(),
             subscription,
             boot,
             number: 0,
@@ -285,12 +290,6 @@ impl ClusterNode {
             told_tick: 0,
         };
         self.feeds.followers.insert((group, from), follower);
-        let recent = self.feeds.recent.iter();
-        let recent = recent.filter(|(node, answered)| *node == from && answered.partition == group);
-        let recent: Vec<Answered> = recent.map(|(_, answered)| answered.clone()).collect();
-        if !recent.is_empty() {
-            self.send(from, &Frame::Answers(recent), effects);
-        }
     }
 
     /// A node follows a group no more.
@@ -371,10 +370,14 @@ impl ClusterNode {
             follower.told = last.epoch;
             follower.index = last.index;
         }
-        let agreed = self.merge.agreed_upto(group).min(follower.index);
+        let mut agreed = self.merge.agreed_upto(group);
+        if !is_active(Mutant::FeedAgreedAhead) {
+            agreed = agreed.min(follower.index);
+        }
         let leader = self.leaders.get(&group).copied();
         let is_late = self.ticks >= follower.told_tick + FEED_TICKS;
-        let has_news = agreed > follower.agreed || leader != follower.leader;
+        let has_news =
+            agreed > follower.agreed || leader != follower.leader || !follower.answers.is_empty();
         if batches.is_empty() && !has_news && !is_late && follower.number > 0 {
             return Some(false);
         }
@@ -390,6 +393,7 @@ impl ClusterNode {
             batches,
             agreed,
             leader,
+            answers: std::mem::take(&mut follower.answers),
         };
         self.send(node, &frame, effects);
         Some(has_more)
@@ -420,7 +424,7 @@ impl ClusterNode {
         group: PartitionId,
         subscription: u64,
         number: u64,
-        news: (Vec<Fed>, u64, Option<(NodeId, u64)>),
+        news: News,
         effects: &mut ClusterEffects,
     ) {
         let now = self.ticks;
@@ -447,21 +451,25 @@ impl ClusterNode {
                     // One is lost.
                     return self.lose_feed(group, effects);
                 }
-                if number < *next {
+                if number < *next && !is_active(Mutant::FeedOutOfTurn) {
                     return;
                 }
-                *next += 1;
+                *next = number.max(*next) + 1;
             }
             _ => return,
         }
         followed.heard_tick = now;
-        let (batches, agreed, leader) = news;
-        match leader {
+        for answered in news.answers {
+            if self.feeds.unanswered.remove(&answered.id).is_some() {
+                effects.answered.push(answered);
+            }
+        }
+        match news.leader {
             Some(leader) => _ = self.leaders.insert(group, leader),
             None => _ = self.leaders.remove(&group),
         }
         let boot = self.boot;
-        for fed in batches {
+        for fed in news.batches {
             let epoch = fed.epoch;
             if epoch <= self.merge.confirmed().epoch {
                 continue;
@@ -490,7 +498,7 @@ impl ClusterNode {
                 self.retract(group, &retraction, effects);
             }
         }
-        self.merge.agreed(group, agreed);
+        self.merge.agreed(group, news.agreed);
     }
 
     /// What this node hears of a group is not whole: it asks anew.
@@ -556,6 +564,7 @@ impl ClusterNode {
                 subscription,
                 boot: self.boot,
                 after: self.merge.confirmed().epoch,
+                waits: self.feeds.waits(group),
             };
             self.send(node, &frame, effects);
         }

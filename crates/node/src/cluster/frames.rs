@@ -79,6 +79,8 @@ pub enum Frame {
         boot: BootId,
         /// It knows what the group has up to this epoch.
         after: Epoch,
+        /// Its clients wait for outcomes.
+        waits: bool,
     },
     /// It does not follow the group through the receiver any more.
     Unfollow {
@@ -99,9 +101,9 @@ pub enum Frame {
         agreed: u64,
         /// Who leads it, in which term.
         leader: Option<(NodeId, u64)>,
+        /// How requests of the receiver's clients ended.
+        answers: Vec<Answered>,
     },
-    /// How requests of the receiver's clients ended.
-    Answers(Vec<Answered>),
     /// Nothing but the clock, and how far the sender is with the cluster's beginning, once it may tell.
     Clock(Option<Standing>),
     /// The members of a group are as the map of a version wants them: its leader tells the leader of partition 0.
@@ -136,7 +138,6 @@ const LEFT: u8 = 13;
 const FOLLOW: u8 = 14;
 const UNFOLLOW: u8 = 15;
 const FEED: u8 = 16;
-const ANSWERS: u8 = 17;
 
 /// How an outcome begins.
 const REPLIED: u8 = 0;
@@ -302,12 +303,14 @@ impl Frame {
                 subscription,
                 boot,
                 after,
+                waits,
             } => {
                 out.push(FOLLOW);
                 put_varint(&mut out, u64::from(partition.0));
                 put_varint(&mut out, *subscription);
                 put_varint(&mut out, u64::from(boot.0));
                 put_varint(&mut out, after.0);
+                out.push(u8::from(*waits));
             }
             Frame::Unfollow { partition } => {
                 out.push(UNFOLLOW);
@@ -320,6 +323,7 @@ impl Frame {
                 batches,
                 agreed,
                 leader,
+                answers,
             } => {
                 out.push(FEED);
                 put_varint(&mut out, u64::from(partition.0));
@@ -333,9 +337,6 @@ impl Frame {
                 for fed in batches {
                     put_fed(&mut out, fed);
                 }
-            }
-            Frame::Answers(answers) => {
-                out.push(ANSWERS);
                 put_varint(&mut out, answers.len() as u64);
                 for answered in answers {
                     put_answered(&mut out, answered);
@@ -448,14 +449,15 @@ fn describe_frame(bytes: &Bytes) -> Option<String> {
             number,
             batches,
             agreed,
+            answers,
             ..
         } => {
             let epochs: Vec<u64> = batches.iter().map(|fed| fed.epoch.0).collect();
+            let answers = answers.len();
             format!(
-                "{partition}: epochs {epochs:?}, agreed up to {agreed} ({subscription}.{number})"
+                "{partition}: epochs {epochs:?}, agreed up to {agreed}, {answers} answers ({subscription}.{number})"
             )
         }
-        Frame::Answers(answers) => format!("{} answers", answers.len()),
         Frame::Clock(standing) => match standing {
             Some(Standing::Bootstrapping { nonce }) => format!("clock {clock_ms}, new {nonce:x}"),
             _ => format!("clock {clock_ms}"),
@@ -538,6 +540,7 @@ fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
             subscription: reader.varint()?,
             boot: BootId(u32::try_from(reader.varint()?).ok()?),
             after: Epoch(reader.varint()?),
+            waits: reader.u8()? == 1,
         },
         UNFOLLOW => Frame::Unfollow {
             partition: take_partition(reader)?,
@@ -553,6 +556,10 @@ fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
             for _ in 0..reader.varint()? {
                 batches.push(take_fed(reader, bytes)?);
             }
+            let mut answers = Vec::new();
+            for _ in 0..reader.varint()? {
+                answers.push(take_answered(reader)?);
+            }
             Frame::Feed {
                 partition,
                 subscription,
@@ -560,14 +567,8 @@ fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
                 batches,
                 agreed,
                 leader: (node != NodeId(0)).then_some((node, term)),
+                answers,
             }
-        }
-        ANSWERS => {
-            let mut answers = Vec::new();
-            for _ in 0..reader.varint()? {
-                answers.push(take_answered(reader)?);
-            }
-            Frame::Answers(answers)
         }
         CLOCK if reader.is_empty() => Frame::Clock(None),
         CLOCK => Frame::Clock(Some(Standing::decode(reader)?)),

@@ -3,7 +3,7 @@
 use super::ClusterOptions;
 use super::bootstrap::{Bootstrap, IDENTITY};
 use super::checkpoint::{ClusterCheckpoint, Pinned};
-use super::feeds::{Answered, Feeds, is_spread};
+use super::feeds::{Answered, Feeds, News, is_spread};
 use super::frames::Frame;
 use super::gateway::Gateway;
 use super::install::{Install, Piece};
@@ -693,7 +693,8 @@ impl ClusterNode {
                 subscription,
                 boot,
                 after,
-            } => self.follow(from, partition, subscription, boot, after, effects),
+                waits,
+            } => self.follow(from, partition, subscription, boot, after, waits),
             Frame::Unfollow { partition } => self.unfollow(from, partition),
             Frame::Feed {
                 partition,
@@ -702,11 +703,16 @@ impl ClusterNode {
                 batches,
                 agreed,
                 leader,
+                answers,
             } => {
-                let news = (batches, agreed, leader);
+                let news = News {
+                    batches,
+                    agreed,
+                    leader,
+                    answers,
+                };
                 self.fed(from, partition, subscription, number, news, effects);
             }
-            Frame::Answers(answers) => self.answers(answers, effects),
             Frame::Clock(None) => {}
             Frame::Clock(Some(standing)) => self.heard(from, standing, effects),
             Frame::Followed { partition, version } => self.followed(partition, version),
