@@ -17,10 +17,14 @@ pub enum Cluster {
 /// `ordo cluster start`.
 #[derive(Args)]
 pub struct StartArgs {
-    /// The number of nodes, each in a zone of its own: 1 to 7. A cluster that exists keeps what it has.
+    /// The number of nodes: 1 to 7. A cluster that exists keeps what it has.
     #[arg(long, value_name = "NODES")]
     local: Option<u16>,
-    /// The number of partitions [default: 1]. A cluster that exists keeps what it has.
+    /// The number of zones, to which the nodes are dealt in turn [default: each node is one]. Every zone has a replica of
+    /// everything, spread over its nodes. A cluster that exists keeps what it has.
+    #[arg(long)]
+    zones: Option<u16>,
+    /// The number of partitions [default: 1, or as many as a zone has nodes]. A cluster that exists keeps what it has.
     #[arg(long)]
     partitions: Option<u16>,
     /// Where the description, the data and the output of the nodes are.
@@ -44,6 +48,7 @@ fn start(args: &StartArgs) -> Result<()> {
         .context("the system refused to tell of signals")?;
     let wishes = Wishes {
         nodes: args.local,
+        zones: args.zones,
         partitions: args.partitions,
         port: args.port,
     };

@@ -883,8 +883,11 @@ impl ClusterNode {
                 .matched
                 .iter()
                 .any(|&(node, matched)| node == preferred && matched + 8 >= status.last);
+            // One whose clock is ahead would hand over at once.
+            let ahead_ms = self.peers.is_ahead_ms(preferred);
             if preferred != self.options.me
                 && has_all
+                && ahead_ms <= self.options.clock_ahead_ms_max.cast_signed() / 2
                 && status.members.voters.contains(&preferred)
                 && self.is_live(preferred)
             {

@@ -46,6 +46,12 @@ impl Peers {
             .is_some_and(|peer| peer.heard_tick >= since_tick)
     }
 
+    /// How far a node's clock is ahead of ours, at least; 0 if nothing was heard of it.
+    pub fn is_ahead_ms(&self, node: NodeId) -> i64 {
+        let peer = self.0.get(&node);
+        peer.map_or(0, |peer| peer.ahead_ms.max(peer.ahead_before_ms))
+    }
+
     /// How far our clock is ahead of those of these nodes that were heard since `since_tick`, at most, for each.
     pub fn ahead_of(&self, nodes: &[NodeId], since_tick: u64) -> Vec<i64> {
         let live = nodes.iter().filter_map(|node| self.0.get(node));

@@ -3,6 +3,7 @@
 use super::{Launch, LocalError};
 use crate::cluster::ClusterConfig;
 use crate::cluster::config::host_and_port;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -10,7 +11,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// The most nodes of a local cluster: each is a zone, and more than seven replicas help nobody.
+/// The most nodes of a local cluster: one machine has no use for more.
 pub const LOCAL_NODES_MAX: u16 = 7;
 /// The first node's port for clients, unless another is asked for.
 pub const PORT_DEFAULT: u16 = 7001;
@@ -24,6 +25,8 @@ const FILE: &str = "cluster.toml";
 pub struct Wishes {
     /// The number of nodes, at most [`LOCAL_NODES_MAX`]. A new cluster needs it.
     pub nodes: Option<u16>,
+    /// The number of zones, to which the nodes are dealt in turn: as many as nodes, unless given.
+    pub zones: Option<u16>,
     /// The number of partitions.
     pub partitions: Option<u16>,
     /// The first node's port for clients; the others have the next ones.
@@ -112,10 +115,12 @@ impl LocalCluster {
 
 /// Refuses wishes that an existing cluster does not meet: its data depends on what it is.
 fn agree(config: &ClusterConfig, wishes: &Wishes, path: &Path) -> Result<(), LocalError> {
+    let zones: BTreeSet<&str> = config.nodes.iter().map(|node| node.zone.as_str()).collect();
     let first = config.nodes.first();
     let port = first.and_then(|node| host_and_port(&node.client_address));
     let found = [
         ("--local", wishes.nodes, config.nodes.len() as u16),
+        ("--zones", wishes.zones, zones.len() as u16),
         ("--partitions", wishes.partitions, config.partitions),
         ("--port", wishes.port, port.map_or(0, |(_, port)| port)),
     ];
@@ -143,6 +148,12 @@ fn description(dir: &Path, wishes: &Wishes) -> Result<String, LocalError> {
         return Err(LocalError::Wish(format!(
             "--local {nodes}: a cluster on one machine has from 1 to {LOCAL_NODES_MAX} nodes; 3 are the fewest that bear \
              the loss of one"
+        )));
+    }
+    let zones = wishes.zones.unwrap_or(nodes);
+    if !(1..=nodes).contains(&zones) {
+        return Err(LocalError::Wish(format!(
+            "--zones {zones}: {nodes} nodes can be in 1 to {nodes} zones; 3 are the fewest that bear the loss of one"
         )));
     }
     let port = wishes.port.unwrap_or(PORT_DEFAULT);
@@ -173,7 +184,8 @@ fn description(dir: &Path, wishes: &Wishes) -> Result<String, LocalError> {
         what: "read",
         cause,
     })?;
-    let partitions = wishes.partitions.unwrap_or(1);
+    // Each node of a zone has something to keep.
+    let partitions = wishes.partitions.unwrap_or(nodes.div_ceil(zones));
     let mut text = format!(
         "# Made by `ordo cluster start`; docs/cluster.md tells what the keys mean.\n\
          name = \"local\"\nsecret = \"{secret}\"\npartitions = {partitions}\n"
@@ -181,10 +193,11 @@ fn description(dir: &Path, wishes: &Wishes) -> Result<String, LocalError> {
     for number in 1..=nodes {
         let client = port + number - 1;
         let peer = client + PEER_PORT_OFFSET;
+        let zone = (number - 1) % zones + 1;
         // Writing to a string cannot fail.
         let _ = write!(
             text,
-            "\n[[node]]\nname = \"n{number}\"\nzone = \"zone-{number}\"\npeer_address = \"{HOST}:{peer}\"\n\
+            "\n[[node]]\nname = \"n{number}\"\nzone = \"zone-{zone}\"\npeer_address = \"{HOST}:{peer}\"\n\
              client_address = \"{HOST}:{client}\"\n"
         );
     }
@@ -230,6 +243,7 @@ mod tests {
     fn wishes(nodes: u16, port: u16) -> Wishes {
         Wishes {
             nodes: Some(nodes),
+            zones: None,
             partitions: None,
             port: Some(port),
         }
@@ -247,6 +261,32 @@ mod tests {
     fn refusal(dir: &Path, wishes: &Wishes) -> String {
         let error = LocalCluster::prepare(dir, wishes).expect_err("refused");
         error.to_string()
+    }
+
+    #[test]
+    fn nodes_are_dealt_to_zones_and_each_has_something_to_keep() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let inner = dir.path().join("zones");
+        let wishes = Wishes {
+            zones: Some(2),
+            ..wishes(5, free_port(5))
+        };
+        let made = LocalCluster::prepare(&inner, &wishes).expect("made");
+        let map = made.config.map().expect("a map");
+        assert_eq!((map.zones.len(), map.partitions.len()), (2, 3));
+        let keeps = |node: &txn::NodeId| map.kept_by(*node).count() > 0;
+        assert!(map.nodes.keys().all(keeps));
+        let other = Wishes {
+            zones: Some(3),
+            ..Wishes::default()
+        };
+        assert!(refusal(&inner, &other).contains("--zones 3"));
+        let few = Wishes {
+            partitions: Some(2),
+            ..wishes
+        };
+        let text = refusal(&dir.path().join("few"), &few);
+        assert!(text.contains("some node would keep nothing"), "{text}");
     }
 
     #[test]
