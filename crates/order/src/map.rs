@@ -33,6 +33,8 @@ pub struct NodeEntry {
     pub nonce: u64,
     /// The newest behaviour that its process knows: see [`PartitionMap::level`].
     pub level: u32,
+    /// Whether it is about to leave: it keeps no replica any more, and gets none.
+    pub leaving: bool,
 }
 
 /// A partition as the map knows it.
@@ -125,6 +127,17 @@ pub enum Control {
         partition: PartitionId,
         /// To whom: its zone says in which.
         to: NodeId,
+    },
+    /// A node is to leave: all that it keeps moves, at once, to the other nodes of its zone, to those that keep the fewest.
+    /// Changes nothing if there is nobody to take it.
+    ///
+    /// All at once, because a node executes an epoch only with the batches of all groups: two nodes that share what one
+    /// had kept would both stand still until the rest has moved.
+    Drain {
+        /// The version of the map that this was decided on.
+        version: u32,
+        /// Which.
+        node: NodeId,
     },
     /// A node leaves. It must have no replica.
     RemoveNode {
@@ -233,6 +246,7 @@ impl PartitionMap {
                 boot: BootId(0),
                 nonce: 0,
                 level: 0,
+                leaving: false,
             };
             map.nodes.insert(NodeId(number as u16 + 1), entry);
         }
@@ -405,6 +419,7 @@ impl PartitionMap {
                     boot: BootId(0),
                     nonce: 0,
                     level: self.level,
+                    leaving: false,
                 };
                 self.nodes.insert(self.last_node, entry);
                 self.changed()
@@ -414,7 +429,8 @@ impl PartitionMap {
                 partition,
                 to,
             } => {
-                let zone = self.nodes.get(to).map(|entry| entry.zone);
+                let stays = self.nodes.get(to).filter(|entry| !entry.leaving);
+                let zone = stays.map(|entry| entry.zone);
                 let entry = self.partitions.get_mut(usize::from(partition.0));
                 let (Some(zone), Some(entry)) = (zone, entry) else {
                     return Changed::Nothing;
@@ -423,6 +439,21 @@ impl PartitionMap {
                     return Changed::Nothing;
                 }
                 entry.replicas.insert(zone, *to);
+                self.changed()
+            }
+            Control::Drain { version, node } => {
+                let Some(heirs) = self.heirs(*node).filter(|_| *version == self.version) else {
+                    return Changed::Nothing;
+                };
+                let Some(entry) = self.nodes.get_mut(node).filter(|entry| !entry.leaving) else {
+                    return Changed::Nothing;
+                };
+                entry.leaving = true;
+                let zone = entry.zone;
+                for (partition, heir) in heirs {
+                    let entry = &mut self.partitions[usize::from(partition.0)];
+                    entry.replicas.insert(zone, heir);
+                }
                 self.changed()
             }
             Control::RemoveNode { version, node } => {
@@ -448,6 +479,24 @@ impl PartitionMap {
                 self.changed()
             }
         }
+    }
+
+    /// Who would take over what a node keeps, each time the node of its zone that has the fewest then. `None` if there is no
+    /// such node, or nobody to take it.
+    pub fn heirs(&self, node: NodeId) -> Option<BTreeMap<PartitionId, NodeId>> {
+        let zone = self.nodes.get(&node)?.zone;
+        let mut heirs = BTreeMap::new();
+        let others = self.nodes_of(zone);
+        let mut kept: BTreeMap<NodeId, usize> = others
+            .filter(|other| *other != node && !self.nodes[other].leaving)
+            .map(|other| (other, self.kept_by(other).count()))
+            .collect();
+        for partition in self.kept_by(node) {
+            let (&heir, count) = kept.iter_mut().min_by_key(|(_, count)| **count)?;
+            *count += 1;
+            heirs.insert(partition, heir);
+        }
+        Some(heirs)
     }
 
     fn changed(&mut self) -> Changed {
@@ -480,6 +529,7 @@ impl PartitionMap {
             put_varint(out, u64::from(entry.boot.0));
             put_varint(out, entry.nonce);
             put_varint(out, u64::from(entry.level));
+            put_varint(out, u64::from(entry.leaving));
             for text in [&entry.name, &entry.peer_address, &entry.client_address] {
                 put_bytes(out, text.as_bytes());
             }
@@ -520,6 +570,11 @@ impl PartitionMap {
                 boot: BootId(take(reader)?),
                 nonce: reader.varint()?,
                 level: take(reader)?,
+                leaving: match reader.varint()? {
+                    0 => false,
+                    1 => true,
+                    _ => return None,
+                },
                 name: take_text(reader)?,
                 peer_address: take_text(reader)?,
                 client_address: take_text(reader)?,
@@ -567,6 +622,7 @@ const TAG_MOVE_REPLICA: u8 = 3;
 const TAG_REMOVE_NODE: u8 = 4;
 const TAG_RAISE_LEVEL: u8 = 5;
 const TAG_CHECKPOINT: u8 = 6;
+const TAG_DRAIN: u8 = 7;
 
 impl Control {
     /// Appends the record.
@@ -610,6 +666,11 @@ impl Control {
                 put_varint(out, u64::from(partition.0));
                 put_varint(out, u64::from(to.0));
             }
+            Control::Drain { version, node } => {
+                out.push(TAG_DRAIN);
+                put_varint(out, u64::from(*version));
+                put_varint(out, u64::from(node.0));
+            }
             Control::RemoveNode { version, node } => {
                 out.push(TAG_REMOVE_NODE);
                 put_varint(out, u64::from(*version));
@@ -649,6 +710,10 @@ impl Control {
                 partition: PartitionId(take(reader)?),
                 to: NodeId(take(reader)?),
             },
+            TAG_DRAIN => Control::Drain {
+                version: take(reader)?,
+                node: NodeId(take(reader)?),
+            },
             TAG_REMOVE_NODE => Control::RemoveNode {
                 version: take(reader)?,
                 node: NodeId(take(reader)?),
@@ -673,6 +738,7 @@ impl fmt::Display for Control {
             Control::MoveReplica { partition, to, .. } => {
                 write!(f, "{partition} moves to {to} in its zone")
             }
+            Control::Drain { node, .. } => write!(f, "{node} hands over what it keeps, to leave"),
             Control::RemoveNode { node, .. } => write!(f, "{node} leaves"),
             Control::Checkpoint { .. } => write!(f, "a checkpoint is taken"),
             Control::RaiseLevel { level, .. } => write!(f, "behaviour {level} comes into force"),
@@ -771,6 +837,60 @@ mod tests {
     }
 
     #[test]
+    fn a_node_that_is_to_leave_hands_everything_over_at_once_to_those_of_its_zone() {
+        let mut map = three();
+        let drain = |map: &PartitionMap, node| Control::Drain {
+            version: map.version,
+            node: NodeId(node),
+        };
+        let kept = |map: &PartitionMap, node| -> Vec<u16> {
+            map.kept_by(NodeId(node))
+                .map(|partition| partition.0)
+                .collect()
+        };
+        let before = map.clone();
+        let alone = drain(&map, 2);
+        assert_eq!(
+            map.apply(&alone, Epoch(1)),
+            Changed::Nothing,
+            "nobody to take over"
+        );
+        assert_eq!(map, before);
+        let join = Control::AddNode {
+            version: 1,
+            name: "e".to_owned(),
+            zone: ZoneId(0),
+            peer_address: "e:7001".to_owned(),
+            client_address: "e:6379".to_owned(),
+        };
+        assert_eq!(map.apply(&join, Epoch(1)), Changed::Map);
+        let drained = drain(&map, 1);
+        assert_eq!(map.apply(&drained, Epoch(1)), Changed::Map);
+        assert!(map.nodes[&NodeId(1)].leaving);
+        assert_eq!((kept(&map, 1), kept(&map, 4)), (vec![], vec![1, 2]));
+        assert_eq!(kept(&map, 5), [0], "it had the fewest");
+        let again = drain(&map, 1);
+        assert_eq!(map.apply(&again, Epoch(1)), Changed::Nothing);
+        let back = Control::MoveReplica {
+            version: map.version,
+            partition: PartitionId(0),
+            to: NodeId(1),
+        };
+        assert_eq!(map.apply(&back, Epoch(1)), Changed::Nothing, "it leaves");
+        // Who leaves takes over from nobody.
+        let next = drain(&map, 5);
+        assert_eq!(map.apply(&next, Epoch(1)), Changed::Map);
+        assert_eq!(kept(&map, 4), [0, 1, 2]);
+        let last = drain(&map, 4);
+        assert_eq!(map.apply(&last, Epoch(1)), Changed::Nothing);
+        let leave = Control::RemoveNode {
+            version: map.version,
+            node: NodeId(1),
+        };
+        assert_eq!(map.apply(&leave, Epoch(1)), Changed::Map);
+    }
+
+    #[test]
     fn boots_are_numbered_across_nodes_and_end_the_one_before() {
         let mut map = three();
         let start = |node, nonce| Control::Boot {
@@ -815,8 +935,14 @@ mod tests {
         for len in 0..bytes.len() {
             assert_eq!(PartitionMap::decode(&mut Reader::new(&bytes[..len])), None);
         }
-        let mut bytes = Vec::new();
-        control.encode(&mut bytes);
-        assert_eq!(Control::decode(&mut Reader::new(&bytes)), Some(control));
+        let drain = Control::Drain {
+            version: 1,
+            node: NodeId(4),
+        };
+        for control in [control, drain] {
+            let mut bytes = Vec::new();
+            control.encode(&mut bytes);
+            assert_eq!(Control::decode(&mut Reader::new(&bytes)), Some(control));
+        }
     }
 }

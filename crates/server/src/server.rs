@@ -1,6 +1,7 @@
 //! A server: a node behind sockets.
 
-use crate::cluster::ClusterConfig;
+use crate::cluster::identity::{Identity, IdentityError};
+use crate::cluster::{ClusterConfig, join};
 use crate::config::{Config, ConfigError};
 use crate::net::listen::{ListenError, listen};
 use crate::net::{IoThread, Mailbox, Parts, WAKER};
@@ -15,6 +16,7 @@ use signal_hook::iterator::Signals;
 use std::io;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -30,6 +32,24 @@ pub enum StartError {
     /// The description of the cluster makes no first map.
     #[error("the description of the cluster cannot be used: {0}")]
     Map(#[from] order::MapError),
+    /// Which node this is cannot be read.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// The directory is another node's.
+    #[error(
+        "{dir} is the data directory of node '{found}', and not of '{wanted}': give each node its own (--dir)"
+    )]
+    OtherNode {
+        /// The directory.
+        dir: String,
+        /// Whose it is.
+        found: String,
+        /// Who was to start.
+        wanted: String,
+    },
+    /// The cluster takes this node in no more.
+    #[error("this node cannot join its cluster: {0}")]
+    Join(String),
     /// An address cannot be listened on.
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -96,12 +116,14 @@ impl Server {
                 std::process::exit(EXIT_HALTED);
             })),
             on_restart: Some(Box::new(restart)),
+            on_end: Some(Box::new(|_: &str| std::process::exit(EXIT_ENDED))),
             ..RuntimeOptions::new(&config.dir)
         };
         let (runtime, report) = match cluster {
             None => Runtime::start(options, &registry)?,
             Some((cluster, name)) => {
-                let member = member_options(&cluster, &name, &options)?;
+                let (identity, has_run) = identity(&cluster, &name, &config)?;
+                let member = member_options(&cluster, &name, identity, has_run, &options);
                 let runtime = Runtime::start_member(options, member, &registry)?;
                 (runtime, RecoveryReport::default())
             }
@@ -230,7 +252,7 @@ impl Server {
 /// Starts this process anew, with the same words: its connections break, its clients connect again.
 fn restart() {
     use std::os::unix::process::CommandExt;
-    tracing::info!("starts anew behind the checkpoint that it has fetched");
+    tracing::info!("this process starts anew");
     let program = std::env::current_exe().unwrap_or_else(|_| "ordo".into());
     let error = std::process::Command::new(program)
         .args(std::env::args_os().skip(1))
@@ -239,22 +261,52 @@ fn restart() {
     std::process::exit(EXIT_HALTED);
 }
 
+/// Who a node is, and whether it was that before.
+fn identity(
+    cluster: &ClusterConfig,
+    name: &str,
+    config: &Config,
+) -> Result<(Identity, bool), StartError> {
+    let dir = Path::new(&config.dir);
+    if let Some(identity) = Identity::load(dir)? {
+        let entry = identity.map.nodes.get(&identity.node);
+        let other = entry.filter(|entry| entry.name != name);
+        return match other {
+            Some(entry) => Err(StartError::OtherNode {
+                dir: config.dir.clone(),
+                found: entry.name.clone(),
+                wanted: name.to_owned(),
+            }),
+            None => Ok((identity, true)),
+        };
+    }
+    if cluster.node(name).is_some_and(|node| node.joins) {
+        let password = (!config.requirepass.is_empty()).then_some(config.requirepass.as_str());
+        let identity = join::learn(cluster, name, password).map_err(StartError::Join)?;
+        return Ok((identity, false));
+    }
+    let map = cluster.map()?;
+    let found = map.nodes.iter().find(|(_, entry)| entry.name == name);
+    let node = found.map(|(&node, _)| node).unwrap_or_default();
+    let first = map.clone();
+    Ok((Identity { node, first, map }, false))
+}
+
 /// How a node takes part in the cluster that its settings describe.
 fn member_options(
     cluster: &ClusterConfig,
     name: &str,
+    identity: Identity,
+    has_run: bool,
     options: &RuntimeOptions,
-) -> Result<MemberOptions, StartError> {
-    let map = cluster.map()?;
-    let me = map.nodes.iter().find(|(_, entry)| entry.name == name);
-    let me = me.map(|(&node, _)| node).unwrap_or_default();
+) -> MemberOptions {
+    let me = identity.node;
     let node = cluster.node(name);
-    Ok(MemberOptions {
-        me,
+    MemberOptions {
         name: cluster.name.clone(),
         peers: PeerOptions {
             me,
-            cluster: map.cluster,
+            cluster: identity.first.cluster,
             secret: cluster.secret.as_bytes().into(),
             listen: node.map_or(String::new(), |node| node.peer_address.clone()),
             protocols: 1..=1,
@@ -272,9 +324,10 @@ fn member_options(
             expire_system: options.expire_system.clone(),
             ..ClusterOptions::new(me)
         },
-        map,
+        identity,
+        has_run,
         staleness_ms_max: cluster.staleness_ms_max,
-    })
+    }
 }
 
 /// Bytes that may wait for a peer that is slower than its senders.
@@ -304,6 +357,8 @@ fn reserve_files(clients: u64) -> u64 {
     }
 }
 
+/// The exit code when a node is no part of its cluster any more: starting it again is of no use.
+const EXIT_ENDED: i32 = 78;
 /// The exit code when a bug stopped the node.
 const EXIT_HALTED: i32 = 70;
 

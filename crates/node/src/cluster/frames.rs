@@ -2,6 +2,7 @@
 //!
 //! Every frame begins with the sender's clock: who leads compares it with its own.
 
+use super::bootstrap::Standing;
 use super::install::Piece;
 use bytes::Bytes;
 use order::{Control, Submission, put_submission, take_submission};
@@ -68,8 +69,22 @@ pub enum Frame {
     },
     /// The sender has no such checkpoint, but one of this epoch.
     Newest(Epoch),
-    /// Nothing but the clock.
-    Clock,
+    /// Nothing but the clock, and how far the sender is with the cluster's beginning, once it may tell.
+    Clock(Option<Standing>),
+    /// The members of a group are as the map of a version wants them: its leader tells the leader of partition 0.
+    Followed {
+        /// The group.
+        partition: PartitionId,
+        /// The map's version.
+        version: u32,
+    },
+    /// The receiver is no member of a group any more, nor does the map of a version want it to be.
+    Left {
+        /// The group.
+        partition: PartitionId,
+        /// The map's version.
+        version: u32,
+    },
 }
 
 const CONSENSUS: u8 = 1;
@@ -97,6 +112,8 @@ fn take_piece(reader: &mut Reader<'_>) -> Option<Piece> {
         offset: reader.varint()?,
     })
 }
+const FOLLOWED: u8 = 12;
+const LEFT: u8 = 13;
 
 impl Frame {
     /// The frame's bytes.
@@ -168,7 +185,22 @@ impl Frame {
                 out.push(NEWEST);
                 put_varint(&mut out, epoch.0);
             }
-            Frame::Clock => out.push(CLOCK),
+            Frame::Clock(standing) => {
+                out.push(CLOCK);
+                if let Some(standing) = standing {
+                    standing.encode(&mut out);
+                }
+            }
+            Frame::Followed { partition, version } => {
+                out.push(FOLLOWED);
+                put_varint(&mut out, u64::from(partition.0));
+                put_varint(&mut out, u64::from(*version));
+            }
+            Frame::Left { partition, version } => {
+                out.push(LEFT);
+                put_varint(&mut out, u64::from(partition.0));
+                put_varint(&mut out, u64::from(*version));
+            }
         }
         out
     }
@@ -244,7 +276,14 @@ fn describe_frame(bytes: &Bytes) -> Option<String> {
             piece.offset
         ),
         Frame::Newest(epoch) => format!("has the checkpoint of epoch {} only", epoch.0),
-        Frame::Clock => format!("clock {clock_ms}"),
+        Frame::Clock(standing) => match standing {
+            Some(Standing::Bootstrapping { nonce }) => format!("clock {clock_ms}, new {nonce:x}"),
+            _ => format!("clock {clock_ms}"),
+        },
+        Frame::Followed { partition, version } => format!("{partition} has followed map {version}"),
+        Frame::Left { partition, version } => {
+            format!("{partition} goes on without you (map {version})")
+        }
     })
 }
 
@@ -314,7 +353,16 @@ fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
             bytes: bytes.slice_ref(reader.bytes()?),
         },
         NEWEST => Frame::Newest(Epoch(reader.varint()?)),
-        CLOCK => Frame::Clock,
+        CLOCK if reader.is_empty() => Frame::Clock(None),
+        CLOCK => Frame::Clock(Some(Standing::decode(reader)?)),
+        FOLLOWED => Frame::Followed {
+            partition: take_partition(reader)?,
+            version: u32::try_from(reader.varint()?).ok()?,
+        },
+        LEFT => Frame::Left {
+            partition: take_partition(reader)?,
+            version: u32::try_from(reader.varint()?).ok()?,
+        },
         _ => return None,
     })
 }

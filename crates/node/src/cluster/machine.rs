@@ -1,11 +1,13 @@
 //! The state machine.
 
 use super::ClusterOptions;
+use super::bootstrap::{Bootstrap, IDENTITY};
 use super::checkpoint::{ClusterCheckpoint, Pinned};
 use super::frames::Frame;
 use super::gateway::Gateway;
 use super::install::{Install, Piece};
 use super::lead::Lead;
+use super::members::{MEMBERS_TICKS, Membership};
 use super::peers::Peers;
 use super::reads::{Read, Reads};
 use super::recover::{BaseState, held};
@@ -14,7 +16,7 @@ use crate::machine::Refused;
 use crate::options::FsyncPolicy;
 use bytes::Bytes;
 use execute::Engine;
-use order::consensus::{Base, Group, GroupStatus, Input, Kept, Turn};
+use order::consensus::{Base, EntryKind, Group, GroupStatus, Input, Kept, Turn};
 use order::merge::{Confirmation, EpochEnd, Held, Merge, Retraction};
 use order::{Changed, Control, PartitionMap, Streams, Submission, digest_of};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -39,7 +41,7 @@ const EXPIRY_TICKS: u64 = 2;
 /// A replica that was told to fetch a checkpoint has had time to do so after so many ticks.
 const BEHIND_TICKS: u64 = 20;
 /// Every so many ticks nodes tell each other their clocks.
-const CLOCK_TICKS: u64 = 4;
+pub(super) const CLOCK_TICKS: u64 = 4;
 /// A leader that is not the preferred one looks every so many ticks whether that one could take over.
 const BALANCE_TICKS: u64 = 40;
 /// Under `everysec`, what was written is synced after this time.
@@ -129,8 +131,6 @@ pub struct ClusterEffects {
     pub read: Vec<(NodeId, Piece)>,
     /// Write a piece of a checkpoint: its bytes, and whether it is the last ([`super::write_piece`]).
     pub write: Option<(Piece, Bytes, bool)>,
-    /// End this process and start it again: it goes on behind the checkpoint that was installed.
-    pub restart: bool,
     /// Something became final: stepping the engines may final-commit now.
     pub confirmed: bool,
     /// Something was delivered: stepping the engines may execute it.
@@ -141,6 +141,11 @@ pub struct ClusterEffects {
     pub changed: Vec<(Control, Changed)>,
     /// What an operator should read.
     pub warnings: Vec<String>,
+    /// End this process and start it again: it goes on behind the checkpoint that was installed, or keeps further
+    /// partitions, as [`ClusterNode::map`] says.
+    pub restart: bool,
+    /// This node is no part of the cluster any more, and its process is to end: what to tell its operator.
+    pub ended: Option<String>,
 }
 
 /// What was written, and what follows once it is kept.
@@ -153,6 +158,8 @@ struct Unkept {
 
 /// What follows once a record is kept.
 enum Then {
+    /// Nothing: it is only to be durable.
+    Nothing,
     /// A group's turn is over.
     Promise {
         partition: PartitionId,
@@ -192,19 +199,28 @@ pub struct ClusterStatus {
     pub stopped: Option<String>,
 }
 
+/// What a process begins with, beside what its files hold of the order.
+pub(super) struct Beginning {
+    /// What no other process has.
+    pub nonce: u64,
+    pub bootstrap: Bootstrap,
+    /// The map that the cluster was founded with.
+    pub first_map: PartitionMap,
+}
+
 /// See the [module's head](super).
 pub struct ClusterNode {
-    options: ClusterOptions,
+    pub(super) options: ClusterOptions,
     registry: Registry,
     nonce: u64,
     boot: BootId,
-    merge: Merge,
-    groups: BTreeMap<PartitionId, Box<dyn Group>>,
+    pub(super) merge: Merge,
+    pub(super) groups: BTreeMap<PartitionId, Box<dyn Group>>,
     /// Groups whose next turn was not yet asked for.
-    dirty: BTreeSet<PartitionId>,
+    pub(super) dirty: BTreeSet<PartitionId>,
     executors: BTreeMap<PartitionId, Executor>,
     gateway: Gateway,
-    leads: BTreeMap<PartitionId, Lead>,
+    pub(super) leads: BTreeMap<PartitionId, Lead>,
     /// Who leads each group, and in which term, as far as this node knows.
     leaders: BTreeMap<PartitionId, (NodeId, u64)>,
     reads: Reads,
@@ -215,14 +231,14 @@ pub struct ClusterNode {
     begun: Epoch,
     /// What is written, and not yet kept, oldest first.
     unkept: VecDeque<Unkept>,
-    records: u64,
+    pub(super) records: u64,
     written: u64,
-    synced: u64,
+    pub(super) synced: u64,
     syncing: bool,
     /// When the last sync was begun.
     sync_tick: u64,
     now_ms: u64,
-    ticks: u64,
+    pub(super) ticks: u64,
     /// Bytes of agreed batches since the last checkpoint was ordered.
     bytes_since_checkpoint: u64,
     /// A checkpoint whose epoch the engines have not yet reached.
@@ -242,6 +258,10 @@ pub struct ClusterNode {
     remind: bool,
     stopping: bool,
     counters: ClusterStatus,
+    pub(super) bootstrap: Bootstrap,
+    pub(super) membership: Membership,
+    /// The map that the cluster was founded with.
+    first_map: Arc<PartitionMap>,
 }
 
 impl ClusterNode {
@@ -251,8 +271,13 @@ impl ClusterNode {
         merge: Merge,
         groups: BTreeMap<PartitionId, Box<dyn Group>>,
         engines: BTreeMap<PartitionId, Arc<dyn Engine>>,
-        nonce: u64,
+        beginning: Beginning,
     ) -> ClusterNode {
+        let Beginning {
+            nonce,
+            bootstrap,
+            first_map,
+        } = beginning;
         let next = merge.confirmed().next.clone();
         let checkpoint = merge.confirmed().epoch;
         let checkpoints = if checkpoint == Epoch(0) {
@@ -310,6 +335,9 @@ impl ClusterNode {
             remind: false,
             stopping: false,
             counters: ClusterStatus::default(),
+            bootstrap,
+            membership: Membership::default(),
+            first_map: Arc::new(first_map),
         }
     }
 
@@ -321,6 +349,11 @@ impl ClusterNode {
     /// Where the order stands, as far as this node knows it to be final.
     pub fn confirmed(&self) -> &EpochEnd {
         self.merge.confirmed()
+    }
+
+    /// The map that the cluster was founded with: where a node begins that joins and follows the log from its beginning.
+    pub fn first_map(&self) -> &Arc<PartitionMap> {
+        &self.first_map
     }
 
     /// This process's boot id; 0 until the order has given it one.
@@ -523,6 +556,18 @@ impl ClusterNode {
         let unknown = format!(
             "MISCONF this node's journal failed ({error}): the outcome of this command is unknown; ask another node"
         );
+        self.halt(text, unknown, effects);
+    }
+
+    /// This node is no part of the cluster any more: it says and takes nothing from now on.
+    pub(super) fn end(&mut self, text: String, effects: &mut ClusterEffects) {
+        let unknown =
+            format!("CLUSTERDOWN the outcome of this command is unknown, ask another node: {text}");
+        self.halt(format!("CLUSTERDOWN {text}"), unknown, effects);
+        effects.ended = Some(text);
+    }
+
+    fn halt(&mut self, text: String, unknown: String, effects: &mut ClusterEffects) {
         for id in self.gateway.give_up(u64::MAX) {
             effects
                 .refused
@@ -540,7 +585,7 @@ impl ClusterNode {
         self.counters.stopped = Some(text);
     }
 
-    fn send(&self, to: NodeId, frame: &Frame, effects: &mut ClusterEffects) {
+    pub(super) fn send(&self, to: NodeId, frame: &Frame, effects: &mut ClusterEffects) {
         effects.frames.push((to, frame.encode(self.now_ms)));
     }
 
@@ -554,6 +599,8 @@ impl ClusterNode {
         };
         self.peers.heard(from, clock_ms, self.now_ms, self.ticks);
         match frame {
+            Frame::Consensus { .. } if !self.bootstrap.takes_part() => {}
+            Frame::Consensus { partition, .. } if self.is_stranger(from, partition, effects) => {}
             Frame::Consensus { partition, message } => {
                 if let Some(group) = self.groups.get_mut(&partition) {
                     // What it refuses counts as lost.
@@ -612,7 +659,10 @@ impl ClusterNode {
                     lead.change(control);
                 }
             }
-            Frame::Clock => {}
+            Frame::Clock(None) => {}
+            Frame::Clock(Some(standing)) => self.heard(from, standing, effects),
+            Frame::Followed { partition, version } => self.followed(partition, version),
+            Frame::Left { partition, version } => self.left(partition, version, effects),
         }
     }
 
@@ -648,12 +698,18 @@ impl ClusterNode {
 
     fn tick(&mut self, effects: &mut ClusterEffects) {
         self.ticks += 1;
-        for (&partition, group) in &mut self.groups {
-            // A tick is never refused.
-            let _ = group.handle(Input::Tick);
-            self.dirty.insert(partition);
+        if self.bootstrap.takes_part() {
+            for (&partition, group) in &mut self.groups {
+                // A tick is never refused.
+                let _ = group.handle(Input::Tick);
+                self.dirty.insert(partition);
+            }
         }
-        if self.boot == BootId(0) {
+        // A process that fetches a checkpoint ends before it could use a boot id.
+        let is_boot = |control: &Control| matches!(control, Control::Boot { .. });
+        if self.is_installing() {
+            self.wanted.retain(|control| !is_boot(control));
+        } else if self.boot == BootId(0) {
             self.ask_for_boot();
         }
         self.remind = self.ticks.is_multiple_of(QUESTION_TICKS);
@@ -691,6 +747,10 @@ impl ClusterNode {
             waits
         });
         self.tell_clock(effects);
+        if self.ticks.is_multiple_of(MEMBERS_TICKS) {
+            self.lead_members(effects);
+            self.keep_more(effects);
+        }
         if self.ticks.is_multiple_of(EXPIRY_TICKS) {
             self.expire();
         }
@@ -741,7 +801,7 @@ impl ClusterNode {
         ahead.get(majority.saturating_sub(1)).copied().unwrap_or(0)
     }
 
-    fn transfer(&mut self, partition: PartitionId, to: NodeId) {
+    pub(super) fn transfer(&mut self, partition: PartitionId, to: NodeId) {
         if let Some(group) = self.groups.get_mut(&partition) {
             // One that does not lead has nothing to hand over.
             let _ = group.handle(Input::TransferLeader(to));
@@ -771,18 +831,6 @@ impl ClusterNode {
                 && self.is_live(preferred)
             {
                 self.transfer(partition, preferred);
-            }
-        }
-    }
-
-    /// Groups without traffic between two nodes would leave their clocks unknown.
-    fn tell_clock(&self, effects: &mut ClusterEffects) {
-        if !self.ticks.is_multiple_of(CLOCK_TICKS) {
-            return;
-        }
-        for &node in self.map().nodes.keys() {
-            if node != self.options.me {
-                self.send(node, &Frame::Clock, effects);
             }
         }
     }
@@ -846,6 +894,10 @@ impl ClusterNode {
 
     /// Does what has become possible, until nothing more has.
     fn pump(&mut self, effects: &mut ClusterEffects) {
+        if self.counters.stopped.is_some() {
+            return;
+        }
+        self.begin(effects);
         if self.counters.stopped.is_some() {
             return;
         }
@@ -930,7 +982,7 @@ impl ClusterNode {
         }
         let always = self.options.fsync == FsyncPolicy::Always;
         let must_sync = turn.is_promise || turn.must_sync && always;
-        self.keep(turn.kept, effects);
+        self.record(turn.kept, effects);
         self.unkept.push_back(Unkept {
             record: self.records,
             must_sync: must_sync && !is_active(Mutant::PromiseBeforeSync),
@@ -945,15 +997,28 @@ impl ClusterNode {
         }
     }
 
-    /// Puts something into the record that is written next.
-    fn keep(&mut self, kept: Kept, effects: &mut ClusterEffects) {
+    /// Puts something into the record that is made now.
+    pub(super) fn record(&mut self, kept: Kept, effects: &mut ClusterEffects) {
         if kept.is_empty() {
             return;
         }
         if effects.kept.is_empty() {
             self.records += 1;
         }
+        // A base lets older records of the journal go: what this disk is goes along.
+        if kept.base.is_some() && kept.partition != IDENTITY {
+            effects.kept.extend(self.bootstrap.keep_again());
+        }
         effects.kept.push(kept);
+    }
+
+    /// Has the record that is made now synced, though nothing is promised with it.
+    pub(super) fn wait_for_sync(&mut self) {
+        self.unkept.push_back(Unkept {
+            record: self.records,
+            must_sync: true,
+            then: Then::Nothing,
+        });
     }
 
     /// A group's log has further entries, perhaps in the place of others.
@@ -967,7 +1032,7 @@ impl ClusterNode {
         for entry in &kept.entries {
             let own = self.leads.get_mut(&partition).and_then(|lead| {
                 let epoch = Epoch(self.merge.held(partition).0 + 1);
-                (!entry.data.is_empty())
+                (entry.kind == EntryKind::Batch && !entry.data.is_empty())
                     .then(|| lead.take_proposed(entry.term, epoch))
                     .flatten()
             });
@@ -1179,7 +1244,7 @@ impl ClusterNode {
                     base: Some(base),
                     ..Kept::nothing(partition)
                 };
-                self.keep(kept, effects);
+                self.record(kept, effects);
             }
         }
         self.unkept.push_back(Unkept {
@@ -1205,10 +1270,31 @@ impl ClusterNode {
         }
     }
 
-    fn begin_install(&mut self, epoch: Epoch, source: NodeId) {
-        let wanted = self.groups.keys().copied().collect();
+    /// Fetches the checkpoint of an epoch, of everything that this node keeps or is to keep.
+    pub(super) fn begin_install(&mut self, epoch: Epoch, source: NodeId) {
+        let mut wanted: BTreeSet<PartitionId> = self.map().kept_by(self.options.me).collect();
+        wanted.extend(self.groups.keys());
+        if self.checkpoints.contains(&epoch) {
+            wanted.retain(|partition| !self.groups.contains_key(partition));
+        }
+        let wanted = wanted.into_iter().collect();
         self.install = Some(Install::new(epoch, source, wanted));
         self.fetched = Some(epoch);
+    }
+
+    pub(super) fn is_installing(&self) -> bool {
+        self.installing || self.install.is_some()
+    }
+
+    /// The epoch of the newest checkpoint behind which this node would start.
+    pub(super) fn last_checkpoint(&self) -> Option<Epoch> {
+        self.checkpoints.back().copied()
+    }
+
+    /// This process is to end, and to start again.
+    pub(super) fn start_anew(&mut self, effects: &mut ClusterEffects) {
+        self.counters.stopped = Some(RESTARTING.to_owned());
+        effects.restart = true;
     }
 
     /// Asks for the next piece of a checkpoint; starts anew when all are there.
@@ -1222,13 +1308,13 @@ impl ClusterNode {
         let Some(piece) = install.next(self.ticks) else {
             return;
         };
-        // Whoever said so has the partitions that it keeps; others are asked of their leaders.
+        // Whoever said so has the partitions that it keeps; others have the rest.
         let source = install.source;
-        let map = self.map();
-        let keeps = |node: NodeId| map.kept_by(node).any(|kept| kept == piece.partition);
-        let leader = self.leader(piece.partition);
-        let from = if keeps(source) { Some(source) } else { leader };
-        if let Some(from) = from.filter(|&from| from != self.options.me) {
+        let replicas = &self.map().partition(piece.partition).replicas;
+        let has = |&&node: &&NodeId| node != self.options.me && self.is_live(node);
+        let other = replicas.values().find(has).copied();
+        let keeps = replicas.values().any(|&node| node == source);
+        if let Some(from) = if keeps { Some(source) } else { other } {
             self.send(from, &Frame::Fetch(piece), effects);
         }
     }
@@ -1301,8 +1387,18 @@ impl ClusterNode {
             };
             all.push((partition, base));
         }
+        if let Some(newer) = self.last_checkpoint().filter(|&own| own > install.epoch) {
+            // This node has taken one of its own meanwhile: all partitions are to stand at one epoch.
+            return self.begin_install(newer, install.source);
+        }
         for (partition, base) in all {
             let Some(group) = self.groups.get(&partition) else {
+                let kept = Kept {
+                    reset: true,
+                    base: Some(base),
+                    ..Kept::nothing(partition)
+                };
+                self.record(kept, effects);
                 continue;
             };
             // What follows the checkpoint in our log may be promised: it stays if it is of the same history.
@@ -1317,10 +1413,10 @@ impl ClusterNode {
                 base: Some(base),
                 ..Kept::nothing(partition)
             };
-            self.keep(kept, effects);
+            self.record(kept, effects);
         }
         effects.warnings.push(format!(
-            "has fetched the checkpoint of epoch {}: starts anew",
+            "has fetched the checkpoint of epoch {}: starts anew behind it",
             install.epoch.0
         ));
         self.unkept.push_back(Unkept {
@@ -1473,6 +1569,7 @@ impl ClusterNode {
             unkept.record <= enough
         }) {
             match unkept.then {
+                Then::Nothing => {}
                 Then::Promise {
                     partition,
                     turn,
@@ -1496,10 +1593,7 @@ impl ClusterNode {
                     let kept = self.checkpoints.iter().copied().chain(self.fetched);
                     effects.prune = Some(kept.collect());
                 }
-                Then::Installed => {
-                    self.counters.stopped = Some(RESTARTING.to_owned());
-                    effects.restart = true;
-                }
+                Then::Installed => self.start_anew(effects),
             }
         }
     }

@@ -38,6 +38,12 @@
 //! The order says at the end of which epochs they are taken ([`checkpoint`]). A replica whose leader no longer has the entries
 //! that it lacks fetches one, and starts anew behind it ([`install`]).
 //!
+//! # Members
+//!
+//! The map, which is part of the order, says who should keep a replica of what. Each leader leads its group's members there
+//! ([`members`]); a node of which nothing is left ends. How a cluster begins, and why a founder without its data is refused,
+//! is in [`bootstrap`].
+//!
 //! # Failures
 //!
 //! * A write or a sync of the journal that fails stops the node for good: it promises nothing any more, and the others go on.
@@ -49,16 +55,19 @@
 //! 2. A request of a live gateway is in its group's log at most once, and in the order of its stream.
 //! 3. What waits is bounded: requests by [`Limits`](crate::Limits), epochs by [`ClusterOptions::epochs_in_flight_max`].
 
+mod bootstrap;
 pub mod checkpoint;
 mod frames;
 mod gateway;
 mod install;
 mod lead;
 mod machine;
+mod members;
 mod peers;
 mod reads;
 mod recover;
 
+pub use bootstrap::{IDENTITY, Nonces, Standing, joined_record};
 pub use checkpoint::{ClusterCheckpoint, LoadError};
 pub use frames::{Frame, FrameError, describe};
 pub use install::{Piece, read_piece, write_piece};

@@ -1,16 +1,17 @@
 //! From what the journal and the checkpoints hold to a running node.
 
 use super::ClusterOptions;
+use super::bootstrap::{Bootstrap, IDENTITY};
 use super::checkpoint::{self, LoadError};
-use super::machine::ClusterNode;
+use super::machine::{Beginning, ClusterNode};
 use execute::Engine;
 use order::consensus::{Base, Entry, EntryKind, Group, Members, RaftGroup};
 use order::merge::{EpochEnd, Held, Merge, Start};
 use order::{Disk, GroupBatch, GroupImages, PartitionMap, Streams, digest_of};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use txn::codec::{Reader, RequestError, put_varint};
-use txn::{Epoch, NodeId, PartitionId, Position, Registry};
+use txn::{Epoch, PartitionId, Position, Registry};
 
 /// What a node starts from.
 pub struct ClusterStart {
@@ -45,6 +46,11 @@ pub enum ClusterRecoverError {
         "what the journal says of the checkpoint of {0} cannot be read: start the version that wrote it"
     )]
     Base(PartitionId),
+    /// What the journal says of its disk cannot be read.
+    #[error(
+        "what the journal says of its own disk cannot be read: start the version that wrote it"
+    )]
+    Identity,
 }
 
 /// The state behind an epoch, beside the records: what a group's base carries.
@@ -111,18 +117,18 @@ fn first_base(map: &PartitionMap, partition: PartitionId) -> (Base, BaseState) {
     (base, state)
 }
 
-/// Loads the checkpoints that the journal tells of, each into a new engine, for the partitions of which a node keeps a
-/// replica; removes what older processes left. Gives the map that the journal has, or the first one.
+/// Makes an engine for each partition that a node is to keep, and for each of which the journal knows something, loaded from
+/// the checkpoint that the journal tells of; removes what older processes left.
 pub fn load_engines<D: Disk>(
     disk: &D,
-    first_map: PartitionMap,
+    mut kept: BTreeSet<PartitionId>,
     images: &GroupImages,
-    me: NodeId,
     make_engine: &dyn Fn() -> Arc<dyn Engine>,
 ) -> Result<BTreeMap<PartitionId, Arc<dyn Engine>>, LoadError> {
+    kept.extend(images.keys().filter(|&&partition| partition != IDENTITY));
     let mut engines = BTreeMap::new();
     let mut epoch = Epoch(0);
-    for partition in first_map.kept_by(me) {
+    for partition in kept {
         let engine = make_engine();
         let image = images.get(&partition);
         if let Some(image) = image.filter(|image| image.base.index > 0) {
@@ -144,6 +150,10 @@ impl ClusterNode {
         mut start: ClusterStart,
     ) -> Result<ClusterNode, ClusterRecoverError> {
         let me = options.me;
+        let identity = start.images.remove(&IDENTITY);
+        let has_groups = !start.images.is_empty();
+        let bootstrap = Bootstrap::recover(me, &start.map, identity, has_groups, start.nonce)
+            .ok_or(ClusterRecoverError::Identity)?;
         let mut groups: BTreeMap<PartitionId, Box<dyn Group>> = BTreeMap::new();
         let mut states = BTreeMap::new();
         let mut logs = BTreeMap::new();
@@ -221,7 +231,11 @@ impl ClusterNode {
             merge,
             groups,
             start.engines,
-            start.nonce,
+            Beginning {
+                nonce: start.nonce,
+                bootstrap,
+                first_map: start.map,
+            },
         ))
     }
 }

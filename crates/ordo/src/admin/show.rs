@@ -118,7 +118,17 @@ fn partitions(status: &ClusterStatus) -> Table {
 /// What an operator must look at.
 fn problems(status: &ClusterStatus) -> Vec<String> {
     let mut problems = Vec::new();
-    for node in status.nodes.iter().filter(|node| !node.reachable) {
+    for node in status.nodes.iter().filter(|node| node.leaving) {
+        problems.push(format!(
+            "Node {} is leaving: it is gone once nobody has it as a replica any more and its process has ended.",
+            node.name
+        ));
+    }
+    for node in status
+        .nodes
+        .iter()
+        .filter(|node| !node.reachable && !node.leaving)
+    {
         problems.push(match node.boot {
             0 => format!(
                 "Node {} has never started: start it with `ordo serve --cluster cluster.toml --node {}`.",

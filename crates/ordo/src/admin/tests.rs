@@ -73,6 +73,7 @@ fn cluster() -> ClusterStatus {
         boot: if name == "d" { 0 } else { 10 + u32::from(id) },
         level: 0,
         reachable,
+        leaving: false,
     };
     let replica = |node, role: &str, lag| ReplicaStatus {
         node,

@@ -330,6 +330,8 @@ pub enum ClusterCommand {
 pub enum OrdoClusterCommand {
     /// ORDO.CLUSTER STATUS.
     Status,
+    /// ORDO.CLUSTER MAP.
+    Map,
     /// ORDO.CLUSTER ADDNODE.
     AddNode,
     /// ORDO.CLUSTER REMOVENODE.

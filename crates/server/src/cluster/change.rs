@@ -81,11 +81,15 @@ impl ClusterChange {
             }
             ClusterChange::RemoveNode { node } => {
                 let entry = known(node)?;
-                let alone = map.nodes_of(entry.zone).all(|other| other == *node);
-                if alone && map.kept_by(*node).next().is_some() {
+                if entry.leaving {
+                    return Err(format!(
+                        "{node} is leaving already: 'ordo admin status' tells how far that is"
+                    ));
+                }
+                if map.heirs(*node).is_none() {
                     let zone = map.zones.get(&entry.zone).map_or("", String::as_str);
                     return Err(format!(
-                        "{node} is the only one of zone '{zone}', so nobody could take over what it keeps: add another node \
+                        "{node} is the only one of zone '{zone}' that stays, so nobody could take over what it keeps: add another node \
                          to that zone first"
                     ));
                 }
@@ -217,7 +221,7 @@ mod tests {
             ),
             (
                 remove(2),
-                "node 2 is the only one of zone 'y', so nobody could take over what it keeps: add another node to that \
+                "node 2 is the only one of zone 'y' that stays, so nobody could take over what it keeps: add another node to that \
                  zone first",
             ),
             (transfer(0, 3), ""),

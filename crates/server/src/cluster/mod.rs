@@ -2,6 +2,8 @@
 
 mod change;
 pub mod config;
+pub mod identity;
+pub mod join;
 pub mod local;
 mod status;
 #[cfg(test)]

@@ -40,6 +40,9 @@ pub struct NodeStatus {
     pub level: u32,
     /// Whether the node that answers hears from it.
     pub reachable: bool,
+    /// Whether it is about to leave for good.
+    #[serde(default)]
+    pub leaving: bool,
 }
 
 /// A partition.
@@ -62,7 +65,8 @@ pub struct PartitionStatus {
 pub struct ReplicaStatus {
     /// Who keeps it.
     pub node: u16,
-    /// `leader`, `follower` or `learner`.
+    /// `leader`, `follower`, `learner` (it gets the data, and does not count yet), `expected` (it is to keep a replica, and
+    /// has none), or `leaving` (it still has one that it is not to keep).
     pub role: String,
     /// How many entries of the group's log it does not have, as far as its leader (if that is the node that answers) knows.
     pub lag: Option<u64>,

@@ -53,6 +53,7 @@ pub(crate) fn view() -> ClusterView {
         partitions: partitions.collect(),
     };
     ClusterView {
+        first_map: Arc::new(map.clone()),
         map: Arc::new(map),
         me: NodeId(1),
         leaders: BTreeMap::from([(PartitionId(0), NodeId(1)), (PartitionId(1), NodeId(2))]),

@@ -11,6 +11,8 @@ use txn::{NodeId, PartitionId};
 pub struct ClusterView {
     /// The partition map.
     pub map: Arc<PartitionMap>,
+    /// The map that the cluster was founded with.
+    pub first_map: Arc<PartitionMap>,
     /// This node.
     pub me: NodeId,
     /// Who leads each partition, where that is known.

@@ -6,7 +6,7 @@ use crate::disk::RealDisk;
 use bytes::Bytes;
 use node::cluster::{ClusterCheckpoint, ClusterEvent, Piece};
 use node::{CheckpointJob, Effects, Event, Node, Refused};
-use order::{Log, LogStatus, SyncTicket, Synced, Truncated, Truncation};
+use order::{Log, LogStatus, PartitionMap, SyncTicket, Synced, Truncated, Truncation};
 use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
@@ -52,10 +52,12 @@ pub(super) struct Outcome {
     pub tick_again: bool,
     /// Error replies of requests that had been taken.
     pub refused: Vec<Answer>,
-    /// The process should end and start again.
-    pub restart: bool,
     /// Strict reads that may run once the partition has final-committed up to the position.
     pub readable: Vec<(RequestId, PartitionId, Position)>,
+    /// The node is no part of its cluster any more: what to tell its operator.
+    pub ended: Option<String>,
+    /// The process is to start again, and keeps what this map says.
+    pub restart: Option<Arc<PartitionMap>>,
 }
 
 impl Outcome {
@@ -64,9 +66,10 @@ impl Outcome {
         self.step |= later.step;
         self.notify_all |= later.notify_all;
         self.tick_again |= later.tick_again;
-        self.restart |= later.restart;
         self.refused.append(&mut later.refused);
         self.readable.append(&mut later.readable);
+        self.ended = self.ended.take().or(later.ended);
+        self.restart = later.restart.or(self.restart.take());
     }
 }
 
@@ -314,8 +317,7 @@ impl Alone {
             notify_all: std::mem::take(&mut effects.recovered),
             tick_again: std::mem::take(&mut effects.tick_again),
             refused: std::mem::take(&mut effects.refused),
-            readable: Vec::new(),
-            restart: false,
+            ..Outcome::default()
         }
     }
 }

@@ -15,7 +15,7 @@ use node::Refused;
 use node::cluster::{ClusterEffects, ClusterEvent, ClusterNode};
 use order::consensus::Role;
 use order::{Control, Journal, PartitionMap, Synced};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -42,6 +42,8 @@ pub(super) struct Member {
     fresh_ms: Arc<AtomicU64>,
     /// Changes of the map that somebody waits for.
     changes: Vec<(Control, ChangeAnswer)>,
+    /// The map with which this process started: newer than its own while it follows the log from far behind.
+    known: Arc<PartitionMap>,
     /// The map that the transport knows.
     pub peers_of: u32,
     checkpoint_in_progress: bool,
@@ -59,6 +61,7 @@ impl Member {
         name: String,
         peers: Arc<OnceLock<Peers>>,
         fresh_ms: Arc<AtomicU64>,
+        known: Arc<PartitionMap>,
     ) -> Member {
         Member {
             records_before: journal.status().last.0,
@@ -71,12 +74,23 @@ impl Member {
             outgoing: BTreeMap::new(),
             fresh_ms,
             changes: Vec::new(),
+            known,
             peers_of: 0,
             checkpoint_in_progress: false,
             checkpoints: 0,
             last_checkpoint: Epoch(0),
             last_checkpoint_at_ms: 0,
             checkpoint_error: None,
+        }
+    }
+
+    /// The newest map that this process knows.
+    pub fn newest_map(&self) -> &Arc<PartitionMap> {
+        let own = self.node.map();
+        if self.known.version > own.version {
+            &self.known
+        } else {
+            own
         }
     }
 
@@ -204,13 +218,16 @@ impl Member {
         let confirmed = std::mem::take(&mut effects.confirmed);
         let delivered = std::mem::take(&mut effects.delivered);
         let booted = effects.boot.take().is_some();
+        let ended = effects.ended.take();
+        let restart = std::mem::take(&mut effects.restart);
         Outcome {
             step: confirmed || delivered,
             notify_all: booted,
             tick_again: false,
-            restart: std::mem::take(&mut effects.restart),
             refused: std::mem::take(&mut effects.refused),
             readable: std::mem::take(&mut effects.readable),
+            ended,
+            restart: restart.then(|| self.node.map().clone()),
         }
     }
 
@@ -243,7 +260,13 @@ impl Member {
                 order::Changed::Nothing => Err(
                     "the map of the cluster has changed meanwhile: look at ORDO.CLUSTER STATUS, and ask again".to_owned(),
                 ),
-                _ => Ok(format!("OK: {control}")),
+                _ => Ok(match control {
+                    Control::Drain { node, .. } => format!(
+                        "OK: what {node} keeps goes to other nodes of its zone, and then it leaves. ORDO.CLUSTER STATUS \
+                         ('ordo admin status') tells how far that is; the process of {node} ends by itself"
+                    ),
+                    _ => format!("OK: {control}"),
+                }),
             });
         }
     }
@@ -281,6 +304,7 @@ impl Member {
         ClusterView {
             status: Arc::new(self.cluster_status(map, &leaders)),
             map: map.clone(),
+            first_map: self.node.first_map().clone(),
             me: self.me,
             leaders,
             unreachable: map
@@ -332,12 +356,25 @@ impl Member {
             boot: entry.boot.0,
             level: entry.level,
             reachable: self.node.is_live(node),
+            leaving: entry.leaving,
         });
         let partitions = map.partition_ids().map(|partition| {
             let entry = map.partition(partition);
             let group = self.node.group_status(partition);
             let leader = leaders.get(&partition).copied();
-            let replicas = entry.replicas.values().map(|&node| {
+            let members = group.as_ref().map(|group| &group.members);
+            let is_voter =
+                |node: &NodeId| members.is_none_or(|members| members.voters.contains(node));
+            let others: Vec<NodeId> = members
+                .map(|members| members.voters.iter().chain(&members.voters_outgoing))
+                .into_iter()
+                .flatten()
+                .copied()
+                .filter(|node| !entry.replicas.values().any(|wanted| wanted == node))
+                .collect::<BTreeSet<_>>()
+                .into_iter()
+                .collect();
+            let replicas = entry.replicas.values().chain(&others).map(|&node| {
                 let matched = group.as_ref().and_then(|group| {
                     let found = group.matched.iter().find(|(other, _)| *other == node);
                     found.map(|(_, matched)| group.last - matched)
@@ -348,6 +385,8 @@ impl Member {
                 let role = match () {
                     () if leader == Some(node) => "leader",
                     () if learner => "learner",
+                    () if others.contains(&node) => "leaving",
+                    () if !is_voter(&node) => "expected",
                     () => "follower",
                 };
                 ReplicaStatus {
@@ -428,7 +467,7 @@ impl Member {
                 ClusterEvent::ChangeWanted(control)
             }
             ClusterChange::RemoveNode { node } => {
-                let control = Control::RemoveNode {
+                let control = Control::Drain {
                     version: map.version,
                     node: *node,
                 };

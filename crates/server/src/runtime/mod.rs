@@ -48,13 +48,14 @@ pub use status::RuntimeStatus;
 use self::core::{Alone, Core, FileWork, Hands, Machine};
 use self::engines::Engines;
 use self::member::{FromPeers, Member, PROTOCOL};
+use crate::cluster::identity::Identity;
 use crate::disk::RealDisk;
 use crate::peers::{PeerOptions, Peers};
 use execute::snapshot::panic_text;
 use execute::{Budget, Engine, Interrupt, Progress, SnapshotReader, WorkerId};
 use executors::Bed;
 use node::Recovered;
-use node::cluster::{ClusterNode, ClusterStart};
+use node::cluster::{ClusterNode, ClusterStart, joined_record};
 use order::{Journal, PartitionMap, Preparer};
 use parking_lot::{Condvar, Mutex};
 use port::{PortShared, Ports, Replies};
@@ -120,6 +121,7 @@ struct Inner {
     halted: OnceLock<Arc<str>>,
     on_halt: Option<HaltHook>,
     on_restart: Option<RestartHook>,
+    on_end: Option<HaltHook>,
     /// Ends the tick thread.
     stopping: Mutex<bool>,
     stop_asked: Condvar,
@@ -150,11 +152,6 @@ impl Inner {
 
     /// Sees to what an event made possible. `own` is the port of a caller that steps the engine next.
     fn follow(&self, outcome: core::Outcome, own: Option<&PortShared>) {
-        if outcome.restart
-            && let Some(on_restart) = &self.on_restart
-        {
-            on_restart();
-        }
         if !outcome.refused.is_empty() {
             let mut replies = Replies::default();
             for (id, answer) in outcome.refused {
@@ -168,6 +165,12 @@ impl Inner {
                 .extend(outcome.readable.into_iter().map(StrictRead));
             self.strict_waiting.store(true, Ordering::SeqCst);
             self.release_strict_reads(own);
+        }
+        if let Some(map) = outcome.restart {
+            self.restart(map);
+        }
+        if let Some(text) = outcome.ended {
+            self.end(&text);
         }
         if outcome.notify_all {
             self.ports.notify_all();
@@ -208,6 +211,43 @@ impl Inner {
         let count = waiting.heavy.saturating_add(light).min(self.workers as u64);
         if count > 0 {
             self.bed.wake(count as usize);
+        }
+    }
+
+    /// Stops for good because the node is no part of its cluster any more.
+    fn end(&self, text: &str) {
+        if self
+            .halted
+            .set(format!("CLUSTERDOWN {text}").into())
+            .is_err()
+        {
+            return;
+        }
+        tracing::error!("{text}");
+        if let Some(on_end) = &self.on_end {
+            on_end(text);
+        }
+        self.bed.stop();
+        self.ports.notify_all();
+        self.progress.notify_all();
+    }
+
+    /// Starts the process anew, with what the map says that it keeps.
+    fn restart(&self, map: Arc<PartitionMap>) {
+        let dir = self.disk.path();
+        let saved = Identity::load(dir).and_then(|identity| match identity {
+            Some(identity) if identity.map.version < map.version => Identity {
+                map: (*map).clone(),
+                ..identity
+            }
+            .save(dir),
+            _ => Ok(()),
+        });
+        if let Err(error) = saved {
+            tracing::error!("{error}");
+        }
+        if let Some(on_restart) = &self.on_restart {
+            on_restart();
         }
     }
 
@@ -297,9 +337,9 @@ impl Runtime {
         registry: &Registry,
     ) -> Result<Arc<Runtime>, StartError> {
         let MemberOptions {
-            me,
             name,
-            map,
+            identity,
+            has_run,
             node: node_options,
             peers: peer_options,
             staleness_ms_max,
@@ -307,16 +347,31 @@ impl Runtime {
         check(&options)?;
         let disk = Arc::new(RealDisk::open(&options.dir)?);
         let worker_ids = options.workers + options.ports + 2;
-        let (journal, images, report) =
+        let (mut journal, images, report) =
             Journal::open(disk.clone(), options.segment_bytes, log_boot_id())
                 .map_err(RecoverError::Log)?;
         if report.cut.is_some() {
             tracing::warn!("{report}");
         }
+        // A founder with an empty journal is the cluster's business (`node::cluster`); one that joined is ours.
+        let has_joined = !identity.first.nodes.contains_key(&identity.node);
+        if !has_run {
+            if has_joined {
+                let mark = journal.append(&[joined_record()]);
+                mark.and_then(|_| journal.sync())
+                    .map_err(StartError::Journal)?;
+            }
+            identity.save(&options.dir)?;
+        } else if has_joined && journal.status().last.0 == 0 {
+            return Err(StartError::JournalLost(options.dir.display().to_string()));
+        }
+        let me = identity.node;
+        let known = Arc::new(identity.map);
         let make_engine = || (options.engine)(worker_ids);
-        let engines = node::cluster::load_engines(&*disk, map.clone(), &images, me, &make_engine)?;
+        let kept = known.kept_by(me).collect();
+        let engines = node::cluster::load_engines(&*disk, kept, &images, &make_engine)?;
         let start = ClusterStart {
-            map,
+            map: identity.first,
             images,
             engines: engines.clone(),
             nonce: log_boot_id(),
@@ -327,7 +382,15 @@ impl Runtime {
         let peers: Arc<OnceLock<Peers>> = Arc::default();
         let fresh_ms: Arc<AtomicU64> = Arc::default();
         let map = node.map().clone();
-        let member = Member::new(node, journal, me, name, peers.clone(), fresh_ms.clone());
+        let member = Member::new(
+            node,
+            journal,
+            me,
+            name,
+            peers.clone(),
+            fresh_ms.clone(),
+            known,
+        );
         let parts = Parts {
             disk,
             engines: Engines::new(engines.into_iter().collect()),
@@ -442,6 +505,7 @@ impl Runtime {
             halted: OnceLock::new(),
             on_halt: options.on_halt,
             on_restart: options.on_restart,
+            on_end: options.on_end,
             stopping: Mutex::new(false),
             stop_asked: Condvar::new(),
             progress: Condvar::new(),
@@ -844,7 +908,7 @@ impl Inner {
             let Machine::Member(member) = &mut core.machine else {
                 return;
             };
-            let map = member.node.map().clone();
+            let map = member.newest_map().clone();
             if member.peers_of == map.version {
                 return;
             }

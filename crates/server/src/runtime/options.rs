@@ -1,14 +1,14 @@
 //! What a runtime is told, and why it may not start.
 
+use crate::cluster::identity::{Identity, IdentityError};
 use crate::disk::DirectoryError;
 use crate::peers::{PeerOptions, PeersError};
 use execute::{Engine, Sparkle, sparkle};
 use node::cluster::{ClusterOptions, ClusterRecoverError, LoadError};
 use node::{FsyncPolicy, Limits, NodeOptions, RecoverError};
-use order::PartitionMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use txn::{NodeId, Procedure};
+use txn::Procedure;
 
 /// Makes an empty engine, given how many worker ids will step it (numbered from 0).
 pub type EngineFactory = Box<dyn Fn(usize) -> Arc<dyn Engine> + Send>;
@@ -45,6 +45,8 @@ pub struct RuntimeOptions {
     pub on_halt: Option<HaltHook>,
     /// Called when a node of a cluster has to start anew, because it has fetched a checkpoint. Without it, it stays silent.
     pub on_restart: Option<RestartHook>,
+    /// Called once if this node is no part of its cluster any more, with a text for the operator: end the process.
+    pub on_end: Option<HaltHook>,
 }
 
 impl RuntimeOptions {
@@ -70,18 +72,19 @@ impl RuntimeOptions {
             expire_system,
             on_halt: None,
             on_restart: None,
+            on_end: None,
         }
     }
 }
 
 /// How a node takes part in a cluster.
 pub struct MemberOptions {
-    /// Which node it is.
-    pub me: NodeId,
     /// The cluster's name.
     pub name: String,
-    /// The cluster's first map: what counts if the journal has none.
-    pub map: PartitionMap,
+    /// Who it is: the first map counts if the journal has none.
+    pub identity: Identity,
+    /// Whether it was that before: then its journal must exist.
+    pub has_run: bool,
     /// What its state machine is told.
     pub node: ClusterOptions,
     /// How it reaches the others.
@@ -111,6 +114,19 @@ pub enum StartError {
     /// A checkpoint cannot be used.
     #[error(transparent)]
     Load(#[from] LoadError),
+    /// The journal is gone, and the rest of the directory is not.
+    #[error(
+        "the journal of this node is missing from {0}, where it was before, and with it what it had promised to the others: \
+         put it back; or, if it is lost, add a node of another name to the zone ('ordo admin add-node'), start that one with \
+         an empty directory, and take this one out ('ordo admin remove-node')"
+    )]
+    JournalLost(String),
+    /// The journal of a node that joins cannot be begun.
+    #[error("the journal could not be written: {0}: make room on the disk, or repair it")]
+    Journal(std::io::Error),
+    /// Which node it is cannot be kept.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
     /// The other nodes cannot be reached.
     #[error(transparent)]
     Peers(#[from] PeersError),

@@ -10,6 +10,7 @@ mod tests;
 mod topology;
 
 use super::{Desk, Hold, Session};
+use crate::cluster::identity::Maps;
 use crate::cluster::{ChangeOutcome, ClusterChange, ClusterView};
 use redis_surface::commands::pure;
 use redis_surface::table::{ClusterCommand, OrdoClusterCommand};
@@ -65,6 +66,19 @@ impl Session {
             .runtime
             .cluster_view()
             .map_or(NO_MEMBER, |view| status(&view))
+    }
+
+    /// ORDO.CLUSTER MAP: the first map and the newest, for a node that joins.
+    pub(super) fn cluster_map(desk: &Desk<'_>) -> Reply {
+        let Some(view) = desk.shared.runtime.cluster_view() else {
+            return NO_MEMBER;
+        };
+        match serde_json::to_vec(&Maps::of(&view.first_map, &view.map)) {
+            Ok(json) => Reply::bulk(json),
+            Err(error) => Reply::error_owned(format!(
+                "ERR the cluster's map can't be written as JSON ({error}): a bug in the server, please report it"
+            )),
+        }
     }
 
     /// ORDO.CLUSTER ADDNODE, REMOVENODE and TRANSFER. `None` if the change was started: it is answered once it ended.

@@ -577,7 +577,9 @@ impl Session {
                 self.save(desk);
                 None
             }
-            ConnectionCommand::OrdoCluster(change) if change != OrdoClusterCommand::Status => {
+            ConnectionCommand::OrdoCluster(change)
+                if !matches!(change, OrdoClusterCommand::Status | OrdoClusterCommand::Map) =>
+            {
                 self.change_cluster(desk, change, argv)
             }
             plain => Some(self.value_command(desk, plain, argv)),
@@ -609,6 +611,7 @@ impl Session {
             C::Unwatch => self.unwatch(),
             C::Cluster(command) => Session::cluster(desk, command, argv),
             C::OrdoCluster(OrdoClusterCommand::Status) => Session::cluster_status(desk),
+            C::OrdoCluster(OrdoClusterCommand::Map) => Session::cluster_map(desk),
             C::Asking => Session::asking(desk),
             C::ReadOnly => self.set_readonly(desk, true),
             C::ReadWrite => self.set_readonly(desk, false),

@@ -146,7 +146,8 @@ impl Process {
         };
         let disk = core.host(host).process_disk();
         let me = node_of(host);
-        let engines = match load_engines(&*disk, system.map.clone(), &images, me, &make) {
+        let kept = system.map.kept_by(me).collect();
+        let engines = match load_engines(&*disk, kept, &images, &make) {
             Ok(engines) => engines,
             Err(_) if disk.is_dead() => return Ok(Start::Died),
             Err(error) => return Ok(Start::Refused(error.to_string())),

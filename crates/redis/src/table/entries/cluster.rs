@@ -133,6 +133,11 @@ const ORDO_CLUSTER: &[Command] = &[
     Command::new("ordo.cluster|help", 2, Group::Cluster, Run::Pure(ordo_help))
         .always()
         .about("0.1.0", "O(1)", "Explains ORDO.CLUSTER."),
+    ordo("ordo.cluster|map", 2, O::Map).about(
+        "0.1.0",
+        "O(N) in the number of nodes and partitions",
+        "Replies the map in Ordo's own bytes, for a node that joins.",
+    ),
     change("ordo.cluster|removenode", 3, O::RemoveNode).about(
         "0.1.0",
         "O(N) in the size of what the node keeps",

@@ -1,0 +1,5 @@
+//! Clusters that begin, grow, lose nodes and replace them, deterministically and in memory.
+
+mod bootstrap;
+mod members;
+mod rig;

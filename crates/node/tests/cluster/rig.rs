@@ -1,0 +1,473 @@
+//! Nodes of a cluster in memory: their frames, their journals, and their clocks, all in one thread.
+//!
+//! Everything that is sent within a round arrives in it, in the order sent, and every sync ends with it; then all clocks
+//! tick. A crash takes what was not synced. A node of the map that is not running is started by [`Rig::start`], with what
+//! `ordo serve` would know: its journal, or, the first time, the newest map of a peer.
+
+use execute::{Budget, Committed, Engine, Serial, WorkerId};
+use order::consensus::Kept;
+use order::{Changed, Control, Described, GroupImage, GroupImages, PartitionMap};
+use ordo_node::cluster::{ClusterEffects, ClusterEvent, ClusterNode, ClusterOptions, ClusterStart};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use txn::{
+    Args, Call, FnProcedure, Key, NodeId, Outcome, PartitionId, PartitionRoute, Procedure,
+    Registry, Reply, Request, RequestId, Tx, Value, ZoneId,
+};
+
+const TICK_MS: u64 = 50;
+
+/// What a host's disk holds of its node's journal: records, and how many of them a crash leaves.
+#[derive(Default)]
+struct Journal {
+    records: Vec<Vec<Kept>>,
+    synced: usize,
+}
+
+impl Journal {
+    fn images(&self) -> GroupImages {
+        let mut images = GroupImages::new();
+        for kept in self.records.iter().flatten() {
+            let image: &mut GroupImage = images.entry(kept.partition).or_default();
+            if let Some(base) = &kept.base {
+                image.base = base.clone();
+                let is_behind = |index| index > base.index && !kept.reset;
+                image.entries.retain(|entry| is_behind(entry.index));
+            }
+            if let Some(first) = kept.entries.first() {
+                image.entries.retain(|entry| entry.index < first.index);
+                image.entries.extend(kept.entries.iter().cloned());
+            }
+            image.hard_state = kept.hard_state.unwrap_or(image.hard_state);
+        }
+        images
+    }
+}
+
+/// A process.
+struct Process {
+    node: ClusterNode,
+    effects: ClusterEffects,
+    engines: BTreeMap<PartitionId, Arc<dyn Engine>>,
+    /// What the node calls its records begins behind this one of the journal.
+    records_before: u64,
+    syncing: bool,
+    /// What each partition's counter shows.
+    sums: BTreeMap<PartitionId, i64>,
+    sequence: u64,
+    changed: Vec<(Control, Changed)>,
+}
+
+/// A host: what outlives its processes.
+#[derive(Default)]
+struct Host {
+    journal: Journal,
+    /// What its processes keep.
+    kept: Vec<PartitionId>,
+    process: Option<Process>,
+    ended: Option<String>,
+}
+
+/// A cluster.
+pub struct Rig {
+    first: PartitionMap,
+    registry: Registry,
+    add: Arc<dyn Procedure>,
+    hosts: BTreeMap<NodeId, Host>,
+    frames: VecDeque<(NodeId, NodeId, Vec<u8>)>,
+    now_ms: u64,
+    nonces: u64,
+    /// Additions that were answered, by partition.
+    pub answered: BTreeMap<PartitionId, i64>,
+    /// Additions that were sent.
+    pub sent: BTreeMap<PartitionId, i64>,
+    /// Between which nodes nothing arrives.
+    pub cut: Vec<(NodeId, NodeId)>,
+}
+
+async fn add(mut tx: Tx, call: Call) -> Outcome {
+    let key = Key::from(&call[0]);
+    let before = tx.get_for_update(&key).await?;
+    let before = before.map_or(0, |value| {
+        let text = String::from_utf8(value.as_string().expect("a number").to_vec());
+        text.expect("digits").parse::<i64>().expect("digits")
+    });
+    let text = (before + 1).to_string();
+    tx.put(&key, Value::from(text.as_str())).await?;
+    Ok(Reply::Integer(before + 1))
+}
+
+impl Rig {
+    /// A cluster with a node in each of these zones, none of which has started.
+    pub fn new(zones: &[&str], partitions: u16) -> Rig {
+        let described: Vec<Described> = zones
+            .iter()
+            .enumerate()
+            .map(|(number, zone)| Described {
+                name: format!("n{}", number + 1),
+                zone: zone.to_string(),
+                peer_address: format!("n{}:7001", number + 1),
+                client_address: format!("n{}:6379", number + 1),
+            })
+            .collect();
+        let first = PartitionMap::new("rig", &described, partitions).expect("a map");
+        let add: Arc<dyn Procedure> = Arc::new(FnProcedure::new("add", add));
+        let mut registry = Registry::new();
+        registry.register(add.clone()).expect("one of this name");
+        Rig {
+            first,
+            registry,
+            add,
+            hosts: BTreeMap::new(),
+            frames: VecDeque::new(),
+            now_ms: 1_000_000,
+            nonces: 0,
+            answered: BTreeMap::new(),
+            sent: BTreeMap::new(),
+            cut: Vec::new(),
+        }
+    }
+
+    /// A cluster whose nodes run and whose groups have leaders.
+    pub fn running(zones: &[&str], partitions: u16) -> Rig {
+        let mut rig = Rig::new(zones, partitions);
+        for node in rig.first.nodes.clone().into_keys() {
+            rig.start(node);
+        }
+        rig.until("all have started", |rig| {
+            rig.first.nodes.keys().all(|&node| rig.has_booted(node))
+        });
+        rig
+    }
+
+    /// Starts a process.
+    pub fn start(&mut self, node: NodeId) {
+        let newest = self.map();
+        let host = self.hosts.entry(node).or_default();
+        assert!(host.process.is_none(), "{node} runs");
+        host.ended = None;
+        if host.kept.is_empty() {
+            let map = newest.as_ref().filter(|map| map.nodes.contains_key(&node));
+            host.kept = map.unwrap_or(&self.first).kept_by(node).collect();
+        }
+        assert!(!host.kept.is_empty(), "{node} has nothing to keep yet");
+        self.nonces += 1;
+        let engine = |&partition: &PartitionId| -> (PartitionId, Arc<dyn Engine>) {
+            (partition, Arc::new(Serial::new()))
+        };
+        let engines: BTreeMap<_, _> = host.kept.iter().map(engine).collect();
+        let start = ClusterStart {
+            map: self.first.clone(),
+            images: host.journal.images(),
+            engines: engines.clone(),
+            nonce: self.nonces,
+        };
+        let options = ClusterOptions {
+            seed: 1,
+            tick_ms: TICK_MS,
+            ..ClusterOptions::new(node)
+        };
+        let recovered = ClusterNode::recover(options, self.registry.clone(), start);
+        host.process = Some(Process {
+            node: recovered.expect("its journal can be used"),
+            effects: ClusterEffects::default(),
+            engines,
+            records_before: host.journal.records.len() as u64,
+            syncing: false,
+            sums: BTreeMap::new(),
+            sequence: 0,
+            changed: Vec::new(),
+        });
+    }
+
+    /// Ends a process. What was not synced is lost, and what is on its way from it stays so.
+    pub fn crash(&mut self, node: NodeId) {
+        let host = self.hosts.get_mut(&node).expect("a host");
+        host.process = None;
+        host.journal.records.truncate(host.journal.synced);
+    }
+
+    /// Puts an empty disk into a host that does not run.
+    pub fn wipe(&mut self, node: NodeId) {
+        let host = self.hosts.get_mut(&node).expect("a host");
+        assert!(host.process.is_none());
+        host.journal = Journal::default();
+    }
+
+    fn process(&self, node: NodeId) -> Option<&Process> {
+        self.hosts.get(&node)?.process.as_ref()
+    }
+
+    pub fn node(&self, node: NodeId) -> &ClusterNode {
+        &self.process(node).expect("it runs").node
+    }
+
+    pub fn is_running(&self, node: NodeId) -> bool {
+        self.process(node).is_some()
+    }
+
+    /// What a process that ended by itself said.
+    pub fn ended(&self, node: NodeId) -> Option<&str> {
+        self.hosts.get(&node)?.ended.as_deref()
+    }
+
+    pub fn has_booted(&self, node: NodeId) -> bool {
+        self.process(node)
+            .is_some_and(|process| process.node.boot().0 != 0)
+    }
+
+    fn processes(&self) -> impl Iterator<Item = (NodeId, &Process)> {
+        let hosts = self.hosts.iter();
+        hosts.filter_map(|(&node, host)| Some((node, host.process.as_ref()?)))
+    }
+
+    /// The newest map that a running node has.
+    pub fn map(&self) -> Option<PartitionMap> {
+        let maps = self.processes().map(|(_, process)| process.node.map());
+        maps.max_by_key(|map| map.version)
+            .map(|map| PartitionMap::clone(map))
+    }
+
+    /// Who leads a group, and knows it.
+    pub fn leader(&self, partition: PartitionId) -> Option<NodeId> {
+        let mut leaders = self
+            .processes()
+            .filter_map(|(node, process)| {
+                let status = process.node.group_status(partition)?;
+                (status.role == order::consensus::Role::Leader).then_some((status.term, node))
+            })
+            .collect::<Vec<_>>();
+        leaders.sort();
+        leaders.pop().map(|(_, node)| node)
+    }
+
+    /// The voters of a group as its leader knows them, and whether nothing is under way.
+    pub fn voters(&self, partition: PartitionId) -> Option<Vec<u16>> {
+        let members = self
+            .node(self.leader(partition)?)
+            .group_status(partition)?
+            .members;
+        let is_still = members.voters_outgoing.is_empty() && members.learners.is_empty();
+        is_still.then(|| members.voters.iter().map(|node| node.0).collect())
+    }
+
+    /// Asks a node for a change of the map.
+    pub fn change(&mut self, at: NodeId, control: Control) {
+        self.handle(at, ClusterEvent::ChangeWanted(control));
+    }
+
+    /// What became of a change that was asked for at a node.
+    pub fn changed(&self, at: NodeId, control: &Control) -> Option<Changed> {
+        let changed = &self.process(at)?.changed;
+        let found = changed.iter().find(|(found, _)| found == control);
+        found.map(|&(_, changed)| changed)
+    }
+
+    /// Has a node added to a zone, and waits for it.
+    pub fn add_node(&mut self, at: NodeId, name: &str, zone: u16) -> NodeId {
+        let control = Control::AddNode {
+            version: self.map().expect("a map").version,
+            name: name.to_owned(),
+            zone: ZoneId(zone),
+            peer_address: format!("{name}:7001"),
+            client_address: format!("{name}:6379"),
+        };
+        self.change(at, control.clone());
+        self.until("the node is added", |rig| {
+            rig.changed(at, &control) == Some(Changed::Map)
+        });
+        self.map().expect("a map").last_node
+    }
+
+    /// Has a node handed over what it keeps, and waits until that is ordered.
+    pub fn drain(&mut self, at: NodeId, node: NodeId) {
+        let control = Control::Drain {
+            version: self.map().expect("a map").version,
+            node,
+        };
+        self.change(at, control.clone());
+        self.until("the node leaves", |rig| {
+            rig.changed(at, &control) == Some(Changed::Map)
+        });
+    }
+
+    /// Adds 1 to the counter of a partition, through a node. False if it takes nothing now.
+    pub fn add(&mut self, at: NodeId, partition: PartitionId) -> bool {
+        let now_ms = self.now_ms;
+        let add = self.add.clone();
+        let Some(process) = self
+            .hosts
+            .get_mut(&at)
+            .and_then(|host| host.process.as_mut())
+        else {
+            return false;
+        };
+        process.sequence += 1;
+        let id = RequestId {
+            session: ordo_node::session::compose(process.node.boot().0, 0, 0),
+            sequence: process.sequence,
+            attempt: 0,
+        };
+        let mut request = Request::new(id, add, Args::from_iter(["counter"]));
+        request.route = PartitionRoute::single(partition);
+        let mut requests = vec![Arc::new(request)];
+        let taken = process
+            .node
+            .submit(&mut requests, now_ms, &mut process.effects);
+        if taken.is_ok() {
+            *self.sent.entry(partition).or_default() += 1;
+        }
+        self.drive(at);
+        taken.is_ok()
+    }
+
+    pub fn handle(&mut self, node: NodeId, event: ClusterEvent) {
+        let now_ms = self.now_ms;
+        if let Some(process) = self
+            .hosts
+            .get_mut(&node)
+            .and_then(|host| host.process.as_mut())
+        {
+            process.node.handle(event, now_ms, &mut process.effects);
+            self.drive(node);
+        }
+    }
+
+    /// Does what a node wants.
+    fn drive(&mut self, node: NodeId) {
+        let now_ms = self.now_ms;
+        let Some(host) = self.hosts.get_mut(&node) else {
+            return;
+        };
+        let Some(process) = &mut host.process else {
+            return;
+        };
+        while !process.effects.kept.is_empty() {
+            host.journal
+                .records
+                .push(std::mem::take(&mut process.effects.kept));
+            let record = host.journal.records.len() as u64 - process.records_before;
+            process
+                .node
+                .handle(ClusterEvent::Written(record), now_ms, &mut process.effects);
+        }
+        process.syncing |= std::mem::take(&mut process.effects.sync);
+        for (to, bytes) in process.effects.frames.drain(..) {
+            self.frames.push_back((node, to, bytes));
+        }
+        process.effects.refused.clear();
+        process.changed.append(&mut process.effects.changed);
+        let mut committed: Vec<Committed> = Vec::new();
+        for (&partition, engine) in &process.engines {
+            while engine.step(WorkerId(0), Budget::ONE, &mut committed) == execute::Progress::Worked
+            {
+            }
+            for committed in committed.drain(..) {
+                let Ok(Reply::Integer(sum)) = committed.outcome else {
+                    panic!("no sum")
+                };
+                process.sums.insert(partition, sum);
+                let (boot, _) = ordo_node::session::boot_and_port(committed.request.id.session);
+                if boot == process.node.boot().0 {
+                    *self.answered.entry(partition).or_default() += 1;
+                }
+            }
+        }
+        assert!(!process.effects.restart, "{node} is to start again");
+        if let Some(text) = process.effects.ended.take() {
+            host.ended = Some(text);
+            host.process = None;
+        }
+    }
+
+    /// A tick of all clocks, and what follows from it.
+    pub fn round(&mut self) {
+        self.now_ms += TICK_MS;
+        let nodes: Vec<NodeId> = self.hosts.keys().copied().collect();
+        for &node in &nodes {
+            self.handle(node, ClusterEvent::Tick);
+        }
+        let mut left = 20_000;
+        loop {
+            while let Some((from, to, bytes)) = self.frames.pop_front() {
+                left -= 1;
+                assert!(left > 0, "nodes talk without end");
+                let is_cut = self.cut.contains(&(from, to)) || self.cut.contains(&(to, from));
+                if !is_cut {
+                    let bytes = bytes.into();
+                    self.handle(to, ClusterEvent::Frame { from, bytes });
+                }
+            }
+            let mut any = false;
+            for &node in &nodes {
+                let host = self.hosts.get_mut(&node).expect("a host");
+                let Some(process) = &mut host.process else {
+                    continue;
+                };
+                if std::mem::take(&mut process.syncing) {
+                    any = true;
+                    host.journal.synced = host.journal.records.len();
+                    let record = host.journal.synced as u64 - process.records_before;
+                    self.handle(node, ClusterEvent::Synced(record));
+                }
+            }
+            if !any && self.frames.is_empty() {
+                break;
+            }
+        }
+    }
+
+    /// Rounds until something is so.
+    #[track_caller]
+    pub fn until(&mut self, what: &str, is_so: impl Fn(&Rig) -> bool) {
+        for _ in 0..600 {
+            if is_so(self) {
+                return;
+            }
+            self.round();
+        }
+        panic!("not so: {what}\n{}", self.describe());
+    }
+
+    /// What everybody thinks.
+    pub fn describe(&self) -> String {
+        let mut text = String::new();
+        for (node, process) in self.processes() {
+            let status = process.node.status();
+            text.push_str(&format!(
+                "{node}: map {}, {status:?}\n",
+                process.node.map().version
+            ));
+            for partition in process.engines.keys() {
+                let group = process.node.group_status(*partition);
+                text.push_str(&format!("    {partition}: {group:?}\n"));
+            }
+        }
+        text
+    }
+
+    /// Waits until all who run have executed everything, and compares them with each other and with what was answered.
+    pub fn check(&mut self) {
+        self.until("everything is executed", |rig| {
+            rig.processes()
+                .all(|(_, process)| process.node.is_idle() && process.node.is_current())
+        });
+        for (&partition, &answered) in &self.answered {
+            let sent = self.sent.get(&partition).copied().unwrap_or(0);
+            let sums: BTreeMap<NodeId, i64> = self
+                .processes()
+                .filter(|(_, process)| process.engines.contains_key(&partition))
+                .map(|(node, process)| (node, process.sums.get(&partition).copied().unwrap_or(0)))
+                .collect();
+            let first = sums.values().next().copied().expect("somebody keeps it");
+            assert!(
+                sums.values().all(|&sum| sum == first),
+                "{partition}: {sums:?}"
+            );
+            assert!(
+                (answered..=sent).contains(&first),
+                "{partition}: {first} is in the order, {answered} were answered, {sent} sent"
+            );
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! Real nodes that join a cluster, take over from others, and come back without their data.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "what asks processes until they have come so far has a clock and pauses"
+)]
+
+use server::client::{Answer, Client};
+use server::cluster::ClusterStatus;
+use std::fs::File;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// A port that is free now, and would be again.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("bound").port()
+}
+
+/// A node of the description, and its process if it runs.
+struct Node {
+    name: String,
+    zone: String,
+    client: String,
+    peer: String,
+    joins: bool,
+    process: Option<Child>,
+}
+
+/// A cluster on this machine. Its processes end with it.
+struct Cluster {
+    dir: tempfile::TempDir,
+    nodes: Vec<Node>,
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for process in self
+            .nodes
+            .iter_mut()
+            .filter_map(|node| node.process.as_mut())
+        {
+            // Both fail if it has ended already.
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+impl Cluster {
+    fn start(names: &[&str]) -> Cluster {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let mut cluster = Cluster {
+            dir,
+            nodes: Vec::new(),
+        };
+        for name in names {
+            cluster.describe(name, &format!("zone-{name}"), false);
+        }
+        for place in 0..names.len() {
+            cluster.run(place);
+        }
+        cluster
+    }
+
+    fn describe(&mut self, name: &str, zone: &str, joins: bool) {
+        self.nodes.push(Node {
+            name: name.to_owned(),
+            zone: zone.to_owned(),
+            client: format!("127.0.0.1:{}", free_port()),
+            peer: format!("127.0.0.1:{}", free_port()),
+            joins,
+            process: None,
+        });
+        let mut text =
+            "name = \"members\"\nsecret = \"a secret that only this test knows\"\npartitions = 1\n"
+                .to_owned();
+        for node in &self.nodes {
+            text.push_str(&format!(
+                "[[node]]\nname = \"{}\"\nzone = \"{}\"\npeer_address = \"{}\"\nclient_address = \"{}\"\n",
+                node.name, node.zone, node.peer, node.client
+            ));
+            if node.joins {
+                text.push_str("joins = true\n");
+            }
+        }
+        std::fs::write(self.file(), text).expect("written");
+    }
+
+    fn file(&self) -> PathBuf {
+        self.dir.path().join("cluster.toml")
+    }
+
+    fn data(&self, place: usize) -> PathBuf {
+        self.dir
+            .path()
+            .join(format!("data-{}", self.nodes[place].name))
+    }
+
+    fn log(&self, place: usize) -> PathBuf {
+        self.dir
+            .path()
+            .join(format!("{}.log", self.nodes[place].name))
+    }
+
+    fn run(&mut self, place: usize) {
+        let log = File::create(self.log(place)).expect("a file");
+        let port = self.nodes[place]
+            .client
+            .rsplit_once(':')
+            .expect("a port")
+            .1
+            .to_owned();
+        let process = Command::new(env!("CARGO_BIN_EXE_ordo"))
+            .args([
+                "serve",
+                "--bind",
+                "127.0.0.1",
+                "--port",
+                &port,
+                "--node",
+                &self.nodes[place].name,
+            ])
+            .args([
+                Path::new("--cluster"),
+                &self.file(),
+                Path::new("--dir"),
+                &self.data(place),
+            ])
+            .stderr(log)
+            .spawn();
+        self.nodes[place].process = Some(process.expect("it starts"));
+    }
+
+    fn said(&self, place: usize) -> String {
+        std::fs::read_to_string(self.log(place)).unwrap_or_default()
+    }
+
+    /// What a node answers, once it answers without an error.
+    fn call(&self, place: usize, words: &[&str]) -> String {
+        self.until(place, "it answers", || {
+            let mut client =
+                Client::open(&self.nodes[place].client, Duration::from_secs(5)).ok()?;
+            match client.call(words) {
+                Ok(Answer::Text(text)) => Some(text),
+                _ => None,
+            }
+        })
+    }
+
+    fn until<T>(&self, place: usize, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+        let start = Instant::now();
+        loop {
+            if let Some(found) = look() {
+                return found;
+            }
+            let name = &self.nodes[place].name;
+            assert!(
+                start.elapsed() < PATIENCE,
+                "{name}: not {what}\n{}",
+                self.said(place)
+            );
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn status(&self, place: usize) -> ClusterStatus {
+        serde_json::from_str(&self.call(place, &["ORDO.CLUSTER", "STATUS"])).expect("a status")
+    }
+
+    fn admin(&self, place: usize, words: &[&str]) -> String {
+        let output = Command::new(env!("CARGO_BIN_EXE_ordo"))
+            .args(["admin", "--address", &self.nodes[place].client])
+            .args(words)
+            .output()
+            .expect("it runs");
+        let said = format!(
+            "{}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        assert!(output.status.success(), "{words:?}: {said}");
+        said
+    }
+
+    /// Waits until a process has ended by itself.
+    fn ended(&mut self, place: usize) -> ExitStatus {
+        let mut process = self.nodes[place].process.take().expect("it was started");
+        self.until(place, "it has ended", || {
+            process.try_wait().expect("a status")
+        })
+    }
+
+    fn kill(&mut self, place: usize) {
+        let mut process = self.nodes[place].process.take().expect("it runs");
+        process.kill().expect("killed");
+        process.wait().expect("ended");
+    }
+}
+
+#[test]
+fn a_new_node_takes_the_place_of_one_that_leaves() {
+    let mut cluster = Cluster::start(&["a", "b", "c"]);
+    for key in 0..20 {
+        let set = cluster.call(key % 3, &["SET", &format!("k{key}"), &key.to_string()]);
+        assert_eq!(set, "OK");
+    }
+    cluster.describe("d", "zone-a", true);
+    cluster.run(3);
+    cluster.until(3, "it waits for the operator", || {
+        cluster.said(3).contains("add-node d").then_some(())
+    });
+    let peer = cluster.nodes[3].peer.clone();
+    let client = cluster.nodes[3].client.clone();
+    let join = [
+        "add-node",
+        "d",
+        "--zone",
+        "zone-a",
+        "--peer-address",
+        &peer,
+        "--client-address",
+        &client,
+    ];
+    cluster.admin(1, &join);
+    cluster.until(3, "it waits for something to keep", || {
+        cluster.said(3).contains("keeps nothing yet").then_some(())
+    });
+    let said = cluster.admin(1, &["remove-node", "a"]);
+    assert!(said.contains("ordo admin status"), "{said}");
+    let status = cluster.ended(0);
+    assert_eq!(status.code(), Some(78), "{}", cluster.said(0));
+    assert!(
+        cluster.said(0).contains("has left the cluster"),
+        "{}",
+        cluster.said(0)
+    );
+    let status = cluster.until(1, "the old one is out of the map", || {
+        Some(cluster.status(1)).filter(|status| status.nodes.iter().all(|node| node.name != "a"))
+    });
+    assert_eq!(status.nodes.len(), 3);
+    for partition in &status.partitions {
+        let nodes: Vec<u16> = partition
+            .replicas
+            .iter()
+            .map(|replica| replica.node)
+            .collect();
+        assert_eq!(nodes, [4, 2, 3], "one in each zone");
+    }
+    // The new one has everything, and counts.
+    for key in 0..20 {
+        assert_eq!(
+            cluster.call(3, &["GET", &format!("k{key}")]),
+            key.to_string()
+        );
+    }
+    cluster.kill(2);
+    assert_eq!(cluster.call(1, &["SET", "k0", "again"]), "OK");
+    assert_eq!(cluster.call(3, &["GET", "k0"]), "again");
+    // It starts again as itself, whoever is there to ask.
+    cluster.kill(3);
+    cluster.kill(1);
+    cluster.run(3);
+    cluster.run(1);
+    assert_eq!(cluster.call(3, &["GET", "k0"]), "again");
+}
+
+#[test]
+fn a_founder_that_comes_back_without_its_data_ends() {
+    let mut cluster = Cluster::start(&["a", "b", "c"]);
+    assert_eq!(cluster.call(2, &["SET", "k", "v"]), "OK");
+    cluster.kill(2);
+    std::fs::remove_dir_all(cluster.data(2)).expect("removed");
+    cluster.run(2);
+    let status = cluster.ended(2);
+    assert_eq!(status.code(), Some(78), "{}", cluster.said(2));
+    let said = cluster.said(2);
+    for want in ["its disk was lost", "ordo admin add-node", "remove-node"] {
+        assert!(said.contains(want), "{said}");
+    }
+    assert_eq!(cluster.call(0, &["GET", "k"]), "v");
+}

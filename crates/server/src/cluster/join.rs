@@ -1,0 +1,176 @@
+//! How a node that joins learns who it is: from those who are there.
+//!
+//! A node with `joins = true` and an empty data directory asks the other nodes of the description, at their client
+//! addresses, for the map (ORDO.CLUSTER MAP), until the map names it and gives it something to keep. Until then it is
+//! nobody: it has no number, keeps nothing and serves nobody.
+
+use super::config::{ClusterConfig, ClusterNode};
+use super::identity::{Identity, Maps};
+use crate::client::Client;
+use order::PartitionMap;
+use std::time::{Duration, Instant};
+use txn::{BootId, NodeId};
+
+/// How long a peer may take to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Between two rounds of questions.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Between two lines in the log that say why it waits.
+const REMIND: Duration = Duration::from_secs(10);
+
+/// What a map says of a node that wants to join.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    /// It may start.
+    Start(NodeId),
+    /// It must wait: why, and what to do.
+    Wait(String),
+    /// It must not start: why, and what to do.
+    Refuse(String),
+}
+
+/// Waits until the cluster has something for a node to keep. The error says why it never will.
+pub fn learn(
+    cluster: &ClusterConfig,
+    name: &str,
+    password: Option<&str>,
+) -> Result<Identity, String> {
+    let mut told: Option<(Instant, String)> = None;
+    loop {
+        let wait = match newest(cluster, name, password) {
+            Err(problems) => format!("no node of the cluster tells the map: {problems}"),
+            Ok((first, map)) => match verdict(&map, name) {
+                Verdict::Start(node) => return Ok(Identity { node, first, map }),
+                Verdict::Wait(wait) => wait,
+                Verdict::Refuse(why) => return Err(why),
+            },
+        };
+        let again = told
+            .as_ref()
+            .is_none_or(|(when, what)| *what != wait || when.elapsed() > REMIND);
+        if again {
+            tracing::info!("waiting: {wait}");
+            told = Some((Instant::now(), wait));
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+fn verdict(map: &PartitionMap, name: &str) -> Verdict {
+    let Some((&node, entry)) = map.nodes.iter().find(|(_, entry)| entry.name == name) else {
+        return Verdict::Wait(format!(
+            "the cluster does not know '{name}' yet: tell it with 'ordo admin add-node {name} ...'"
+        ));
+    };
+    if entry.boot != BootId(0) {
+        return Verdict::Refuse(format!(
+            "the cluster knows '{name}' ({node}), which has run before, and this data directory is new: if the old one exists, \
+             start with it (--dir). If its disk was lost, then so was what it had promised to the others, and it must not \
+             come back as itself: add a node of another name to its zone ('ordo admin add-node'), start that one, and then \
+             take this one out ('ordo admin remove-node {name}')"
+        ));
+    }
+    if entry.leaving {
+        return Verdict::Refuse(format!(
+            "'{name}' ({node}) is about to leave the cluster: add a node of another name instead"
+        ));
+    }
+    if map.kept_by(node).next().is_none() {
+        return Verdict::Wait(format!(
+            "'{name}' is {node} of the cluster, and keeps nothing yet: 'ordo admin remove-node' of another node of its zone \
+             lets it take over what that one keeps"
+        ));
+    }
+    Verdict::Start(node)
+}
+
+/// The first map, and the newest that anybody has. The error says who answered what.
+fn newest(
+    cluster: &ClusterConfig,
+    name: &str,
+    password: Option<&str>,
+) -> Result<(PartitionMap, PartitionMap), String> {
+    let mut found: Option<(PartitionMap, PartitionMap)> = None;
+    let mut problems = Vec::new();
+    for peer in cluster.nodes.iter().filter(|node| node.name != name) {
+        match ask(peer, password) {
+            Ok(maps) => {
+                if found
+                    .as_ref()
+                    .is_none_or(|(_, map)| maps.1.version > map.version)
+                {
+                    found = Some(maps);
+                }
+            }
+            Err(problem) => problems.push(format!("{}: {problem}", peer.name)),
+        }
+    }
+    found.ok_or_else(|| problems.join("; "))
+}
+
+fn ask(peer: &ClusterNode, password: Option<&str>) -> Result<(PartitionMap, PartitionMap), String> {
+    let mut client =
+        Client::open(&peer.client_address, PATIENCE).map_err(|error| error.to_string())?;
+    let mut call = |words: &[&str]| -> Result<String, String> {
+        let answer = client.call(words).map_err(|error| error.to_string())?;
+        answer.text(words[0]).map_err(|error| error.to_string())
+    };
+    if let Some(password) = password {
+        call(&["AUTH", password])?;
+    }
+    let text = call(&["ORDO.CLUSTER", "MAP"])?;
+    serde_json::from_str::<Maps>(&text)
+        .ok()
+        .and_then(|maps| maps.read())
+        .ok_or_else(|| "its map is of another version of Ordo: start that version here".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::tests::map;
+    use order::{Changed, Control};
+    use txn::ZoneId;
+
+    #[test]
+    fn a_node_waits_until_the_map_gives_it_something_to_keep() {
+        let mut map = map();
+        let waits = |map: &PartitionMap, hint: &str| match verdict(map, "e") {
+            Verdict::Wait(text) => assert!(text.contains(hint), "{text}"),
+            other => panic!("{other:?}"),
+        };
+        waits(&map, "add-node e");
+        let join = Control::AddNode {
+            version: map.version,
+            name: "e".to_owned(),
+            zone: ZoneId(1),
+            peer_address: "e:7001".to_owned(),
+            client_address: "e:6379".to_owned(),
+        };
+        assert_eq!(map.apply(&join, txn::Epoch(1)), Changed::Map);
+        waits(&map, "remove-node");
+        let drain = Control::Drain {
+            version: map.version,
+            node: NodeId(2),
+        };
+        assert_eq!(map.apply(&drain, txn::Epoch(1)), Changed::Map);
+        assert_eq!(verdict(&map, "e"), Verdict::Start(NodeId(5)));
+        // Once it has run, an empty directory is not its own.
+        let start = Control::Boot {
+            node: NodeId(5),
+            nonce: 1,
+            peer_address: "e:7001".to_owned(),
+            client_address: "e:6379".to_owned(),
+            level: 0,
+        };
+        map.apply(&start, txn::Epoch(1));
+        let Verdict::Refuse(text) = verdict(&map, "e") else {
+            panic!("it starts");
+        };
+        assert!(
+            text.contains("disk was lost") && text.contains("remove-node e"),
+            "{text}"
+        );
+        assert!(matches!(verdict(&map, "b"), Verdict::Refuse(_)));
+    }
+}
