@@ -1,6 +1,7 @@
 //! What a node tells its engine, written down.
 
 use execute::{Batch, Budget, Effects, Engine, Progress, Status, Waiting, WorkerId};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use store::View;
 use txn::Position;
@@ -19,6 +20,7 @@ pub enum Told {
 pub struct Recorder {
     engine: Box<dyn Engine>,
     tape: Mutex<Vec<Told>>,
+    last_delivered: AtomicU64,
 }
 
 impl Recorder {
@@ -27,7 +29,12 @@ impl Recorder {
         Recorder {
             engine,
             tape: Mutex::default(),
+            last_delivered: AtomicU64::new(0),
         }
+    }
+    /// The last position that it was ever delivered, whatever was retracted since.
+    pub fn last_delivered(&self) -> Position {
+        Position(self.last_delivered.load(Ordering::SeqCst))
     }
     fn tell(&self, told: Told) {
         self.tape
@@ -47,6 +54,8 @@ impl Engine for Recorder {
     }
     fn deliver(&self, batch: Batch) {
         self.tell(Told::Deliver(batch.clone()));
+        self.last_delivered
+            .fetch_max(batch.end().prev().0, Ordering::SeqCst);
         self.engine.deliver(batch);
     }
     fn confirm(&self, upto: Position) {
