@@ -65,7 +65,7 @@ impl Install {
     }
 
     /// Goes on with what was learnt of the link.
-    pub fn as_patient_as(self, before: &Install) -> Install {
+    pub fn with_patience_of(self, before: &Install) -> Install {
         Install {
             patience_ticks: before.patience_ticks,
             ..self

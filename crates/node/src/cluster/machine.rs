@@ -1280,7 +1280,7 @@ impl ClusterNode {
         let wanted = wanted.into_iter().collect();
         let install = Install::new(epoch, source, wanted);
         self.install = Some(match &self.install {
-            Some(before) => install.as_patient_as(before),
+            Some(before) => install.with_patience_of(before),
             None => install,
         });
         self.fetched = Some(epoch);
