@@ -208,5 +208,5 @@ pub fn check_end(
         .map_err(|fault| format!("after a reload: {fault}"))?;
     fresh.view().close(reloaded);
     view.close(snapshot);
-    leak::check(engine, oracle, end)
+    leak::check(engine, oracle, end, end)
 }

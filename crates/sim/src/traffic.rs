@@ -332,8 +332,8 @@ impl Traffic {
             Stream::Source(source) => {
                 let mut draft = Draft::of(&source.request(sequence, draw));
                 // What is known of a script's cost depends on what else the process ran before: the world must not.
-                if draft.footprint.weight == Weight::Heavy || is_script(&*draft.procedure) {
-                    draft.footprint.weight = Weight::Heavy;
+                if let Some(weight) = weight_in_worlds(&*draft.procedure, &draft.args) {
+                    draft.footprint.weight = weight;
                 }
                 draft
             }
@@ -387,8 +387,20 @@ impl Traffic {
     }
 }
 
-fn is_script(procedure: &dyn Procedure) -> bool {
-    procedure.name().starts_with("redis.eval")
+/// How heavy what may run scripts is in worlds, wherever it comes from: a client, another node, or a log. What is known of a
+/// script's cost depends on what else the process ran before.
+pub(crate) fn weight_in_worlds(procedure: &dyn Procedure, args: &Args) -> Option<Weight> {
+    match procedure.name() {
+        "redis.block" | "redis.idempotent" => {
+            let bits = args.iter().fold(0, |bits, word| bits ^ hash_bytes(word));
+            Some(if bits % 2 == 0 {
+                Weight::Light
+            } else {
+                Weight::Heavy
+            })
+        }
+        name => name.starts_with("redis.eval").then_some(Weight::Heavy),
+    }
 }
 
 /// A step of a transaction of [`WorkloadKind::Append`].

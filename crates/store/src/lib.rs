@@ -22,9 +22,10 @@
 //!
 //! # Collection
 //! Versions are collected when their key is written again, by the worker that made them garbage once they are behind the
-//! watermark, and by [`View::collect`], which also removes tombstones beyond the horizon and placeholders (records that
-//! exist only because somebody read an absent key). A removed record is marked *dead* under its latch; who finds a dead
-//! record looks its key up again.
+//! watermark, and by [`View::collect`], which also removes tombstones beyond the horizon, entries that a clear covers, and
+//! placeholders (records that exist only because somebody read an absent key). A record that an engine still keeps something
+//! in becomes such a placeholder. A removed record is marked *dead* under its latch; who finds a dead record looks its key
+//! up again.
 //!
 //! This crate knows no engine, no thread, no clock and no file.
 

@@ -273,15 +273,19 @@ impl<M: Meta> View for Partition<M> {
                 cell.versions.prune(watermark);
                 let idle = cell.meta.collect(final_position);
                 let clears = self.clears_of(record.key());
-                // Two owners: the index and this sweep. A third is a transaction that means to write here.
-                let forget = idle
-                    && !cell.versions.is_dead()
-                    && Arc::strong_count(record) <= 2
-                    && cell.versions.is_forgettable(watermark, clears);
-                if forget {
-                    cell.versions.kill();
+                if cell.versions.is_dead() || !cell.versions.is_forgettable(watermark, clears) {
+                    return false;
                 }
-                forget
+                // Two owners: the index and this sweep. A third is a transaction that means to write here.
+                let unused = idle && Arc::strong_count(record) <= 2;
+                if unused {
+                    cell.versions.kill();
+                } else {
+                    // Whoever is still here needs the record, but not what it says: a key that is read all the time would keep
+                    // a value that was cleared, and so would one whose readers were retracted.
+                    cell.versions.forget();
+                }
+                unused
             });
         }
         looked_at
@@ -301,5 +305,113 @@ impl<M: Meta> View for Partition<M> {
             }
         }
         census
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use txn::Entry;
+
+    /// What an engine keeps of a key's readers: the latest one.
+    #[derive(Debug, Default)]
+    struct LatestReader(Position);
+
+    impl Meta for LatestReader {
+        fn collect(&mut self, final_position: Position) -> bool {
+            if self.0 <= final_position {
+                self.0 = Position::NONE;
+            }
+            self.0 == Position::NONE
+        }
+        fn weight(&self) -> u64 {
+            u64::from(self.0 != Position::NONE)
+        }
+    }
+
+    fn publish(partition: &Partition<LatestReader>, position: u64) {
+        partition.publish(Final {
+            position: Position(position),
+            time_ms: 0,
+            live: 0,
+        });
+    }
+    fn census_after_collection(partition: &Partition<LatestReader>) -> (u64, u64, u64) {
+        partition.collect(usize::MAX);
+        let Census {
+            records,
+            versions,
+            held,
+            ..
+        } = partition.census();
+        (records, versions, held)
+    }
+
+    /// A partition whose only key was written at 3, cleared at 5, and read by a transaction at 9.
+    fn cleared(key: &Key) -> (Partition<LatestReader>, RecordRef<LatestReader>) {
+        let partition: Partition<LatestReader> = Partition::new();
+        let record = partition.get_or_insert(key);
+        {
+            let mut cell = record.latch_held();
+            cell.versions.insert(Version {
+                position: Position(3),
+                entry: Some(Entry::new("x")),
+            });
+            cell.meta.0 = Position(9);
+        }
+        partition.clears().insert(Position(5));
+        (partition, record)
+    }
+
+    #[test]
+    fn what_was_cleared_goes_although_a_later_reader_holds_its_record() {
+        let key = Key::new(b"key");
+        let (partition, record) = cleared(&key);
+        drop(record);
+        publish(&partition, 5);
+        let before = partition.read(Position(5), &key);
+        // The reader at 9 may still run, or have been retracted: the record stays for it, empty.
+        assert_eq!(census_after_collection(&partition), (1, 0, 1));
+        assert_eq!(partition.read(Position(5), &key), before);
+        assert_eq!(before.version, Position(5), "the clear tells of the key");
+        publish(&partition, 9);
+        assert_eq!(census_after_collection(&partition), (0, 0, 0));
+        assert_eq!(partition.read(Position(9), &key), before);
+    }
+
+    #[test]
+    fn what_was_cleared_goes_although_a_writer_shares_its_record() {
+        let key = Key::new(b"key");
+        let (partition, record) = cleared(&key);
+        publish(&partition, 9);
+        assert_eq!(census_after_collection(&partition), (1, 0, 0));
+        record.latch_held().versions.insert(Version {
+            position: Position(10),
+            entry: Some(Entry::new("y")),
+        });
+        drop(record);
+        publish(&partition, 10);
+        assert_eq!(census_after_collection(&partition), (1, 1, 0));
+        assert_eq!(
+            partition.read(Position(10), &key).entry,
+            Some(Entry::new("y"))
+        );
+    }
+
+    #[test]
+    fn what_was_cleared_stays_while_a_snapshot_sees_it() {
+        let key = Key::new(b"key");
+        let (partition, record) = cleared(&key);
+        drop(record);
+        publish(&partition, 4);
+        let snapshot = partition.open();
+        publish(&partition, 5);
+        assert_eq!(census_after_collection(&partition), (1, 1, 1));
+        assert_eq!(
+            partition.read_at(&snapshot, &key).entry,
+            Some(Entry::new("x"))
+        );
+        partition.close(snapshot);
+        assert_eq!(census_after_collection(&partition), (1, 0, 1));
     }
 }

@@ -51,6 +51,10 @@ impl Versions {
             entry: None,
         };
     }
+    /// Drops the last version, where [`Versions::is_forgettable`] says that it tells nothing any more.
+    pub(crate) fn forget(&mut self) {
+        *self = Versions::default();
+    }
     #[inline]
     pub(crate) fn is_dead(&self) -> bool {
         self.newest.position == DEAD

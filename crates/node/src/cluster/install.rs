@@ -2,7 +2,8 @@
 //!
 //! The leader says so ([`Frame::Behind`](super::Frame)), and the replica fetches the checkpoints of all its partitions at one
 //! epoch, piece by piece, while it goes on as well as it can. It asks for each piece, so the transfer needs no more memory
-//! than a piece, and lost frames cost a tick. When all files are there it writes new bases into its journal, in one record,
+//! than a piece, and lost frames cost some ticks: how many is learnt from how long pieces take, because asking again before
+//! a slow link has delivered fills that link with what nobody needs, and then nothing comes in time. When all files are there it writes new bases into its journal, in one record,
 //! and starts anew: a process that begins behind a checkpoint is something that every start does.
 
 use super::checkpoint::{file_name, unfinished_name};
@@ -10,12 +11,13 @@ use bytes::Bytes;
 use order::{Disk, DiskFile};
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::RangeInclusive;
 use txn::{Epoch, NodeId, PartitionId};
 
 /// Bytes of a piece.
 const PIECE_BYTES: usize = 256 << 10;
-/// A piece that has not come is asked for again after so many ticks.
-const PATIENCE_TICKS: u64 = 4;
+/// A piece that has not come is asked for again after so many ticks, at least and at most.
+const PATIENCE_TICKS: RangeInclusive<u64> = 4..=256;
 
 /// Part of a file that is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +42,9 @@ pub(super) struct Install {
     /// The node that said that this one is behind.
     pub source: NodeId,
     asked_tick: Option<u64>,
+    /// The next piece was asked for more than once.
+    asked_again: bool,
+    patience_ticks: u64,
     /// A piece is being written.
     writing: bool,
 }
@@ -53,7 +58,17 @@ impl Install {
             bases: BTreeMap::new(),
             source,
             asked_tick: None,
+            asked_again: false,
+            patience_ticks: *PATIENCE_TICKS.start(),
             writing: false,
+        }
+    }
+
+    /// Goes on with what was learnt of the link.
+    pub fn with_patience_of(self, before: &Install) -> Install {
+        Install {
+            patience_ticks: before.patience_ticks,
+            ..self
         }
     }
 
@@ -61,12 +76,15 @@ impl Install {
     pub fn next(&mut self, now_tick: u64) -> Option<Piece> {
         let patient = self
             .asked_tick
-            .is_some_and(|asked| now_tick < asked + PATIENCE_TICKS);
+            .is_some_and(|asked| now_tick < asked + self.patience_ticks);
         if self.writing || patient {
             return None;
         }
         let &partition = self.wanted.first()?;
-        self.asked_tick = Some(now_tick);
+        if self.asked_tick.replace(now_tick).is_some() {
+            self.asked_again = true;
+            self.patience_ticks = (self.patience_ticks * 2).min(*PATIENCE_TICKS.end());
+        }
         Some(Piece {
             partition,
             epoch: self.epoch,
@@ -75,11 +93,21 @@ impl Install {
     }
 
     /// Whether a piece that has come is the one that is waited for. It is being written then.
-    pub fn takes(&mut self, piece: Piece) -> bool {
+    pub fn takes(&mut self, piece: Piece, now_tick: u64) -> bool {
         let awaited = self.wanted.first() == Some(&piece.partition)
             && (self.epoch, self.offset) == (piece.epoch, piece.offset)
             && !self.writing;
         self.writing |= awaited;
+        // Which of several questions was answered nobody knows.
+        if awaited
+            && !self.asked_again
+            && let Some(asked) = self.asked_tick
+        {
+            let twice = 2 * now_tick.saturating_sub(asked);
+            self.patience_ticks = twice
+                .max(self.patience_ticks / 2)
+                .clamp(*PATIENCE_TICKS.start(), *PATIENCE_TICKS.end());
+        }
         awaited
     }
 
@@ -87,6 +115,7 @@ impl Install {
     pub fn written(&mut self, piece: Piece, bytes: u64, last: bool) {
         self.writing = false;
         self.asked_tick = None;
+        self.asked_again = false;
         if last {
             self.wanted
                 .retain(|&partition| partition != piece.partition);
@@ -154,17 +183,61 @@ mod tests {
         assert_eq!(install.next(10), Some(piece(0, 0)));
         assert_eq!(install.next(11), None);
         assert_eq!(install.next(14), Some(piece(0, 0)), "asked again");
-        assert!(!install.takes(piece(0, 5)) && !install.takes(piece(3, 0)));
-        assert!(install.takes(piece(0, 0)));
-        assert!(!install.takes(piece(0, 0)), "it came twice");
+        assert!(!install.takes(piece(0, 5), 14) && !install.takes(piece(3, 0), 14));
+        assert!(install.takes(piece(0, 0), 14));
+        assert!(!install.takes(piece(0, 0), 14), "it came twice");
         assert_eq!(install.next(30), None, "it is being written");
         install.written(piece(0, 0), 5, false);
         assert_eq!(install.next(31), Some(piece(0, 5)));
-        assert!(install.takes(piece(0, 5)));
+        assert!(install.takes(piece(0, 5), 14));
         install.written(piece(0, 5), 2, true);
         assert_eq!(install.next(32), Some(piece(3, 0)));
-        assert!(!install.is_complete() && install.takes(piece(3, 0)));
+        assert!(!install.is_complete() && install.takes(piece(3, 0), 14));
         install.written(piece(3, 0), 0, true);
         assert!(install.is_complete());
+    }
+
+    /// How often each of 20 pieces is asked for where the source's link needs `piece_ticks` for each.
+    fn questions(piece_ticks: u64, loses: impl Fn(u64) -> bool) -> Vec<u64> {
+        let mut install = Install::new(Epoch(7), NodeId(1), vec![PartitionId(0)]);
+        let (mut link_free_tick, mut questions) = (0, vec![0; 20]);
+        let mut answers: Vec<(u64, Piece)> = Vec::new();
+        for tick in 0..100_000 {
+            while let Some(place) = answers.iter().position(|&(due, _)| due <= tick) {
+                let (_, piece) = answers.remove(place);
+                if install.takes(piece, tick) {
+                    install.written(piece, 1, piece.offset == 19);
+                }
+            }
+            if install.is_complete() {
+                return questions;
+            }
+            if let Some(piece) = install.next(tick) {
+                questions[piece.offset as usize] += 1;
+                if !loses(questions[piece.offset as usize]) {
+                    link_free_tick = tick.max(link_free_tick) + piece_ticks;
+                    answers.push((link_free_tick, piece));
+                }
+            }
+        }
+        panic!("not even a tick a thousand times over is enough: {questions:?}");
+    }
+
+    #[test]
+    fn a_slow_link_is_not_filled_with_pieces_that_were_asked_for_too_early() {
+        for piece_ticks in [0, 1, 3, 4, 7, 20, 100] {
+            let questions = questions(piece_ticks, |_| false);
+            let wasted = questions.iter().sum::<u64>() - 20;
+            assert!(wasted <= 8, "{piece_ticks}: {questions:?}");
+            assert!(
+                questions[10..].iter().all(|&asked| asked == 1),
+                "{piece_ticks}: {questions:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_link_that_loses_every_first_answer_still_brings_everything() {
+        assert_eq!(questions(1, |asked| asked == 1), vec![2; 20]);
     }
 }

@@ -1351,7 +1351,11 @@ impl ClusterNode {
             wanted.retain(|partition| !self.groups.contains_key(partition));
         }
         let wanted = wanted.into_iter().collect();
-        self.install = Some(Install::new(epoch, source, wanted));
+        let install = Install::new(epoch, source, wanted);
+        self.install = Some(match &self.install {
+            Some(before) => install.with_patience_of(before),
+            None => install,
+        });
         self.fetched = Some(epoch);
     }
 
@@ -1435,7 +1439,7 @@ impl ClusterNode {
         let Some(install) = &mut self.install else {
             return;
         };
-        if !install.takes(piece) {
+        if !install.takes(piece, self.ticks) {
             return;
         }
         if piece.offset == 0 {

@@ -308,8 +308,13 @@ impl Process {
                 .map_err(|text| Violation::new("serial", text));
             view.close(snapshot);
             checked?;
-            leak::check(&*lane.engine, watch.oracle(), watch.last())
-                .map_err(|text| Violation::new("leak", text))?;
+            leak::check(
+                &*lane.engine,
+                watch.oracle(),
+                watch.last(),
+                lane.engine.last_delivered(),
+            )
+            .map_err(|text| Violation::new("leak", text))?;
         }
         Ok(())
     }

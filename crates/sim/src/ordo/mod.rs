@@ -460,8 +460,13 @@ impl System for Ordo {
             });
             view.close(snapshot);
             checked?;
-            leak::check(&**engine, order.oracle(), order.last())
-                .map_err(|text| Violation::new("leak", text))?;
+            leak::check(
+                &**engine,
+                order.oracle(),
+                order.last(),
+                engine.last_delivered(),
+            )
+            .map_err(|text| Violation::new("leak", text))?;
         }
         if self.checkable && !self.history.is_empty() {
             crate::history::check(&self.history)

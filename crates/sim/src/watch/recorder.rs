@@ -1,7 +1,9 @@
-//! What a node tells its engine, written down.
+//! What a node tells its engine, written down; and what it may not tell, made the same in every run.
 
+use crate::traffic::weight_in_worlds;
 use execute::{Batch, Budget, Effects, Engine, Progress, Status, Waiting, WorkerId};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use store::View;
 use txn::Position;
 
@@ -19,6 +21,7 @@ pub enum Told {
 pub struct Recorder {
     engine: Box<dyn Engine>,
     tape: Mutex<Vec<Told>>,
+    last_delivered: AtomicU64,
 }
 
 impl Recorder {
@@ -27,7 +30,12 @@ impl Recorder {
         Recorder {
             engine,
             tape: Mutex::default(),
+            last_delivered: AtomicU64::new(0),
         }
+    }
+    /// The last position that it was ever delivered, whatever was retracted since.
+    pub fn last_delivered(&self) -> Position {
+        Position(self.last_delivered.load(Ordering::SeqCst))
     }
     fn tell(&self, told: Told) {
         self.tape
@@ -45,8 +53,17 @@ impl Engine for Recorder {
     fn name(&self) -> &'static str {
         self.engine.name()
     }
-    fn deliver(&self, batch: Batch) {
+    fn deliver(&self, mut batch: Batch) {
+        for request in &mut batch.requests {
+            if let Some(weight) = weight_in_worlds(&*request.procedure, &request.args)
+                && weight != request.footprint.weight
+            {
+                Arc::make_mut(request).footprint.weight = weight;
+            }
+        }
         self.tell(Told::Deliver(batch.clone()));
+        self.last_delivered
+            .fetch_max(batch.end().prev().0, Ordering::SeqCst);
         self.engine.deliver(batch);
     }
     fn confirm(&self, upto: Position) {
@@ -71,5 +88,40 @@ impl Engine for Recorder {
     }
     fn view(&self) -> &dyn View {
         self.engine.view()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use execute::Serial;
+    use txn::{Args, Epoch, Registry, Request, RequestId, Weight};
+
+    #[test]
+    fn what_the_process_learnt_of_a_script_does_not_reach_an_engine() {
+        let recorder = Recorder::new(Box::new(Serial::new()));
+        let mut registry = Registry::new();
+        redis_surface::register(&mut registry).expect("the names are distinct");
+        let eval = registry
+            .by_name("redis.eval")
+            .expect("scripts are commands")
+            .clone();
+        let mut request = Request::new(RequestId::default(), eval, Args::one("return 1"));
+        for learnt in [Weight::Light, Weight::Heavy] {
+            request.footprint.weight = learnt;
+            recorder.deliver(Batch {
+                epoch: Epoch(1),
+                time_ms: 1,
+                first: Position::FIRST,
+                requests: vec![Arc::new(request.clone())],
+            });
+            let told = recorder.take();
+            let [Told::Deliver(batch)] = &told[..] else {
+                panic!("one batch was delivered")
+            };
+            assert_eq!(batch.requests[0].footprint.weight, Weight::Heavy);
+            recorder.retract(Position::FIRST);
+            recorder.take();
+        }
     }
 }
