@@ -752,6 +752,7 @@ impl ClusterNode {
         self.tell_clock(effects);
         if self.ticks.is_multiple_of(MEMBERS_TICKS) {
             self.lead_members(effects);
+            self.lead_level();
             self.keep_more(effects);
         }
         if self.ticks.is_multiple_of(EXPIRY_TICKS) {
@@ -932,6 +933,9 @@ impl ClusterNode {
         while !self.installing {
             self.turns(effects);
             self.execute(effects);
+            if self.counters.stopped.is_some() {
+                return;
+            }
             self.release_reads(effects);
             self.look_at_checkpoint(effects);
             self.fetch(effects);
@@ -1078,11 +1082,13 @@ impl ClusterNode {
                 Ok(Some(held)) => self.merge.appended(partition, held),
                 Ok(None) => {}
                 Err(error) => {
+                    // What is in the order was made by a build that knew it: this one is too old.
                     let text = format!(
-                        "entry {} of the log of {partition} cannot be read: {error}",
+                        "entry {} of the log of {partition} means nothing to this build of Ordo ({error}): start this node \
+                         with the version that the other nodes run; its data is untouched",
                         entry.index
                     );
-                    return self.fail(&text, effects);
+                    return self.end(text, effects);
                 }
             }
         }
@@ -1139,8 +1145,11 @@ impl ClusterNode {
                 effects.delivered = true;
             }
         }
-        while let Some(confirmation) = self.merge.confirm() {
+        while self.counters.stopped.is_none()
+            && let Some(confirmation) = self.merge.confirm()
+        {
             self.take_confirmation(&confirmation, effects);
+            self.look_at_level(effects);
         }
     }
 
