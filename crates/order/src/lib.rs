@@ -80,8 +80,8 @@ pub use log::{
     Truncated, Truncation,
 };
 pub use map::{
-    Changed, Control, Described, MapError, NODES_MAX, NodeEntry, PARTITIONS_MAX, PartitionEntry,
-    PartitionMap,
+    Changed, Control, Described, LEVEL_FIRST, MapError, NODES_MAX, NodeEntry, PARTITIONS_MAX,
+    PartitionEntry, PartitionMap,
 };
 pub use record::{Address, Content};
 pub use report::{Cut, Report};

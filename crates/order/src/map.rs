@@ -15,6 +15,9 @@ use txn::{BootId, Epoch, Key, NodeId, PartitionId, ZoneId};
 pub const NODES_MAX: u16 = 1024;
 /// The most partitions of a cluster.
 pub const PARTITIONS_MAX: u16 = 256;
+/// The behaviour that is in force when a cluster begins, whatever its founders know. It stays as it is: all founders make the
+/// same first map, of whatever builds they are.
+pub const LEVEL_FIRST: u32 = 1;
 
 /// A node as the map knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +34,8 @@ pub struct NodeEntry {
     pub boot: BootId,
     /// What that process named itself when it asked for its boot id.
     pub nonce: u64,
-    /// The newest behaviour that its process knows: see [`PartitionMap::level`].
+    /// The newest behaviour that its process knows: see [`PartitionMap::level`]. Before its first process, at most what is in
+    /// force.
     pub level: u32,
     /// Whether it is about to leave: it keeps no replica any more, and gets none.
     pub leaving: bool,
@@ -66,7 +70,7 @@ pub struct PartitionMap {
     /// The last boot id that was given out.
     pub last_boot: BootId,
     /// The behaviour that is in force: what a build may do that an older one would do in another way starts with an
-    /// ordered record, once every node knows it.
+    /// ordered record, once every node knows it. A process that knows less gets no boot id. Never falls.
     pub level: u32,
     /// The epoch at whose end the newest checkpoint is taken.
     pub checkpoint: Epoch,
@@ -106,7 +110,8 @@ pub enum MapError {
 /// A change of the map, in the order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Control {
-    /// A process of a node has started, and wants a boot id. Ends the boot before.
+    /// A process of a node has started, and wants a boot id. Ends the boot before. Changes nothing if the process knows less
+    /// than what is in force.
     Boot {
         /// Whose.
         node: NodeId,
@@ -164,7 +169,7 @@ pub enum Control {
         /// The one before: it may be asked for more than once.
         after: Epoch,
     },
-    /// A behaviour that all nodes know comes into force.
+    /// A behaviour comes into force that all nodes know, apart from those that are to leave.
     RaiseLevel {
         /// The version of the map that this was decided on.
         version: u32,
@@ -242,7 +247,7 @@ impl PartitionMap {
             last_node: NodeId(nodes.len() as u16),
             partitions: Vec::new(),
             last_boot: BootId(0),
-            level: 0,
+            level: LEVEL_FIRST,
             checkpoint: Epoch(0),
         };
         for (number, node) in nodes.iter().enumerate() {
@@ -383,6 +388,13 @@ impl PartitionMap {
         name
     }
 
+    /// The newest behaviour that the processes of all nodes know, apart from those that are to leave: what may come into force.
+    /// Not more than what is in force as long as one of them has never started; `None` if all leave.
+    pub fn level_known(&self) -> Option<u32> {
+        let staying = self.nodes.values().filter(|entry| !entry.leaving);
+        staying.map(|entry| entry.level).min()
+    }
+
     /// Takes a change of the order, which an epoch carries.
     pub fn apply(&mut self, control: &Control, epoch: Epoch) -> Changed {
         match control {
@@ -397,7 +409,8 @@ impl PartitionMap {
                 let Some(entry) = self.nodes.get_mut(node) else {
                     return Changed::Nothing;
                 };
-                if entry.boot != BootId(0) && entry.nonce == *nonce {
+                let is_known = entry.boot != BootId(0) && entry.nonce == *nonce;
+                if is_known || *level < self.level {
                     return Changed::Nothing;
                 }
                 let ended = entry.boot;
@@ -494,7 +507,7 @@ impl PartitionMap {
                 Changed::Checkpoint
             }
             Control::RaiseLevel { version, level } => {
-                let known = self.nodes.values().all(|entry| entry.level >= *level);
+                let known = self.level_known().is_some_and(|known| known >= *level);
                 if *version != self.version || !known || *level <= self.level {
                     return Changed::Nothing;
                 }
@@ -921,7 +934,7 @@ mod tests {
             nonce,
             peer_address: format!("{node}:7001"),
             client_address: format!("{node}:6379"),
-            level: 0,
+            level: LEVEL_FIRST,
         };
         for (node, nonce, boot, ended) in [(2, 7, 1, 0), (3, 8, 2, 0), (2, 9, 3, 1)] {
             let expected = Changed::Boot {
@@ -939,6 +952,59 @@ mod tests {
         );
         assert_eq!(map.node_of_boot(BootId(3)), Some(NodeId(2)));
         assert_eq!(map.node_of_boot(BootId(1)), None);
+    }
+
+    #[test]
+    fn a_behaviour_comes_into_force_once_all_who_stay_know_it_and_shuts_out_who_does_not() {
+        let mut map = three();
+        assert_eq!(map.level, LEVEL_FIRST);
+        let start = |node: u16, nonce, level| Control::Boot {
+            node: NodeId(node),
+            nonce,
+            peer_address: format!("{node}:7001"),
+            client_address: format!("{node}:6379"),
+            level,
+        };
+        let raise = |map: &PartitionMap, level| Control::RaiseLevel {
+            version: map.version,
+            level,
+        };
+        for node in 1..=3 {
+            map.apply(&start(node, 1, 3), Epoch(1));
+        }
+        assert_eq!(map.level_known(), Some(0), "one has never started");
+        let early = raise(&map, 2);
+        assert_eq!(map.apply(&early, Epoch(1)), Changed::Nothing);
+        map.apply(&start(4, 1, 2), Epoch(1));
+        assert_eq!(map.level_known(), Some(2));
+        let stale = raise(&map, 2);
+        // A process that starts with what is in force now is a change of the map: what was decided before is void.
+        map.apply(&start(4, 2, 1), Epoch(1));
+        assert_eq!(map.apply(&stale, Epoch(1)), Changed::Nothing);
+        let all_but_one = raise(&map, 2);
+        assert_eq!(map.apply(&all_but_one, Epoch(1)), Changed::Nothing);
+        map.apply(&start(4, 3, 2), Epoch(1));
+        for (level, changed) in [
+            (3, Changed::Nothing),
+            (2, Changed::Map),
+            (2, Changed::Nothing),
+        ] {
+            let control = raise(&map, level);
+            assert_eq!(map.apply(&control, Epoch(1)), changed, "{level}");
+        }
+        assert_eq!(map.level, 2);
+        // From now on who knows less is not let in, and is no process of the cluster.
+        let before = map.clone();
+        assert_eq!(map.apply(&start(4, 4, 1), Epoch(1)), Changed::Nothing);
+        assert_eq!(map, before);
+        // Who leaves is not waited for.
+        let drain = Control::Drain {
+            version: map.version,
+            node: NodeId(4),
+        };
+        assert_eq!(map.apply(&drain, Epoch(1)), Changed::Map);
+        let last = raise(&map, 3);
+        assert_eq!(map.apply(&last, Epoch(1)), Changed::Map);
     }
 
     #[test]

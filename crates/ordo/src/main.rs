@@ -86,7 +86,8 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("ordo: {error:#}");
-            ExitCode::FAILURE
+            let start = error.downcast_ref::<server::server::StartError>();
+            start.map_or(ExitCode::FAILURE, |error| ExitCode::from(error.exit_code()))
         }
     }
 }

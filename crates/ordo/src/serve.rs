@@ -2,6 +2,7 @@
 
 use server::config::{Config, Invocation, LogLevel, help};
 use server::server::Server;
+use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
 
 /// Serves until a signal or SHUTDOWN.
@@ -34,21 +35,21 @@ pub fn run(words: Vec<String>) -> anyhow::Result<()> {
     let server = Server::start(config)?;
     server.stop_on_signals()?;
     let report = server.report();
-    for warning in &report.warnings {
+    for warning in report.warnings() {
         tracing::warn!("{warning}");
     }
-    tracing::info!(
-        "data in {dir}: checkpoint at position {}, {} transactions replayed, in {} ms",
-        report.checkpoint,
-        report.replayed,
-        report.elapsed_ms
-    );
+    tracing::info!("data in {dir}: {report}");
     for address in server.addresses() {
         tracing::info!("serving {address}, appendfsync {fsync}");
     }
     server.wait();
     tracing::info!("stopped: everything acknowledged is in {dir}");
     Ok(())
+}
+
+/// Whether somebody wants no colours: <https://no-color.org>.
+fn is_colourless() -> bool {
+    std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
 }
 
 /// Logs to standard error. `RUST_LOG` wins over `--loglevel`.
@@ -62,6 +63,8 @@ fn start_logging(level: LogLevel) {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        // Colours are for people: what reads a file would find them in the middle of words. NO_COLOR forbids them, as it does elsewhere.
+        .with_ansi(std::io::stderr().is_terminal() && !is_colourless())
         // Whoever read the log may be gone: that must not stop a thread that has something to say.
         .log_internal_errors(false)
         .with_target(false)

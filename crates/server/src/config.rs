@@ -168,6 +168,8 @@ settings! {
         "The file that describes the cluster, the same at every node (docs/cluster.md). Empty: this server stands alone.";
     node: String, "node", Kind::Text, "", AtStart,
         "The name of this node in the cluster's file. It listens at its client_address there, unless port or bind say otherwise.";
+    behaviour_level: u64, "behaviour-level", Kind::Number(0, 1 << 31), "0", AtStart,
+        "For tests of upgrades only: the newest behaviour that this node says to know, so that one build can act as another. 0: what this build knows.";
     dir: String, "dir", Kind::Text, ".", AtStart,
         "The directory of the input log and the checkpoints.";
     appendonly: bool, "appendonly", ALWAYS_LOGGED, "yes", Anytime,

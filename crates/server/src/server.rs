@@ -6,13 +6,14 @@ use crate::config::{Config, ConfigError};
 use crate::net::listen::{ListenError, listen};
 use crate::net::{IoThread, Mailbox, Parts, WAKER};
 use crate::peers::PeerOptions;
-use crate::runtime::{MemberOptions, RecoveryReport, Runtime, RuntimeOptions};
+use crate::runtime::{MemberOptions, MemberReport, RecoveryReport, Runtime, RuntimeOptions};
 use crate::shared::{Origin, Shared, Stopping};
 use mio::{Poll, Waker};
-use node::cluster::ClusterOptions;
+use node::cluster::{ClusterOptions, ClusterRecoverError};
 use order::consensus::ELECTION_TICKS;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -31,7 +32,7 @@ pub enum StartError {
     Config(#[from] ConfigError),
     /// The description of the cluster makes no first map.
     #[error("the description of the cluster cannot be used: {0}")]
-    Map(#[from] order::MapError),
+    Map(order::MapError),
     /// Which node this is cannot be read.
     #[error(transparent)]
     Identity(#[from] IdentityError),
@@ -66,12 +67,58 @@ pub enum StartError {
     Thread(io::Error),
 }
 
+impl StartError {
+    /// What the process ends with: 78 if starting it again, as it is, is of no use.
+    pub fn exit_code(&self) -> u8 {
+        use crate::runtime::StartError as Runtime;
+        match self {
+            StartError::Runtime(Runtime::Cluster(ClusterRecoverError::Level { .. })) => {
+                EXIT_ENDED as u8
+            }
+            _ => 1,
+        }
+    }
+}
+
+/// What was found in the directory.
+#[derive(Clone, Debug)]
+pub enum Found {
+    /// By a server that stands alone.
+    Alone(RecoveryReport),
+    /// By a node of a cluster.
+    Member(MemberReport),
+}
+
+impl Found {
+    /// What an operator should know.
+    pub fn warnings(&self) -> &[String] {
+        match self {
+            Found::Alone(report) => &report.warnings,
+            // They were told when they came up.
+            Found::Member(_) => &[],
+        }
+    }
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Found::Alone(report) => write!(
+                f,
+                "checkpoint at position {}, {} transactions replayed, in {} ms",
+                report.checkpoint, report.replayed, report.elapsed_ms
+            ),
+            Found::Member(report) => report.fmt(f),
+        }
+    }
+}
+
 /// A running server.
 pub struct Server {
     shared: Arc<Shared>,
     mailboxes: Vec<Arc<Mailbox>>,
     threads: Vec<JoinHandle<()>>,
-    report: RecoveryReport,
+    report: Found,
     addresses: Vec<SocketAddr>,
 }
 
@@ -120,12 +167,18 @@ impl Server {
             ..RuntimeOptions::new(&config.dir)
         };
         let (runtime, report) = match cluster {
-            None => Runtime::start(options, &registry)?,
+            None => {
+                let (runtime, report) = Runtime::start(options, &registry)?;
+                (runtime, Found::Alone(report))
+            }
             Some((cluster, name)) => {
                 let (identity, has_run) = identity(&cluster, &name, &config)?;
-                let member = member_options(&cluster, &name, identity, has_run, &options);
-                let runtime = Runtime::start_member(options, member, &registry)?;
-                (runtime, RecoveryReport::default())
+                let mut member = member_options(&cluster, &name, identity, has_run, &options);
+                if config.behaviour_level > 0 {
+                    member.node.level = config.behaviour_level as u32;
+                }
+                let (runtime, report) = Runtime::start_member(options, member, &registry)?;
+                (runtime, Found::Member(report))
             }
         };
         let started_ms = runtime.now_ms();
@@ -206,7 +259,7 @@ impl Server {
         &self.addresses
     }
     /// What was found in the directory.
-    pub fn report(&self) -> &RecoveryReport {
+    pub fn report(&self) -> &Found {
         &self.report
     }
     /// A way to stop the server.
@@ -285,7 +338,7 @@ fn identity(
         let identity = join::learn(cluster, name, password).map_err(StartError::Join)?;
         return Ok((identity, false));
     }
-    let map = cluster.map()?;
+    let map = cluster.map().map_err(StartError::Map)?;
     let found = map.nodes.iter().find(|(_, entry)| entry.name == name);
     let node = found.map(|(&node, _)| node).unwrap_or_default();
     let first = map.clone();

@@ -42,7 +42,7 @@ pub struct Header {
 pub enum CheckpointError {
     /// The file could not be read or written.
     #[error("reading the checkpoint failed: {0}")]
-    Io(#[from] io::Error),
+    Io(io::Error),
     /// The bytes are not a whole checkpoint.
     #[error("the checkpoint is damaged at byte {offset}: {what}")]
     Damaged {
@@ -51,6 +51,13 @@ pub enum CheckpointError {
         /// What is wrong there.
         what: &'static str,
     },
+}
+
+// By hand: a derived one would make the error its own cause's parent, and whoever prints the chain would print it twice.
+impl From<io::Error> for CheckpointError {
+    fn from(cause: io::Error) -> CheckpointError {
+        CheckpointError::Io(cause)
+    }
 }
 
 /// Writes a checkpoint.

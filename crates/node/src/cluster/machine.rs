@@ -792,7 +792,10 @@ impl ClusterNode {
         }
         self.look_at_clocks();
         self.look_at_feeds(effects);
-        if self.ticks.is_multiple_of(BALANCE_TICKS) {
+        if self.stopping {
+            // Somebody may have been too far behind, or unheard, a moment ago.
+            self.hand_over();
+        } else if self.ticks.is_multiple_of(BALANCE_TICKS) {
             self.balance();
         }
         self.behind.retain(|&(partition, node), told| {
@@ -807,6 +810,7 @@ impl ClusterNode {
         self.tell_clock(effects);
         if self.ticks.is_multiple_of(MEMBERS_TICKS) {
             self.lead_members(effects);
+            self.lead_level();
             self.keep_more(effects);
         }
         if self.ticks.is_multiple_of(EXPIRY_TICKS) {
@@ -942,15 +946,40 @@ impl ClusterNode {
     /// Admits nothing more, and hands over what it leads.
     fn stop(&mut self) {
         self.stopping = true;
+        self.hand_over();
+    }
+
+    /// Hands over what this node leads, because it is about to end: without it, the others would notice only when nothing has
+    /// been heard of it for a while, and nothing would be written until then.
+    fn hand_over(&mut self) {
         let leads: Vec<PartitionId> = self.leads.keys().copied().collect();
         for partition in leads {
-            let members = self.groups[&partition].members();
-            let mut others = members.voters.into_iter();
-            let to = others.find(|&node| node != self.options.me && self.is_live(node));
-            if let Some(to) = to {
+            if let Some(to) = self.successor(partition) {
                 self.transfer(partition, to);
             }
         }
+    }
+
+    /// Who could lead a group in this node's place at once: of those who are heard, the one that has the most of its log.
+    fn successor(&self, partition: PartitionId) -> Option<NodeId> {
+        let status = self.groups.get(&partition)?.status();
+        let matched = |node: NodeId| {
+            let found = status.matched.iter().find(|&&(other, _)| other == node);
+            found.map_or(0, |&(_, matched)| matched)
+        };
+        let others = status.members.voters.iter().copied();
+        others
+            .filter(|&node| node != self.options.me && self.is_live(node))
+            .max_by_key(|&node| matched(node))
+    }
+
+    /// Whether others lead what this node has led, as far as there are others: then it may end without delaying anybody.
+    pub fn has_handed_over(&self) -> bool {
+        self.groups.keys().all(|&partition| {
+            let leader = self.leader(partition);
+            leader.is_some_and(|leader| leader != self.options.me)
+                || self.successor(partition).is_none()
+        })
     }
 
     /// Does what has become possible, until nothing more has.
@@ -965,6 +994,9 @@ impl ClusterNode {
         while !self.installing {
             self.turns(effects);
             self.execute(effects);
+            if self.counters.stopped.is_some() {
+                return;
+            }
             self.release_reads(effects);
             self.look_at_checkpoint(effects);
             self.fetch(effects);
@@ -1114,11 +1146,13 @@ impl ClusterNode {
                 Ok(Some(held)) => self.merge.appended(partition, held),
                 Ok(None) => {}
                 Err(error) => {
+                    // What is in the order was made by a build that knew it: this one is too old.
                     let text = format!(
-                        "entry {} of the log of {partition} cannot be read: {error}",
+                        "entry {} of the log of {partition} means nothing to this build of Ordo ({error}): start this node \
+                         with the version that the other nodes run; its data is untouched",
                         entry.index
                     );
-                    return self.fail(&text, effects);
+                    return self.end(text, effects);
                 }
             }
         }
@@ -1175,8 +1209,11 @@ impl ClusterNode {
                 effects.delivered = true;
             }
         }
-        while let Some(confirmation) = self.merge.confirm() {
+        while self.counters.stopped.is_none()
+            && let Some(confirmation) = self.merge.confirm()
+        {
             self.take_confirmation(&confirmation, effects);
+            self.look_at_level(effects);
         }
     }
 

@@ -44,6 +44,10 @@
 //! ([`members`]); a node of which nothing is left ends. How a cluster begins, and why a founder without its data is refused,
 //! is in [`bootstrap`].
 //!
+//! # Builds of several versions
+//!
+//! What the order means to a replica changes with a record of the order, once all nodes know the new meaning ([`levels`]).
+//!
 //! # Failures
 //!
 //! * A write or a sync of the journal that fails stops the node for good: it promises nothing any more, and the others go on.
@@ -62,6 +66,7 @@ mod frames;
 mod gateway;
 mod install;
 mod lead;
+pub mod levels;
 mod machine;
 mod members;
 mod peers;
@@ -73,6 +78,7 @@ pub use checkpoint::{ClusterCheckpoint, LoadError};
 pub use feeds::{Answered, Fed};
 pub use frames::{Frame, FrameError, describe};
 pub use install::{Piece, read_piece, write_piece};
+pub use levels::LEVEL;
 pub use machine::{ClusterEffects, ClusterEvent, ClusterNode, ClusterStatus};
 pub use recover::{ClusterRecoverError, ClusterStart, load_engines};
 
@@ -107,7 +113,7 @@ pub struct ClusterOptions {
     pub clock_ahead_ms_max: u64,
     /// When a client is told that nobody knows how its request ended.
     pub request_timeout_ms: u64,
-    /// The newest behaviour that this build knows.
+    /// The newest behaviour that this process knows: [`LEVEL`], but in tests of upgrades.
     pub level: u32,
     /// Removes the keys that are its arguments if they have expired.
     pub expire: Option<Arc<dyn Procedure>>,
@@ -130,7 +136,7 @@ impl ClusterOptions {
             speculate: true,
             clock_ahead_ms_max: 500,
             request_timeout_ms: 10_000,
-            level: 1,
+            level: LEVEL,
             expire: None,
             expire_system: None,
         }

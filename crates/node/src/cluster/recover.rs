@@ -3,6 +3,7 @@
 use super::ClusterOptions;
 use super::bootstrap::{Bootstrap, IDENTITY};
 use super::checkpoint::{self, LoadError};
+use super::levels::check_level;
 use super::machine::{Beginning, ClusterNode};
 use execute::Engine;
 use order::consensus::{Base, Entry, EntryKind, Group, Members, RaftGroup};
@@ -32,7 +33,9 @@ pub enum ClusterRecoverError {
     #[error("{0}: restore the directory from a backup, or replace this node by a new one")]
     Group(String),
     /// An entry cannot be read.
-    #[error("entry {index} of the log of {partition} cannot be read: {cause}")]
+    #[error(
+        "entry {index} of the log of {partition} cannot be read: {cause}: start the version of Ordo that the other nodes run"
+    )]
     Entry {
         /// Whose.
         partition: PartitionId,
@@ -46,6 +49,18 @@ pub enum ClusterRecoverError {
         "what the journal says of the checkpoint of {0} cannot be read: start the version that wrote it"
     )]
     Base(PartitionId),
+    /// The cluster goes by something that this build does not know.
+    #[error(
+        "behaviour {in_force} is in force in this cluster, and this build of Ordo knows behaviours up to {known}: it would make \
+         something else of the same requests than the other nodes, so it takes no part. Start this node with the version of \
+         Ordo that the other nodes run, or a newer one; its data is untouched"
+    )]
+    Level {
+        /// In the cluster.
+        in_force: u32,
+        /// Here.
+        known: u32,
+    },
     /// What the journal says of its disk cannot be read.
     #[error(
         "what the journal says of its own disk cannot be read: start the version that wrote it"
@@ -189,6 +204,7 @@ impl ClusterNode {
             (state, (0, 0))
         });
         let map = first.map.clone();
+        check_level(&map, options.level)?;
         let end = EpochEnd {
             epoch: first.epoch,
             time_ms: first.time_ms,

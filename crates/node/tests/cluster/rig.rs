@@ -7,7 +7,10 @@
 use execute::{Budget, Committed, Engine, Serial, WorkerId};
 use order::consensus::Kept;
 use order::{Changed, Control, Described, GroupImage, GroupImages, PartitionMap};
-use ordo_node::cluster::{ClusterEffects, ClusterEvent, ClusterNode, ClusterOptions, ClusterStart};
+use ordo_node::cluster::{
+    ClusterEffects, ClusterEvent, ClusterNode, ClusterOptions, ClusterRecoverError, ClusterStart,
+    LEVEL,
+};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use txn::{
@@ -81,6 +84,8 @@ pub struct Rig {
     pub answered: BTreeMap<PartitionId, i64>,
     /// Additions that were sent.
     pub sent: BTreeMap<PartitionId, i64>,
+    /// What the builds know that nodes are started with, where it is not what this one knows.
+    pub levels: BTreeMap<NodeId, u32>,
     /// Between which nodes nothing arrives.
     pub cut: Vec<(NodeId, NodeId)>,
 }
@@ -124,6 +129,7 @@ impl Rig {
             nonces: 0,
             answered: BTreeMap::new(),
             sent: BTreeMap::new(),
+            levels: BTreeMap::new(),
             cut: Vec::new(),
         }
     }
@@ -131,13 +137,19 @@ impl Rig {
     /// A cluster whose nodes run and whose groups have leaders.
     pub fn running(zones: &[&str], partitions: u16) -> Rig {
         let mut rig = Rig::new(zones, partitions);
+        rig.start_all();
+        rig
+    }
+
+    /// Starts all founders, and waits for them.
+    pub fn start_all(&mut self) {
+        let rig = self;
         for node in rig.first.nodes.clone().into_keys() {
             rig.start(node);
         }
         rig.until("all have started", |rig| {
             rig.first.nodes.keys().all(|&node| rig.has_booted(node))
         });
-        rig
     }
 
     /// Starts a process.
@@ -165,11 +177,20 @@ impl Rig {
         let options = ClusterOptions {
             seed: 1,
             tick_ms: TICK_MS,
+            level: self.levels.get(&node).copied().unwrap_or(LEVEL),
             ..ClusterOptions::new(node)
         };
         let recovered = ClusterNode::recover(options, self.registry.clone(), start);
+        let recovered = match recovered {
+            Ok(node) => node,
+            Err(error @ ClusterRecoverError::Level { .. }) => {
+                host.ended = Some(error.to_string());
+                return;
+            }
+            Err(error) => panic!("its journal can be used: {error}"),
+        };
         host.process = Some(Process {
-            node: recovered.expect("its journal can be used"),
+            node: recovered,
             effects: ClusterEffects::default(),
             engines,
             records_before: host.journal.records.len() as u64,

@@ -66,6 +66,7 @@ fn nodes(status: &ClusterStatus) -> Table {
                 0 => "never started".to_owned(),
                 boot => boot.to_string(),
             },
+            node.level.to_string(),
             if node.reachable { "yes" } else { "NO" }.to_owned(),
             leads.count().to_string(),
             keeps.count().to_string(),
@@ -78,11 +79,12 @@ fn nodes(status: &ClusterStatus) -> Table {
         "clients",
         "peers",
         "boot",
+        "behaviour",
         "reachable",
         "leads",
         "replicas",
     ];
-    table(&header, status.nodes.iter().map(row), &[0, 5, 7, 8])
+    table(&header, status.nodes.iter().map(row), &[0, 5, 6, 8, 9])
 }
 
 fn partitions(status: &ClusterStatus) -> Table {
@@ -139,6 +141,18 @@ fn problems(status: &ClusterStatus) -> Vec<String> {
                 node.name
             ),
         });
+    }
+    let staying = status.nodes.iter().filter(|node| !node.leaving);
+    let newest = staying.clone().map(|node| node.level).max().unwrap_or(0);
+    if newest > status.level {
+        let older = staying.filter(|node| node.level < newest);
+        let older: Vec<&str> = older.map(|node| node.name.as_str()).collect();
+        if !older.is_empty() {
+            problems.push(format!(
+                "Behaviour {newest} comes into force once all nodes know it: {} must be restarted with the newer version.",
+                older.join(", ")
+            ));
+        }
     }
     let headless: Vec<String> = status
         .partitions

@@ -71,7 +71,7 @@ fn cluster() -> ClusterStatus {
         peer_address: format!("{name}.example:7101"),
         client_address: format!("{name}.example:7001"),
         boot: if name == "d" { 0 } else { 10 + u32::from(id) },
-        level: 0,
+        level: 1,
         reachable,
         leaving: false,
     };
@@ -90,7 +90,7 @@ fn cluster() -> ClusterStatus {
     ClusterStatus {
         cluster: "shop".to_owned(),
         map_version: 4,
-        level: 0,
+        level: 1,
         epoch: 12_345,
         me: 1,
         nodes: [
@@ -152,14 +152,14 @@ fn the_status_is_two_tables_and_what_to_look_at() {
     assert_eq!(
         text,
         "\
-Cluster shop, as a sees it: map version 4, behaviour 0, executed up to epoch 12345
+Cluster shop, as a sees it: map version 4, behaviour 1, executed up to epoch 12345
 
-| id | node | zone | clients        | peers          |          boot | reachable | leads | replicas |
-|----|------|------|----------------|----------------|---------------|-----------|-------|----------|
-|  1 | a    | x    | a.example:7001 | a.example:7101 |            11 | yes       |     1 |        2 |
-|  2 | b    | y    | b.example:7001 | b.example:7101 |            12 | yes       |     0 |        1 |
-|  3 | c    | z    | c.example:7001 | c.example:7101 |            13 | NO        |     0 |        1 |
-|  4 | d    | z    | d.example:7001 | d.example:7101 | never started | NO        |     0 |        1 |
+| id | node | zone | clients        | peers          |          boot | behaviour | reachable | leads | replicas |
+|----|------|------|----------------|----------------|---------------|-----------|-----------|-------|----------|
+|  1 | a    | x    | a.example:7001 | a.example:7101 |            11 |         1 | yes       |     1 |        2 |
+|  2 | b    | y    | b.example:7001 | b.example:7101 |            12 |         1 | yes       |     0 |        1 |
+|  3 | c    | z    | c.example:7001 | c.example:7101 |            13 |         1 | NO        |     0 |        1 |
+|  4 | d    | z    | d.example:7001 | d.example:7101 | never started |         1 | NO        |     0 |        1 |
 
 | partition | slots                  | leader    | term | replicas                 |
 |-----------|------------------------|-----------|------|--------------------------|

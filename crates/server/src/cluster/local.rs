@@ -57,5 +57,12 @@ pub enum LocalError {
     NoneLeft,
     /// Nobody can be told what happens.
     #[error("the output cannot be written: {0}")]
-    Output(#[from] io::Error),
+    Output(io::Error),
+}
+
+// By hand: whoever prints the chain of a derived one would print its cause twice.
+impl From<io::Error> for LocalError {
+    fn from(cause: io::Error) -> LocalError {
+        LocalError::Output(cause)
+    }
 }

@@ -271,6 +271,9 @@ fn edits(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
+/// Settings that the help text does not tell of: nobody who runs a server has use for them.
+const HIDDEN: &[&str] = &["behaviour-level"];
+
 /// The text of `ordo serve --help`.
 pub fn help() -> String {
     let mut text = String::from(
@@ -280,7 +283,10 @@ pub fn help() -> String {
          -p is short for --port; --version prints the version.\n\
          Settings marked * can also be changed while running, with CONFIG SET.\n\n",
     );
-    for setting in SETTINGS {
+    for setting in SETTINGS
+        .iter()
+        .filter(|setting| !HIDDEN.contains(&setting.name))
+    {
         let mark = if setting.change == Change::Anytime {
             "*"
         } else {

@@ -26,7 +26,7 @@ const QUEUE_BYTES_KEPT: usize = 1 << 20;
 pub(super) enum Break {
     #[error("the other node closed it")]
     Closed,
-    #[error("{0}")]
+    #[error(transparent)]
     Io(#[from] io::Error),
     #[error("the other node sent something on it, which it must not")]
     Spoke,

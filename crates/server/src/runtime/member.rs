@@ -44,6 +44,8 @@ pub(super) struct Member {
     changes: Vec<(Control, ChangeAnswer)>,
     /// The map with which this process started: newer than its own while it follows the log from far behind.
     known: Arc<PartitionMap>,
+    /// The behaviour in force that the log was told of.
+    level_told: u32,
     /// The map that the transport knows.
     pub peers_of: u32,
     /// What the ports know of it.
@@ -76,6 +78,7 @@ impl Member {
             outgoing: BTreeMap::new(),
             fresh_ms,
             changes: Vec::new(),
+            level_told: known.level,
             known,
             peers_of: 0,
             is_spread: false,
@@ -94,6 +97,17 @@ impl Member {
             &self.known
         } else {
             own
+        }
+    }
+
+    /// Tells the operator that another behaviour is in force.
+    pub fn tell_level(&mut self) {
+        let level = self.node.map().level;
+        if level > self.level_told {
+            self.level_told = level;
+            tracing::info!(
+                "behaviour {level} is in force: all nodes know it, and older versions of Ordo are refused from now on"
+            );
         }
     }
 

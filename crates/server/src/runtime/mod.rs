@@ -40,7 +40,7 @@ pub use cluster::Membership;
 pub use execute::ReadOutcome;
 pub use node::{FsyncPolicy, Limits, RecoverError, RecoveryReport, Refused};
 pub use options::{
-    EngineFactory, HaltHook, MemberOptions, RestartHook, RuntimeOptions, StartError,
+    EngineFactory, HaltHook, MemberOptions, MemberReport, RestartHook, RuntimeOptions, StartError,
 };
 pub use port::{Answer, Port};
 pub use status::RuntimeStatus;
@@ -55,6 +55,7 @@ use execute::snapshot::panic_text;
 use execute::{Budget, Engine, Interrupt, Progress, SnapshotReader, WorkerId};
 use executors::Bed;
 use node::Recovered;
+use node::cluster::levels::check_level;
 use node::cluster::{ClusterNode, ClusterStart, joined_record};
 use order::{Journal, PartitionMap, Preparer};
 use parking_lot::{Condvar, Mutex};
@@ -337,12 +338,13 @@ impl Runtime {
     }
 
     /// Recovers a node of a cluster and starts its threads and its connections to the others. Returns once the order has
-    /// given this process its boot id, which takes a majority of partition 0's replicas.
+    /// given this process its boot id, which takes a majority of partition 0's replicas, and tells what was in the directory.
     pub fn start_member(
         options: RuntimeOptions,
         cluster: MemberOptions,
         registry: &Registry,
-    ) -> Result<Arc<Runtime>, StartError> {
+    ) -> Result<(Arc<Runtime>, MemberReport), StartError> {
+        let started = Instant::now();
         let MemberOptions {
             name,
             identity,
@@ -352,6 +354,8 @@ impl Runtime {
             staleness_ms_max,
         } = cluster;
         check(&options)?;
+        // Before anything is touched.
+        check_level(&identity.map, node_options.level).map_err(StartError::Cluster)?;
         let disk = Arc::new(RealDisk::open(&options.dir)?);
         let worker_ids = options.workers + options.ports + 2;
         let (mut journal, images, report) =
@@ -377,6 +381,10 @@ impl Runtime {
         let make_engine = || (options.engine)(worker_ids);
         let kept = known.kept_by(me).collect();
         let engines = node::cluster::load_engines(&*disk, kept, &images, &make_engine)?;
+        let entries = images
+            .values()
+            .map(|image| image.entries.len() as u64)
+            .sum();
         let start = ClusterStart {
             map: identity.first,
             images,
@@ -385,6 +393,16 @@ impl Runtime {
         };
         let node = ClusterNode::recover(node_options.clone(), registry.clone(), start)
             .map_err(StartError::Cluster)?;
+        let report = MemberReport {
+            partitions: engines.keys().copied().collect(),
+            checkpoint: node.confirmed().epoch,
+            entries,
+            records: engines
+                .values()
+                .map(|engine| engine.view().census().live)
+                .sum(),
+            elapsed_ms: started.elapsed().as_millis() as u64,
+        };
         let preparer = journal.preparer();
         let peers: Arc<OnceLock<Peers>> = Arc::default();
         let fresh_ms: Arc<AtomicU64> = Arc::default();
@@ -422,7 +440,7 @@ impl Runtime {
         runtime.join(runtime.inner.clone());
         runtime.inner.look_at_map();
         runtime.wait_for_boot();
-        Ok(runtime)
+        Ok((runtime, report))
     }
 
     /// Waits until the order has given this process its boot id.
@@ -920,6 +938,7 @@ impl Inner {
                 return;
             }
             member.peers_of = map.version;
+            member.tell_level();
             (map, member.me)
         };
         let (map, me) = map;

@@ -6,9 +6,10 @@ use crate::peers::{PeerOptions, PeersError};
 use execute::{Engine, Sparkle, sparkle};
 use node::cluster::{ClusterOptions, ClusterRecoverError, LoadError};
 use node::{FsyncPolicy, Limits, NodeOptions, RecoverError};
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use txn::Procedure;
+use txn::{Epoch, PartitionId, Procedure};
 
 /// Makes an empty engine, given how many worker ids will step it (numbered from 0).
 pub type EngineFactory = Box<dyn Fn(usize) -> Arc<dyn Engine> + Send>;
@@ -93,6 +94,46 @@ pub struct MemberOptions {
     pub staleness_ms_max: u64,
 }
 
+/// What a node of a cluster found in its directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemberReport {
+    /// The partitions that it keeps.
+    pub partitions: Vec<PartitionId>,
+    /// The epoch of the checkpoint that they were loaded from; 0 if there was none.
+    pub checkpoint: Epoch,
+    /// Records that were in it.
+    pub records: u64,
+    /// Entries of the groups' logs behind it: those that are agreed are executed again.
+    pub entries: u64,
+    /// How long that took, without waiting for the other nodes.
+    pub elapsed_ms: u64,
+}
+
+impl fmt::Display for MemberReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let partitions: Vec<String> = self
+            .partitions
+            .iter()
+            .map(|partition| partition.0.to_string())
+            .collect();
+        let plural = if partitions.len() == 1 { "" } else { "s" };
+        write!(f, "partition{plural} {}: ", partitions.join(", "))?;
+        match self.checkpoint {
+            Epoch(0) => write!(f, "no checkpoint")?,
+            epoch => write!(
+                f,
+                "{} records from the checkpoint of epoch {}",
+                self.records, epoch.0
+            )?,
+        }
+        write!(
+            f,
+            ", {} log entries behind it, in {} ms",
+            self.entries, self.elapsed_ms
+        )
+    }
+}
+
 /// Why a runtime could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -153,6 +194,27 @@ mod tests {
     }
 
     #[test]
+    fn a_member_tells_what_it_found() {
+        let mut report = MemberReport {
+            partitions: vec![PartitionId(0)],
+            entries: 7,
+            elapsed_ms: 12,
+            ..MemberReport::default()
+        };
+        assert_eq!(
+            report.to_string(),
+            "partition 0: no checkpoint, 7 log entries behind it, in 12 ms"
+        );
+        report.partitions.push(PartitionId(2));
+        report.checkpoint = Epoch(900);
+        report.records = 40;
+        assert_eq!(
+            report.to_string(),
+            "partitions 0, 2: 40 records from the checkpoint of epoch 900, 7 log entries behind it, in 12 ms"
+        );
+    }
+
+    #[test]
     fn a_cause_is_told_once() {
         let full = || io::Error::other("the disk is full");
         let log = order::OpenError::Io {
@@ -168,13 +230,38 @@ mod tests {
             action: "removing a file",
             cause: full(),
         };
-        for error in [
+        let checkpoint = LoadError::File {
+            name: "checkpoint".to_owned(),
+            cause: full().into(),
+        };
+        let identity = IdentityError::Io {
+            path: "cluster.json".to_owned(),
+            action: "written",
+            cause: full(),
+        };
+        let peers = PeersError::Listen {
+            listen: "here:1".to_owned(),
+            cause: full(),
+        };
+        let runtime = [
             StartError::Directory(directory),
             StartError::Recover(files),
             StartError::Recover(RecoverError::Log(log)),
+            StartError::Load(checkpoint),
+            StartError::Journal(full()),
+            StartError::Identity(identity),
+            StartError::Peers(peers),
             StartError::Thread(full()),
-        ] {
-            let text = chain(&error);
+        ];
+        let server = runtime
+            .into_iter()
+            .map(crate::server::StartError::Runtime)
+            .chain([crate::server::StartError::Thread(full())])
+            .map(|error| Box::new(error) as Box<dyn Error>);
+        let local = crate::cluster::local::LocalError::from(full());
+        let local: Box<dyn Error> = Box::new(local);
+        for error in server.chain([local]) {
+            let text = chain(&*error);
             assert_eq!(text.matches("the disk is full").count(), 1, "{text}");
         }
     }

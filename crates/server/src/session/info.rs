@@ -362,6 +362,8 @@ fn ordo_cluster(view: &ClusterView, out: &mut String) {
     field(out, "node", view.me.0);
     field(out, "map_version", view.map.version);
     field(out, "level", view.map.level);
+    let own = view.map.nodes.get(&view.me);
+    field(out, "level_known", own.map_or(0, |entry| entry.level));
     field(out, "epoch", view.epoch);
     field(out, "staleness_ms", view.staleness_ms);
     field(out, "partitions", view.map.partitions.len());
@@ -397,7 +399,7 @@ mod tests {
     fn a_node_of_a_cluster_tells_what_it_leads_and_how_old_its_reads_are() {
         let mut out = String::new();
         ordo_cluster(&crate::cluster::tests::view(), &mut out);
-        let wanted = "cluster:test\r\nnode:1\r\nmap_version:1\r\nlevel:0\r\nepoch:100\r\nstaleness_ms:12\r\npartitions:3\r\n\
+        let wanted = "cluster:test\r\nnode:1\r\nmap_version:1\r\nlevel:1\r\nlevel_known:0\r\nepoch:100\r\nstaleness_ms:12\r\npartitions:3\r\n\
                       partitions_kept:2\r\npartitions_led:1\r\nnodes:4\r\nnodes_unreachable:0\r\n\
                       epochs_confirmed:90\r\nepochs_retracted:1\r\ntransactions:4000\r\n\
                       speculated_before_confirmation:3000\r\nrestarts:5\r\nmessages_sent:700\r\n\
