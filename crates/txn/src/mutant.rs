@@ -106,11 +106,13 @@ pub enum Mutant {
     FeedOutOfTurn,
     /// Who follows a group is told that more is agreed than it was sent.
     FeedAgreedAhead,
+    /// A node lets its logs begin behind its own checkpoint, whatever the replicas of other partitions have.
+    CutLogsAlone,
 }
 
 impl Mutant {
     /// Those that only a cluster can have.
-    pub const OF_CLUSTERS: [Mutant; 16] = [
+    pub const OF_CLUSTERS: [Mutant; 17] = [
         Mutant::ForgetVote,
         Mutant::PromiseBeforeSync,
         Mutant::ProposeTwice,
@@ -127,6 +129,7 @@ impl Mutant {
         Mutant::FeedWithoutRewind,
         Mutant::FeedOutOfTurn,
         Mutant::FeedAgreedAhead,
+        Mutant::CutLogsAlone,
     ];
     /// Those of a node on its own.
     pub const ALL: [Mutant; 29] = [

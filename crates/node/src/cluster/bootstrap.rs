@@ -17,7 +17,7 @@
 //! as everything that they guard.
 
 use super::frames::Frame;
-use super::machine::{CLOCK_TICKS, ClusterEffects, ClusterNode};
+use super::machine::{CLOCK_TICKS, ClusterEffects, ClusterNode, Then};
 use order::consensus::{Base, HardState, Kept};
 use order::{GroupImage, PartitionMap};
 use std::collections::{BTreeMap, BTreeSet};
@@ -98,6 +98,11 @@ fn kept(index: u64, nonce: u64, nonces: &Nonces) -> Kept {
     let mut state = Vec::new();
     put_varint(&mut state, nonce);
     put_nonces(&mut state, nonces);
+    kept_aside(IDENTITY, index, state)
+}
+
+/// What the journal keeps under a number that no partition has, in the place of what it has there. The index grows.
+pub(super) fn kept_aside(under: PartitionId, index: u64, state: Vec<u8>) -> Kept {
     Kept {
         base: Some(Base {
             index,
@@ -109,7 +114,7 @@ fn kept(index: u64, nonce: u64, nonces: &Nonces) -> Kept {
             commit: index,
             ..HardState::default()
         }),
-        ..Kept::nothing(IDENTITY)
+        ..Kept::nothing(under)
     }
 }
 
@@ -281,7 +286,7 @@ impl ClusterNode {
         let record = self.records + u64::from(effects.kept.is_empty());
         if let Some(kept) = self.bootstrap.take_unkept(record) {
             self.record(kept, effects);
-            self.wait_for_sync();
+            self.wait_for(Then::Nothing);
         }
     }
 
@@ -303,7 +308,10 @@ impl ClusterNode {
     /// of it, and how far it is with the cluster's beginning.
     pub(super) fn tell_clock(&self, effects: &mut ClusterEffects) {
         let standing = self.bootstrap.standing(self.synced);
-        let frame = Frame::Clock(standing);
+        let frame = Frame::Clock {
+            standing,
+            checkpoint: self.checkpoints.newest(),
+        };
         if !self.bootstrap.takes_part() {
             for node in self.bootstrap.others() {
                 self.send(node, &frame, effects);

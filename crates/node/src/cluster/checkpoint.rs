@@ -4,19 +4,38 @@
 //! Snapshots are opened before the epoch is confirmed and moved to its end when the engines are there, so that writers go on.
 //! When the files are on the disk, the groups' logs get new bases, in one record; when that is durable, older files and older
 //! segments of the journal go. A crash in between leaves either the old bases with the old files, or the new with the new.
+//!
+//! Where a node keeps some partitions only, the others' batches are needed by nodes that have no other way to them than these
+//! logs: a partition whose replicas all stand before an epoch must find it there. So a log is cut behind an epoch only once a
+//! majority of the replicas of *every* partition have a checkpoint of it. Until then the bases wait ([`CANDIDATES`]): a process
+//! that starts goes on behind the newest checkpoint, and its logs begin earlier.
 
+use super::bootstrap::kept_aside;
+use super::frames::Frame;
+use super::install::Piece;
+use super::machine::{ClusterEffects, ClusterNode, Then};
 use super::recover::BaseState;
 use crate::checkpoint::{read_file, write_images};
+use bytes::Bytes;
 use execute::Engine;
-use order::consensus::Base;
+use order::consensus::{Base, Kept};
 use order::merge::EpochEnd;
-use order::{Disk, Streams};
-use std::collections::BTreeMap;
+use order::{Control, Disk, GroupImages, PartitionMap, Streams};
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use store::Snapshot;
 use store::checkpoint::{CheckpointError, Header};
-use txn::{Epoch, PartitionId, Position};
+use txn::codec::{Reader, put_bytes, put_varint};
+use txn::mutant::{Mutant, is_active};
+use txn::{Epoch, NodeId, PartitionId, Position};
+
+/// Under which number the journal keeps the bases of a checkpoint behind which its logs do not yet begin.
+pub const CANDIDATES: PartitionId = PartitionId(u16::MAX - 1);
+/// A checkpoint that somebody has asked for stays for so many ticks.
+const FETCH_TICKS: u64 = 600;
+/// So many checkpoints stay at most, whoever asks for them.
+const TAKEN_MAX: usize = 4;
 
 /// The name of a partition's checkpoint.
 pub(super) fn file_name(partition: PartitionId, epoch: Epoch) -> String {
@@ -234,4 +253,418 @@ pub enum LoadError {
         /// Its name.
         name: String,
     },
+}
+
+/// A checkpoint that is on the disk.
+#[derive(Clone, Debug)]
+struct Taken {
+    epoch: Epoch,
+    /// What each group's log begins with behind it.
+    bases: BTreeMap<PartitionId, Base>,
+    asked_tick: u64,
+}
+
+impl Taken {
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        put_varint(&mut out, self.epoch.0);
+        for (partition, base) in &self.bases {
+            put_varint(&mut out, u64::from(partition.0));
+            let mut bytes = Vec::new();
+            base.encode(&mut bytes);
+            put_bytes(&mut out, &bytes);
+        }
+        out
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Taken> {
+        let mut reader = Reader::new(bytes);
+        let epoch = Epoch(reader.varint()?);
+        let mut bases = BTreeMap::new();
+        while !reader.is_empty() {
+            let partition = PartitionId(u16::try_from(reader.varint()?).ok()?);
+            bases.insert(
+                partition,
+                Base::decode(&Bytes::copy_from_slice(reader.bytes()?))?,
+            );
+        }
+        Some(Taken {
+            epoch,
+            bases,
+            asked_tick: 0,
+        })
+    }
+}
+
+/// The bases behind which a process starts: those of its journal, or of a checkpoint that is newer. `None` if what the journal
+/// has cannot be read.
+pub(super) fn newest_bases(images: &GroupImages) -> Option<BTreeMap<PartitionId, Base>> {
+    let epoch_of = |base: &Base| BaseState::decode(&base.state).map(|state| state.epoch);
+    let groups = images.iter().filter(|(id, _)| **id < CANDIDATES);
+    let own: BTreeMap<PartitionId, Base> = groups
+        .map(|(&partition, image)| (partition, image.base.clone()))
+        .collect();
+    let Some(candidate) = images.get(&CANDIDATES) else {
+        return Some(own);
+    };
+    let candidate = Taken::decode(&candidate.base.state)?;
+    let mut begun = own.values().filter(|base| base.index > 0);
+    let is_newer = begun.all(|base| epoch_of(base).is_some_and(|epoch| epoch <= candidate.epoch));
+    let is_whole = own.keys().eq(candidate.bases.keys());
+    Some(if is_newer && is_whole {
+        candidate.bases
+    } else {
+        own
+    })
+}
+
+/// A node's checkpoints, from their order to their end.
+#[derive(Default)]
+pub(super) struct Checkpoints {
+    /// One whose epoch the engines have not yet reached.
+    pinned: Option<Pinned>,
+    /// One that is being written.
+    writing: Option<Taken>,
+    /// One of which the journal is to hold the bases before it counts.
+    recording: VecDeque<Taken>,
+    /// Those that are on the disk, oldest first. Behind the first of them or a later one the logs begin.
+    taken: VecDeque<Taken>,
+    /// Behind which the logs begin.
+    base: Epoch,
+    /// The newest that other nodes have, as they say.
+    others: BTreeMap<NodeId, Epoch>,
+    /// Bytes of agreed batches since the last one was ordered.
+    bytes: u64,
+    /// The journal has a candidate, which must not keep its older records from going.
+    has_candidate: bool,
+}
+
+impl Checkpoints {
+    /// Those of a process that has just started: at this epoch, or none if that is 0.
+    pub fn new(
+        epoch: Epoch,
+        base: Epoch,
+        bases: BTreeMap<PartitionId, Base>,
+        has_candidate: bool,
+    ) -> Checkpoints {
+        let taken = (epoch > Epoch(0)).then_some(Taken {
+            epoch,
+            bases,
+            asked_tick: 0,
+        });
+        Checkpoints {
+            taken: taken.into_iter().collect(),
+            base,
+            has_candidate,
+            ..Checkpoints::default()
+        }
+    }
+
+    /// Whether one is on its way.
+    pub fn are_taken(&self) -> bool {
+        self.pinned.is_some() || self.writing.is_some()
+    }
+
+    /// The one that was being written could not be.
+    pub fn failed(&mut self) {
+        self.writing = None;
+    }
+
+    /// The node stops.
+    pub fn close(&mut self) {
+        if let Some(pinned) = self.pinned.take() {
+            pinned.close();
+        }
+    }
+
+    /// Batches were agreed.
+    pub fn note_bytes(&mut self, bytes: u64) {
+        self.bytes += bytes;
+    }
+
+    /// Another node has one of this epoch, and none that is newer.
+    pub fn heard(&mut self, node: NodeId, epoch: Epoch) {
+        self.others.insert(node, epoch);
+    }
+
+    /// The newest one that is on the disk; epoch 0 if none is.
+    pub fn newest(&self) -> Epoch {
+        self.taken.back().map_or(Epoch(0), |taken| taken.epoch)
+    }
+
+    /// Whether there is one of this epoch.
+    pub fn has(&self, epoch: Epoch) -> bool {
+        self.taken.iter().any(|taken| taken.epoch == epoch)
+    }
+
+    /// Up to which epoch no node needs what the logs have: a majority of the replicas of each partition has it in a checkpoint.
+    fn safe(&self, me: NodeId, map: &PartitionMap) -> Epoch {
+        let of = |&node: &NodeId| match node == me {
+            true => self.newest(),
+            false => self.others.get(&node).copied().unwrap_or(Epoch(0)),
+        };
+        let majority = |partition| {
+            let replicas = &map.partition(partition).replicas;
+            let mut epochs: Vec<Epoch> = replicas.values().map(of).collect();
+            epochs.sort();
+            epochs[(epochs.len() - 1) / 2]
+        };
+        map.partition_ids().map(majority).min().unwrap_or(Epoch(0))
+    }
+
+    /// Lets go of those that nobody needs, but for one that is being fetched. Gives those that stay.
+    fn prune(&mut self, now_tick: u64, fetched: Option<Epoch>) -> Vec<Epoch> {
+        // The one before the newest stays for those who have just been told of it.
+        while self.taken.len() > 2 {
+            let oldest = &self.taken[0];
+            let is_fetched = now_tick < oldest.asked_tick + FETCH_TICKS;
+            let are_many = self.taken.len() > TAKEN_MAX;
+            if oldest.epoch < self.base && (are_many || !is_fetched) {
+                self.taken.pop_front();
+            } else if are_many {
+                // The oldest is the one behind which the logs can begin first.
+                self.taken.remove(1);
+            } else {
+                break;
+            }
+        }
+        let taken = self.taken.iter().map(|taken| taken.epoch);
+        taken.chain(fetched).collect()
+    }
+}
+
+impl ClusterNode {
+    /// A checkpoint is due at the end of this epoch, which no engine has heard to be confirmed.
+    pub(super) fn pin(&mut self, end: &EpochEnd) {
+        self.checkpoints.bytes = 0;
+        if self.checkpoints.are_taken() {
+            // The last one is still being written: this one is left out.
+            return;
+        }
+        let open = |(partition, engine): (PartitionId, &Arc<dyn Engine>)| {
+            let snapshot = engine.view().open();
+            (partition, engine.clone(), snapshot)
+        };
+        let group = |&partition: &PartitionId| {
+            let (streams, place) = self.merge.group(partition);
+            (partition, (streams.clone(), place))
+        };
+        self.checkpoints.pinned = Some(Pinned {
+            end: end.clone(),
+            snapshots: self.engines().map(open).collect(),
+            groups: self.groups.keys().map(group).collect(),
+        });
+    }
+
+    /// Starts writing a checkpoint when the engines have come to its place, and orders one when it is time.
+    pub(super) fn look_at_checkpoint(&mut self, effects: &mut ClusterEffects) {
+        let applied = |(partition, (_, place)): (&PartitionId, &(Streams, (u64, u64)))| {
+            let group = self.groups.get(partition);
+            group.is_some_and(|group| group.status().applied >= place.0)
+        };
+        let is_ready = |pinned: &Pinned| pinned.is_reached() && pinned.groups.iter().all(applied);
+        if self.checkpoints.pinned.as_ref().is_some_and(is_ready)
+            && let Some(pinned) = self.checkpoints.pinned.take()
+        {
+            let mut bases = BTreeMap::new();
+            let engines: Vec<PartitionId> =
+                self.engines().map(|(partition, _)| partition).collect();
+            for (partition, next) in engines.into_iter().zip(&pinned.end.next) {
+                if let Some((state, (index, term))) = pinned.state(partition, *next)
+                    && let Some(group) = self.groups.get(&partition)
+                {
+                    let base = Base {
+                        index,
+                        term,
+                        members: group.members_at(index),
+                        state: state.encode().into(),
+                    };
+                    bases.insert(partition, base);
+                }
+            }
+            self.checkpoints.writing = Some(Taken {
+                epoch: pinned.end.epoch,
+                bases,
+                asked_tick: 0,
+            });
+            effects.checkpoint = Some(pinned.into_job());
+        }
+        let due = self.options.checkpoint_bytes > 0
+            && self.checkpoints.bytes >= self.options.checkpoint_bytes
+            && !self.checkpoints.are_taken();
+        if due && let Some(lead) = self.leads.get_mut(&PartitionId(0)) {
+            let after = self.merge.delivered().map.checkpoint;
+            // Ordered once: what was ordered already counts from there.
+            if after == self.merge.confirmed().map.checkpoint {
+                self.checkpoints.bytes = 0;
+                lead.change(Control::Checkpoint { after });
+            }
+        }
+    }
+
+    /// The files of a checkpoint are on the disk.
+    pub(super) fn checkpoint_written(&mut self, epoch: Epoch, effects: &mut ClusterEffects) {
+        let Some(taken) = self
+            .checkpoints
+            .writing
+            .take_if(|taken| taken.epoch == epoch)
+        else {
+            return;
+        };
+        if self.is_spread {
+            self.checkpoints.recording.push_back(taken);
+            self.record_candidate(effects);
+            return self.wait_for(Then::Candidate(epoch));
+        }
+        self.checkpoints.taken.push_back(taken);
+        self.rebase(epoch, effects);
+    }
+
+    /// The journal holds the bases of a checkpoint: others may count on it.
+    pub(super) fn candidate(&mut self, epoch: Epoch, effects: &mut ClusterEffects) {
+        let recorded = self.checkpoints.recording.pop_front();
+        self.checkpoints
+            .taken
+            .extend(recorded.filter(|taken| taken.epoch == epoch));
+        self.rebased(effects);
+        self.cut_logs(effects);
+    }
+
+    /// Lets the logs begin behind the newest checkpoint that allows it.
+    pub(super) fn cut_logs(&mut self, effects: &mut ClusterEffects) {
+        let safe = match self.is_spread && !is_active(Mutant::CutLogsAlone) {
+            true => self.checkpoints.safe(self.options.me, self.map()),
+            false => self.checkpoints.newest(),
+        };
+        let taken = self.checkpoints.taken.iter().rev();
+        let epoch = taken.map(|taken| taken.epoch).find(|&epoch| epoch <= safe);
+        if let Some(epoch) = epoch.filter(|&epoch| epoch > self.checkpoints.base) {
+            self.rebase(epoch, effects);
+        }
+    }
+
+    /// Lets the logs begin behind a checkpoint.
+    fn rebase(&mut self, epoch: Epoch, effects: &mut ClusterEffects) {
+        let found = self
+            .checkpoints
+            .taken
+            .iter()
+            .find(|taken| taken.epoch == epoch);
+        let Some(taken) = found.cloned() else { return };
+        self.checkpoints.base = epoch;
+        for (partition, base) in taken.bases {
+            if let Some(group) = self.groups.get_mut(&partition) {
+                group.rebase(base.clone());
+                let kept = Kept {
+                    base: Some(base),
+                    ..Kept::nothing(partition)
+                };
+                self.record(kept, effects);
+            }
+        }
+        self.wait_for(Then::Rebased);
+    }
+
+    fn record_candidate(&mut self, effects: &mut ClusterEffects) {
+        self.checkpoints.has_candidate = true;
+        if let Some(kept) = self.candidate_again() {
+            self.record(kept, effects);
+        }
+    }
+
+    /// Notes the bases of a checkpoint that was fetched, behind which this process is to start.
+    pub(super) fn record_fetched(
+        &mut self,
+        epoch: Epoch,
+        bases: BTreeMap<PartitionId, Base>,
+        effects: &mut ClusterEffects,
+    ) {
+        self.checkpoints.recording.push_back(Taken {
+            epoch,
+            bases,
+            asked_tick: 0,
+        });
+        self.record_candidate(effects);
+    }
+
+    /// What this node has itself of the checkpoint of an epoch.
+    pub(super) fn own_bases(&self, epoch: Epoch) -> BTreeMap<PartitionId, Base> {
+        let mut taken = self.checkpoints.taken.iter();
+        let found = taken.find(|taken| taken.epoch == epoch);
+        found.map(|taken| taken.bases.clone()).unwrap_or_default()
+    }
+
+    /// What the journal holds beside logs, for a record that lets its older ones go.
+    pub(super) fn candidate_again(&self) -> Option<Kept> {
+        let newest = self
+            .checkpoints
+            .recording
+            .back()
+            .or(self.checkpoints.taken.back())?;
+        self.checkpoints
+            .has_candidate
+            .then(|| kept_aside(CANDIDATES, newest.epoch.0, newest.encode()))
+    }
+
+    /// The logs begin behind the checkpoint of this epoch.
+    pub(super) fn rebased(&mut self, effects: &mut ClusterEffects) {
+        let fetched = self.installs.fetched();
+        effects.prune = Some(self.checkpoints.prune(self.ticks, fetched));
+    }
+
+    /// A replica lacks entries that this node no longer has.
+    pub(super) fn tell_behind(
+        &mut self,
+        partition: PartitionId,
+        node: NodeId,
+        effects: &mut ClusterEffects,
+    ) {
+        self.behind.insert((partition, node), self.ticks);
+        let epoch = self.checkpoints.newest();
+        if epoch > Epoch(0) {
+            self.send(node, &Frame::Behind { partition, epoch }, effects);
+        }
+    }
+
+    /// Another node wants a piece of a checkpoint.
+    pub(super) fn wanted_by(&mut self, from: NodeId, piece: Piece, effects: &mut ClusterEffects) {
+        let now = self.ticks;
+        let mut taken = self.checkpoints.taken.iter_mut();
+        if let Some(taken) = taken.find(|taken| taken.epoch == piece.epoch) {
+            taken.asked_tick = now;
+            effects.read.push((from, piece));
+            return;
+        }
+        let newest = self.checkpoints.newest();
+        if newest > Epoch(0) {
+            self.send(from, &Frame::Newest(newest), effects);
+        }
+    }
+
+    /// A piece of a checkpoint was read.
+    pub(super) fn piece_read(
+        &mut self,
+        to: NodeId,
+        piece: Piece,
+        total: u64,
+        bytes: Bytes,
+        effects: &mut ClusterEffects,
+    ) {
+        let mut taken = self.checkpoints.taken.iter();
+        let taken = taken.find(|taken| taken.epoch == piece.epoch);
+        let Some(base) = taken.and_then(|taken| taken.bases.get(&piece.partition)) else {
+            return;
+        };
+        let mut encoded = Vec::new();
+        if piece.offset == 0 {
+            base.encode(&mut encoded);
+        }
+        let frame = Frame::Piece {
+            piece,
+            total,
+            base: encoded.into(),
+            bytes,
+        };
+        self.send(to, &frame, effects);
+    }
 }

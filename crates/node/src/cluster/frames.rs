@@ -104,8 +104,13 @@ pub enum Frame {
         /// How requests of the receiver's clients ended.
         answers: Vec<Answered>,
     },
-    /// Nothing but the clock, and how far the sender is with the cluster's beginning, once it may tell.
-    Clock(Option<Standing>),
+    /// Nothing but the clock, and where the sender stands.
+    Clock {
+        /// How far it is with the cluster's beginning, once it may tell.
+        standing: Option<Standing>,
+        /// The epoch of its newest checkpoint.
+        checkpoint: Epoch,
+    },
     /// The members of a group are as the map of a version wants them: its leader tells the leader of partition 0.
     Followed {
         /// The group.
@@ -342,8 +347,12 @@ impl Frame {
                     put_answered(&mut out, answered);
                 }
             }
-            Frame::Clock(standing) => {
+            Frame::Clock {
+                standing,
+                checkpoint,
+            } => {
                 out.push(CLOCK);
+                put_varint(&mut out, checkpoint.0);
                 if let Some(standing) = standing {
                     standing.encode(&mut out);
                 }
@@ -458,7 +467,7 @@ fn describe_frame(bytes: &Bytes) -> Option<String> {
                 "{partition}: epochs {epochs:?}, agreed up to {agreed}, {answers} answers ({subscription}.{number})"
             )
         }
-        Frame::Clock(standing) => match standing {
+        Frame::Clock { standing, .. } => match standing {
             Some(Standing::Bootstrapping { nonce }) => format!("clock {clock_ms}, new {nonce:x}"),
             _ => format!("clock {clock_ms}"),
         },
@@ -570,8 +579,13 @@ fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
                 answers,
             }
         }
-        CLOCK if reader.is_empty() => Frame::Clock(None),
-        CLOCK => Frame::Clock(Some(Standing::decode(reader)?)),
+        CLOCK => Frame::Clock {
+            checkpoint: Epoch(reader.varint()?),
+            standing: match reader.is_empty() {
+                true => None,
+                false => Some(Standing::decode(reader)?),
+            },
+        },
         FOLLOWED => Frame::Followed {
             partition: take_partition(reader)?,
             version: u32::try_from(reader.varint()?).ok()?,

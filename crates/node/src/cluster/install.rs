@@ -7,9 +7,12 @@
 //! and starts anew: a process that begins behind a checkpoint is something that every start does.
 
 use super::checkpoint::{file_name, unfinished_name};
+use super::frames::Frame;
+use super::machine::{ClusterEffects, ClusterNode, Then};
 use bytes::Bytes;
+use order::consensus::{Base, Kept};
 use order::{Disk, DiskFile};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::RangeInclusive;
 use txn::{Epoch, NodeId, PartitionId};
@@ -18,6 +21,12 @@ use txn::{Epoch, NodeId, PartitionId};
 const PIECE_BYTES: usize = 256 << 10;
 /// A piece that has not come is asked for again after so many ticks, at least and at most.
 const PATIENCE_TICKS: RangeInclusive<u64> = 4..=256;
+
+/// One who was asked for a piece so often has no part in it any more.
+const REPEATS_MAX: u32 = 4;
+/// What is told to whoever asks a node that is about to start anew.
+const RESTARTING: &str =
+    "LOADING this node has fetched a checkpoint and starts anew: connect again";
 
 /// Part of a file that is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,9 +50,13 @@ pub(super) struct Install {
     pub bases: BTreeMap<PartitionId, Bytes>,
     /// The node that said that this one is behind.
     pub source: NodeId,
+    /// Who gives the file that is being fetched: two nodes' files of one checkpoint say the same in different bytes.
+    from: Option<NodeId>,
+    /// How many files were asked for.
+    turn: usize,
     asked_tick: Option<u64>,
-    /// The next piece was asked for more than once.
-    asked_again: bool,
+    /// How often the next piece was asked for again.
+    repeats: u32,
     patience_ticks: u64,
     /// A piece is being written.
     writing: bool,
@@ -57,8 +70,10 @@ impl Install {
             offset: 0,
             bases: BTreeMap::new(),
             source,
+            from: None,
+            turn: 0,
             asked_tick: None,
-            asked_again: false,
+            repeats: 0,
             patience_ticks: *PATIENCE_TICKS.start(),
             writing: false,
         }
@@ -82,7 +97,7 @@ impl Install {
         }
         let &partition = self.wanted.first()?;
         if self.asked_tick.replace(now_tick).is_some() {
-            self.asked_again = true;
+            self.repeats += 1;
             self.patience_ticks = (self.patience_ticks * 2).min(*PATIENCE_TICKS.end());
         }
         Some(Piece {
@@ -100,7 +115,7 @@ impl Install {
         self.writing |= awaited;
         // Which of several questions was answered nobody knows.
         if awaited
-            && !self.asked_again
+            && self.repeats == 0
             && let Some(asked) = self.asked_tick
         {
             let twice = 2 * now_tick.saturating_sub(asked);
@@ -115,19 +130,251 @@ impl Install {
     pub fn written(&mut self, piece: Piece, bytes: u64, last: bool) {
         self.writing = false;
         self.asked_tick = None;
-        self.asked_again = false;
+        self.repeats = 0;
         if last {
             self.wanted
                 .retain(|&partition| partition != piece.partition);
             self.offset = 0;
+            self.from = None;
+            self.turn = 0;
         } else {
             self.offset = piece.offset + bytes;
+        }
+    }
+
+    fn is_from(&self, node: NodeId) -> bool {
+        self.from == Some(node)
+    }
+
+    /// Asks nobody any more for the file that is being fetched: another node may have it.
+    fn begin_file(&mut self) {
+        self.from = None;
+        self.offset = 0;
+    }
+
+    /// Asks a node for a file, from its beginning on.
+    fn begin_file_from(&mut self, from: NodeId, partition: PartitionId, now_tick: u64) -> Piece {
+        self.from = Some(from);
+        self.turn += 1;
+        self.offset = 0;
+        self.repeats = 0;
+        self.asked_tick = Some(now_tick);
+        Piece {
+            partition,
+            epoch: self.epoch,
+            offset: 0,
         }
     }
 
     /// Whether everything is there.
     pub fn is_complete(&self) -> bool {
         self.wanted.is_empty()
+    }
+}
+
+/// What a node does about checkpoints of others.
+#[derive(Debug, Default)]
+pub(super) struct Installs {
+    install: Option<Install>,
+    /// The epoch of the checkpoint that was fetched last, or is being fetched.
+    fetched: Option<Epoch>,
+    /// An installed checkpoint is being made durable: nothing else happens.
+    ending: bool,
+}
+
+impl Installs {
+    /// Whether an installed checkpoint is being made durable: nothing else happens.
+    pub fn is_ending(&self) -> bool {
+        self.ending
+    }
+
+    /// What is being fetched, or was and is about to be installed, is no less needed than what is there.
+    pub fn fetched(&self) -> Option<Epoch> {
+        self.fetched
+    }
+
+    /// A piece is on the disk. `last`: so is the whole file.
+    pub fn written(&mut self, piece: Piece, bytes: u64, last: bool) {
+        if let Some(install) = &mut self.install {
+            install.written(piece, bytes, last);
+        }
+    }
+}
+
+impl ClusterNode {
+    /// This node lacks entries that others no longer have.
+    pub(super) fn fall_behind(&mut self, source: NodeId, partition: PartitionId, epoch: Epoch) {
+        let known = self.merge.held(partition);
+        if self.installs.install.is_none() && epoch > known {
+            self.begin_install(epoch, source);
+        }
+    }
+
+    /// A node has no checkpoint of the epoch that is being fetched, but one of this.
+    pub(super) fn newest_is(&mut self, from: NodeId, epoch: Epoch) {
+        let install = self.installs.install.as_mut();
+        let Some(install) = install.filter(|install| install.is_from(from)) else {
+            return;
+        };
+        if epoch > install.epoch {
+            self.begin_install(epoch, from);
+        } else {
+            install.begin_file();
+        }
+    }
+
+    /// Fetches the checkpoint of an epoch, of everything that this node keeps or is to keep.
+    pub(super) fn begin_install(&mut self, epoch: Epoch, source: NodeId) {
+        let mut wanted: BTreeSet<PartitionId> = self.map().kept_by(self.options.me).collect();
+        wanted.extend(self.groups.keys());
+        if self.checkpoints.has(epoch) {
+            wanted.retain(|partition| !self.groups.contains_key(partition));
+        }
+        let wanted = wanted.into_iter().collect();
+        let install = Install::new(epoch, source, wanted);
+        self.installs.install = Some(match &self.installs.install {
+            Some(before) => install.with_patience_of(before),
+            None => install,
+        });
+        self.installs.fetched = Some(epoch);
+    }
+
+    /// Whether this process is to end behind a checkpoint of others.
+    pub(super) fn is_installing(&self) -> bool {
+        self.installs.ending || self.installs.install.is_some()
+    }
+
+    /// This process is to end, and to start again.
+    pub(super) fn start_anew(&mut self, effects: &mut ClusterEffects) {
+        self.stop_because(RESTARTING);
+        effects.restart = true;
+    }
+
+    /// Whether this node keeps all that the map wants it to.
+    fn keeps_all(&self) -> bool {
+        let mut wanted = self.map().kept_by(self.options.me);
+        wanted.all(|partition| self.groups.contains_key(&partition))
+    }
+
+    /// Asks for the next piece of a checkpoint; starts anew when all are there.
+    pub(super) fn fetch(&mut self, effects: &mut ClusterEffects) {
+        let Some(install) = &mut self.installs.install else {
+            return;
+        };
+        if install.is_complete() {
+            return self.install(effects);
+        }
+        let (epoch, source) = (install.epoch, install.source);
+        if self.keeps_all() && self.merge.confirmed().epoch >= epoch {
+            // It came another way.
+            self.installs.install = None;
+            return;
+        }
+        let Some(install) = &mut self.installs.install else {
+            return;
+        };
+        let Some(piece) = install.next(self.ticks) else {
+            return;
+        };
+        let known = install.from.filter(|_| install.repeats < REPEATS_MAX);
+        if let Some(from) = known.filter(|&from| self.is_live(from)) {
+            return self.send(from, &Frame::Fetch(piece), effects);
+        }
+        // Whoever said so has the partitions that it keeps; others have the rest. A file comes from one node.
+        let me = self.options.me;
+        let map = self.map().clone();
+        let replicas = map.partition(piece.partition).replicas.values();
+        let mut able: Vec<NodeId> = replicas
+            .copied()
+            .filter(|&node| node != me && self.is_live(node))
+            .collect();
+        able.sort_by_key(|&node| node != source);
+        let Some(install) = &mut self.installs.install else {
+            return;
+        };
+        if let Some(&from) = able.get(install.turn % able.len().max(1)) {
+            let piece = install.begin_file_from(from, piece.partition, self.ticks);
+            self.send(from, &Frame::Fetch(piece), effects);
+        }
+    }
+
+    /// A piece of a checkpoint has come.
+    pub(super) fn piece_came(
+        &mut self,
+        from: NodeId,
+        piece: Piece,
+        total: u64,
+        base: Bytes,
+        bytes: Bytes,
+        effects: &mut ClusterEffects,
+    ) {
+        let Some(install) = &mut self.installs.install else {
+            return;
+        };
+        if !install.is_from(from) || !install.takes(piece, self.ticks) {
+            return;
+        }
+        if piece.offset == 0 {
+            install.bases.insert(piece.partition, base);
+        }
+        let last = piece.offset + bytes.len() as u64 >= total;
+        effects.write = Some((piece, bytes, last));
+    }
+
+    /// All files are there: the groups' logs begin behind them, and the process starts anew.
+    fn install(&mut self, effects: &mut ClusterEffects) {
+        let Some(install) = self.installs.install.take() else {
+            return;
+        };
+        let mut all = Vec::new();
+        for (&partition, bytes) in &install.bases {
+            let Some(base) = Base::decode(bytes) else {
+                effects.warnings.push(format!(
+                    "the checkpoint of {partition} came with a base that does not read back"
+                ));
+                return;
+            };
+            all.push((partition, base));
+        }
+        let own = self.checkpoints.newest();
+        if own > install.epoch {
+            // This node has taken one of its own meanwhile: all partitions are to stand at one epoch.
+            return self.begin_install(own, install.source);
+        }
+        // What this node has of that epoch itself counts as fetched.
+        let mut bases = self.own_bases(install.epoch);
+        bases.extend(all);
+        for (&partition, base) in &bases {
+            // What follows the checkpoint in a log may be promised, and others may need what is before: it stays if it is of
+            // the same history.
+            let has_all = self.groups.get(&partition).is_some_and(|group| {
+                let entry = group.entry(base.index);
+                group.base().index >= base.index
+                    || entry.is_some_and(|entry| entry.term == base.term)
+            });
+            if has_all && self.is_spread {
+                continue;
+            }
+            let known = self.groups.get(&partition);
+            if known.is_some_and(|group| group.base().index >= base.index) {
+                continue;
+            }
+            let kept = Kept {
+                reset: !has_all,
+                base: Some(base.clone()),
+                ..Kept::nothing(partition)
+            };
+            self.record(kept, effects);
+        }
+        if self.is_spread {
+            self.record_fetched(install.epoch, bases, effects);
+        }
+        effects.warnings.push(format!(
+            "has fetched the checkpoint of epoch {}: starts anew behind it",
+            install.epoch.0
+        ));
+        self.wait_for(Then::Installed);
+        self.installs.ending = true;
     }
 }
 

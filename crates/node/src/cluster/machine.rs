@@ -1,25 +1,25 @@
 //! The state machine.
 
 use super::ClusterOptions;
-use super::bootstrap::{Bootstrap, IDENTITY};
-use super::checkpoint::{ClusterCheckpoint, Pinned};
+use super::bootstrap::Bootstrap;
+use super::checkpoint::{CANDIDATES, Checkpoints, ClusterCheckpoint};
 use super::feeds::{Answered, Feeds, News, is_spread};
 use super::frames::Frame;
 use super::gateway::Gateway;
-use super::install::{Install, Piece};
+use super::install::{Installs, Piece};
 use super::lead::Lead;
 use super::members::{MEMBERS_TICKS, Membership};
 use super::peers::Peers;
 use super::reads::{Read, Reads};
-use super::recover::{BaseState, held};
+use super::recover::held;
 use crate::expiry::ExpiryScan;
 use crate::machine::Refused;
 use crate::options::FsyncPolicy;
 use bytes::Bytes;
 use execute::Engine;
-use order::consensus::{Base, EntryKind, Group, GroupStatus, Input, Kept, Turn};
+use order::consensus::{EntryKind, Group, GroupStatus, Input, Kept, Turn};
 use order::merge::{Confirmation, EpochEnd, Held, Merge, Retraction};
-use order::{Changed, Control, PartitionMap, Streams, Submission, digest_of};
+use order::{Changed, Control, PartitionMap, Submission, digest_of};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use txn::mutant::{Mutant, is_active};
@@ -28,9 +28,6 @@ use txn::{
     RequestId, SessionId, Space, Stop,
 };
 
-/// What is told to whoever asks a node that is about to start anew.
-const RESTARTING: &str =
-    "LOADING this node has fetched a checkpoint and starts anew: connect again";
 /// A node of which nothing was heard for so many ticks is taken for gone.
 const SILENCE_TICKS: u64 = 10;
 /// What a leader was sent is doubted after so many ticks.
@@ -160,7 +157,7 @@ struct Unkept {
 }
 
 /// What follows once a record is kept.
-enum Then {
+pub(super) enum Then {
     /// Nothing: it is only to be durable.
     Nothing,
     /// A group's turn is over.
@@ -169,8 +166,10 @@ enum Then {
         turn: u64,
         promises: Vec<(NodeId, Bytes)>,
     },
-    /// The groups' logs begin behind the checkpoint of this epoch.
-    Rebased(Epoch),
+    /// The bases of this epoch's checkpoint are kept.
+    Candidate(Epoch),
+    /// The groups' logs begin behind another checkpoint.
+    Rebased,
     /// A checkpoint is installed.
     Installed,
 }
@@ -209,6 +208,7 @@ pub(super) struct Beginning {
     pub bootstrap: Bootstrap,
     /// The map that the cluster was founded with.
     pub first_map: PartitionMap,
+    pub checkpoints: Checkpoints,
 }
 
 /// See the [module's head](super).
@@ -242,21 +242,10 @@ pub struct ClusterNode {
     sync_tick: u64,
     pub(super) now_ms: u64,
     pub(super) ticks: u64,
-    /// Bytes of agreed batches since the last checkpoint was ordered.
-    bytes_since_checkpoint: u64,
-    /// A checkpoint whose epoch the engines have not yet reached.
-    pinned: Option<Pinned>,
-    /// A checkpoint that is being written, with the bases that it makes possible.
-    checkpointing: Option<(Epoch, Vec<(PartitionId, Base)>)>,
-    /// The epochs of the checkpoints that other nodes may fetch, oldest first.
-    checkpoints: VecDeque<Epoch>,
-    install: Option<Install>,
-    /// The epoch of the checkpoint that was fetched last, or is being fetched.
-    fetched: Option<Epoch>,
-    /// An installed checkpoint is being made durable: nothing else happens.
-    installing: bool,
+    pub(super) checkpoints: Checkpoints,
+    pub(super) installs: Installs,
     /// Replicas that were told to fetch a checkpoint, and when.
-    behind: BTreeMap<(PartitionId, NodeId), u64>,
+    pub(super) behind: BTreeMap<(PartitionId, NodeId), u64>,
     /// Wanted changes are passed on again.
     remind: bool,
     stopping: bool,
@@ -282,14 +271,9 @@ impl ClusterNode {
             nonce,
             bootstrap,
             first_map,
+            checkpoints,
         } = beginning;
         let next = merge.confirmed().next.clone();
-        let checkpoint = merge.confirmed().epoch;
-        let checkpoints = if checkpoint == Epoch(0) {
-            VecDeque::new()
-        } else {
-            VecDeque::from([checkpoint])
-        };
         let is_spread = is_spread(&merge.confirmed().map);
         let executors = engines
             .into_iter()
@@ -330,13 +314,8 @@ impl ClusterNode {
             sync_tick: 0,
             now_ms: 0,
             ticks: 0,
-            bytes_since_checkpoint: 0,
-            pinned: None,
-            checkpointing: None,
             checkpoints,
-            install: None,
-            fetched: None,
-            installing: false,
+            installs: Installs::default(),
             behind: BTreeMap::new(),
             remind: false,
             stopping: false,
@@ -409,9 +388,8 @@ impl ClusterNode {
             && self.reads.count() == 0
             && self.wanted.is_empty()
             && self.unkept.is_empty()
-            && self.pinned.is_none()
-            && self.checkpointing.is_none()
-            && self.install.is_none()
+            && !self.checkpoints.are_taken()
+            && !self.is_installing()
             && self.merge.confirmed().epoch == self.merge.newest()
             && self.leads.values().all(|lead| !lead.has_work())
             && self
@@ -434,6 +412,11 @@ impl ClusterNode {
                 .all(|executor| executor.engine.view().final_position() >= executor.next.prev())
     }
 
+    /// Nothing is taken any more, and this is why.
+    pub(super) fn stop_because(&mut self, text: &str) {
+        self.counters.stopped = Some(text.to_owned());
+    }
+
     pub(super) fn is_stopped(&self) -> bool {
         self.counters.stopped.is_some()
     }
@@ -448,7 +431,7 @@ impl ClusterNode {
         if let Some(text) = &self.counters.stopped {
             return Err(Refused::ReadOnly(text.as_str().into()));
         }
-        if self.stopping || self.installing {
+        if self.stopping || self.installs.is_ending() {
             return Err(Refused::ShuttingDown);
         }
         let limits = self.options.limits;
@@ -512,7 +495,7 @@ impl ClusterNode {
             event,
             ClusterEvent::Written(_) | ClusterEvent::Synced(_) | ClusterEvent::JournalFailed(_)
         );
-        if self.counters.stopped.is_some() || self.installing && !matters {
+        if self.counters.stopped.is_some() || self.installs.is_ending() && !matters {
             return;
         }
         match event {
@@ -544,7 +527,7 @@ impl ClusterNode {
             ClusterEvent::Tick => self.tick(effects),
             ClusterEvent::CheckpointWritten(epoch) => self.checkpoint_written(epoch, effects),
             ClusterEvent::CheckpointFailed(error) => {
-                self.checkpointing = None;
+                self.checkpoints.failed();
                 effects.warnings.push(format!(
                     "a checkpoint could not be written: {error}; the older one and the journal are untouched"
                 ));
@@ -561,9 +544,7 @@ impl ClusterNode {
                 bytes,
             } => self.piece_read(to, piece, total, bytes.into(), effects),
             ClusterEvent::PieceWritten { piece, bytes, last } => {
-                if let Some(install) = &mut self.install {
-                    install.written(piece, bytes, last);
-                }
+                self.installs.written(piece, bytes, last);
             }
             ClusterEvent::ChangeWanted(control) => {
                 self.wanted.push(control);
@@ -608,9 +589,7 @@ impl ClusterNode {
         effects.warnings.push(text.clone());
         effects.kept.clear();
         effects.frames.clear();
-        if let Some(pinned) = self.pinned.take() {
-            pinned.close();
-        }
+        self.checkpoints.close();
         self.counters.stopped = Some(text);
     }
 
@@ -661,27 +640,14 @@ impl ClusterNode {
                 }
             }
             Frame::Behind { partition, epoch } => self.fall_behind(from, partition, epoch),
-            Frame::Fetch(piece) => {
-                if self.checkpoints.contains(&piece.epoch) {
-                    effects.read.push((from, piece));
-                } else if let Some(&newest) = self.checkpoints.back() {
-                    self.send(from, &Frame::Newest(newest), effects);
-                }
-            }
+            Frame::Fetch(piece) => self.wanted_by(from, piece, effects),
             Frame::Piece {
                 piece,
                 total,
                 base,
                 bytes,
-            } => self.piece_came(piece, total, base, bytes, effects),
-            Frame::Newest(epoch) => {
-                if let Some(install) = &self.install
-                    && epoch > install.epoch
-                {
-                    let source = install.source;
-                    self.begin_install(epoch, source);
-                }
-            }
+            } => self.piece_came(from, piece, total, base, bytes, effects),
+            Frame::Newest(epoch) => self.newest_is(from, epoch),
             Frame::Begun(epoch) => self.begun = self.begun.max(epoch),
             Frame::Change(control) => {
                 if let Some(lead) = self.leads.get_mut(&PartitionId(0)) {
@@ -713,8 +679,15 @@ impl ClusterNode {
                 };
                 self.fed(from, partition, subscription, number, news, effects);
             }
-            Frame::Clock(None) => {}
-            Frame::Clock(Some(standing)) => self.heard(from, standing, effects),
+            Frame::Clock {
+                standing,
+                checkpoint,
+            } => {
+                self.checkpoints.heard(from, checkpoint);
+                if let Some(standing) = standing {
+                    self.heard(from, standing, effects);
+                }
+            }
             Frame::Followed { partition, version } => self.followed(partition, version),
             Frame::Left { partition, version } => self.left(partition, version, effects),
         }
@@ -991,7 +964,7 @@ impl ClusterNode {
         if self.counters.stopped.is_some() {
             return;
         }
-        while !self.installing {
+        while !self.installs.is_ending() {
             self.turns(effects);
             self.execute(effects);
             if self.counters.stopped.is_some() {
@@ -1100,18 +1073,19 @@ impl ClusterNode {
             self.records += 1;
         }
         // A base lets older records of the journal go: what this disk is goes along.
-        if kept.base.is_some() && kept.partition != IDENTITY {
+        if kept.base.is_some() && kept.partition < CANDIDATES {
             effects.kept.extend(self.bootstrap.keep_again());
+            effects.kept.extend(self.candidate_again());
         }
         effects.kept.push(kept);
     }
 
-    /// Has the record that is made now synced, though nothing is promised with it.
-    pub(super) fn wait_for_sync(&mut self) {
+    /// Has the record that is made now synced: then this follows.
+    pub(super) fn wait_for(&mut self, then: Then) {
         self.unkept.push_back(Unkept {
             record: self.records,
             must_sync: true,
-            then: Then::Nothing,
+            then,
         });
     }
 
@@ -1220,10 +1194,9 @@ impl ClusterNode {
     fn take_confirmation(&mut self, confirmation: &Confirmation, effects: &mut ClusterEffects) {
         self.counters.epochs += 1;
         let end = &confirmation.end;
-        self.bytes_since_checkpoint += confirmation.bytes;
+        self.checkpoints.note_bytes(confirmation.bytes);
         let has_checkpoint = |(_, change): &(Control, Changed)| *change == Changed::Checkpoint;
         if end.changes.iter().any(has_checkpoint) {
-            self.bytes_since_checkpoint = 0;
             self.pin(end);
         }
         for (executor, next) in self.executors.values_mut().zip(&end.next) {
@@ -1272,273 +1245,6 @@ impl ClusterNode {
                 .readable
                 .push((read.id, read.partition, upto.unwrap_or_default()));
         }
-    }
-
-    /// A checkpoint is due at the end of this epoch, which no engine has heard to be confirmed.
-    fn pin(&mut self, end: &EpochEnd) {
-        if self.pinned.is_some() || self.checkpointing.is_some() {
-            // The last one is still being written: this one is left out.
-            return;
-        }
-        let open = |(&partition, executor): (&PartitionId, &Executor)| {
-            let engine = executor.engine.clone();
-            let snapshot = engine.view().open();
-            (partition, engine, snapshot)
-        };
-        let group = |&partition: &PartitionId| {
-            let (streams, place) = self.merge.group(partition);
-            (partition, (streams.clone(), place))
-        };
-        self.pinned = Some(Pinned {
-            end: end.clone(),
-            snapshots: self.executors.iter().map(open).collect(),
-            groups: self.groups.keys().map(group).collect(),
-        });
-    }
-
-    /// Starts writing a checkpoint when the engines have come to its place, and orders one when it is time.
-    fn look_at_checkpoint(&mut self, effects: &mut ClusterEffects) {
-        let applied = |(partition, (_, place)): (&PartitionId, &(Streams, (u64, u64)))| {
-            let group = self.groups.get(partition);
-            group.is_some_and(|group| group.status().applied >= place.0)
-        };
-        let is_ready = |pinned: &Pinned| pinned.is_reached() && pinned.groups.iter().all(applied);
-        if self.pinned.as_ref().is_some_and(is_ready)
-            && let Some(pinned) = self.pinned.take()
-        {
-            let epoch = pinned.end.epoch;
-            let mut bases = Vec::new();
-            for (&partition, next) in self.executors.keys().zip(&pinned.end.next) {
-                if let Some((state, (index, term))) = pinned.state(partition, *next)
-                    && let Some(group) = self.groups.get(&partition)
-                {
-                    let base = Base {
-                        index,
-                        term,
-                        members: group.members_at(index),
-                        state: state.encode().into(),
-                    };
-                    bases.push((partition, base));
-                }
-            }
-            self.checkpointing = Some((epoch, bases));
-            effects.checkpoint = Some(pinned.into_job());
-        }
-        let due = self.options.checkpoint_bytes > 0
-            && self.bytes_since_checkpoint >= self.options.checkpoint_bytes
-            && self.pinned.is_none()
-            && self.checkpointing.is_none();
-        if due && let Some(lead) = self.leads.get_mut(&PartitionId(0)) {
-            let after = self.merge.delivered().map.checkpoint;
-            // Ordered once: what was ordered already counts from there.
-            if after == self.merge.confirmed().map.checkpoint {
-                self.bytes_since_checkpoint = 0;
-                lead.change(Control::Checkpoint { after });
-            }
-        }
-    }
-
-    fn checkpoint_written(&mut self, epoch: Epoch, effects: &mut ClusterEffects) {
-        let Some((_, bases)) = self.checkpointing.take_if(|(of, _)| *of == epoch) else {
-            return;
-        };
-        for (partition, base) in bases {
-            if let Some(group) = self.groups.get_mut(&partition) {
-                group.rebase(base.clone());
-                let kept = Kept {
-                    base: Some(base),
-                    ..Kept::nothing(partition)
-                };
-                self.record(kept, effects);
-            }
-        }
-        self.unkept.push_back(Unkept {
-            record: self.records,
-            must_sync: true,
-            then: Then::Rebased(epoch),
-        });
-    }
-
-    /// A replica lacks entries that this node, its leader, no longer has.
-    pub(super) fn tell_behind(
-        &mut self,
-        partition: PartitionId,
-        node: NodeId,
-        effects: &mut ClusterEffects,
-    ) {
-        self.behind.insert((partition, node), self.ticks);
-        if let Some(&epoch) = self.checkpoints.back() {
-            self.send(node, &Frame::Behind { partition, epoch }, effects);
-        }
-    }
-
-    /// This node lacks entries that a group's leader no longer has.
-    fn fall_behind(&mut self, source: NodeId, partition: PartitionId, epoch: Epoch) {
-        let known = self.merge.held(partition);
-        if self.install.is_none() && epoch > known {
-            self.begin_install(epoch, source);
-        }
-    }
-
-    /// Fetches the checkpoint of an epoch, of everything that this node keeps or is to keep.
-    pub(super) fn begin_install(&mut self, epoch: Epoch, source: NodeId) {
-        let mut wanted: BTreeSet<PartitionId> = self.map().kept_by(self.options.me).collect();
-        wanted.extend(self.groups.keys());
-        if self.checkpoints.contains(&epoch) {
-            wanted.retain(|partition| !self.groups.contains_key(partition));
-        }
-        let wanted = wanted.into_iter().collect();
-        let install = Install::new(epoch, source, wanted);
-        self.install = Some(match &self.install {
-            Some(before) => install.with_patience_of(before),
-            None => install,
-        });
-        self.fetched = Some(epoch);
-    }
-
-    pub(super) fn is_installing(&self) -> bool {
-        self.installing || self.install.is_some()
-    }
-
-    /// The epoch of the newest checkpoint behind which this node would start.
-    pub(super) fn last_checkpoint(&self) -> Option<Epoch> {
-        self.checkpoints.back().copied()
-    }
-
-    /// This process is to end, and to start again.
-    pub(super) fn start_anew(&mut self, effects: &mut ClusterEffects) {
-        self.counters.stopped = Some(RESTARTING.to_owned());
-        effects.restart = true;
-    }
-
-    /// Asks for the next piece of a checkpoint; starts anew when all are there.
-    fn fetch(&mut self, effects: &mut ClusterEffects) {
-        let Some(install) = &mut self.install else {
-            return;
-        };
-        if install.is_complete() {
-            return self.install(effects);
-        }
-        let Some(piece) = install.next(self.ticks) else {
-            return;
-        };
-        // Whoever said so has the partitions that it keeps; others have the rest.
-        let source = install.source;
-        let replicas = &self.map().partition(piece.partition).replicas;
-        let has = |&&node: &&NodeId| node != self.options.me && self.is_live(node);
-        let other = replicas.values().find(has).copied();
-        let keeps = replicas.values().any(|&node| node == source);
-        if let Some(from) = if keeps { Some(source) } else { other } {
-            self.send(from, &Frame::Fetch(piece), effects);
-        }
-    }
-
-    fn piece_read(
-        &mut self,
-        to: NodeId,
-        piece: Piece,
-        total: u64,
-        bytes: Bytes,
-        effects: &mut ClusterEffects,
-    ) {
-        let Some(group) = self.groups.get(&piece.partition) else {
-            return;
-        };
-        let mut base = Vec::new();
-        if piece.offset == 0 {
-            let found = BaseState::decode(&group.base().state);
-            if found.is_none_or(|state| state.epoch != piece.epoch) {
-                // There is a newer one by now.
-                if let Some(&newest) = self.checkpoints.back() {
-                    self.send(to, &Frame::Newest(newest), effects);
-                }
-                return;
-            }
-            group.base().encode(&mut base);
-        }
-        let frame = Frame::Piece {
-            piece,
-            total,
-            base: base.into(),
-            bytes,
-        };
-        self.send(to, &frame, effects);
-    }
-
-    fn piece_came(
-        &mut self,
-        piece: Piece,
-        total: u64,
-        base: Bytes,
-        bytes: Bytes,
-        effects: &mut ClusterEffects,
-    ) {
-        let Some(install) = &mut self.install else {
-            return;
-        };
-        if !install.takes(piece, self.ticks) {
-            return;
-        }
-        if piece.offset == 0 {
-            install.bases.insert(piece.partition, base);
-        }
-        let last = piece.offset + bytes.len() as u64 >= total;
-        effects.write = Some((piece, bytes, last));
-    }
-
-    /// All files are there: the groups' logs begin behind them, and the process starts anew.
-    fn install(&mut self, effects: &mut ClusterEffects) {
-        let Some(install) = self.install.take() else {
-            return;
-        };
-        let mut all = Vec::new();
-        for (&partition, bytes) in &install.bases {
-            let Some(base) = Base::decode(bytes) else {
-                effects.warnings.push(format!(
-                    "the checkpoint of {partition} came with a base that does not read back"
-                ));
-                return;
-            };
-            all.push((partition, base));
-        }
-        if let Some(newer) = self.last_checkpoint().filter(|&own| own > install.epoch) {
-            // This node has taken one of its own meanwhile: all partitions are to stand at one epoch.
-            return self.begin_install(newer, install.source);
-        }
-        for (partition, base) in all {
-            let Some(group) = self.groups.get(&partition) else {
-                let kept = Kept {
-                    reset: true,
-                    base: Some(base),
-                    ..Kept::nothing(partition)
-                };
-                self.record(kept, effects);
-                continue;
-            };
-            // What follows the checkpoint in our log may be promised: it stays if it is of the same history.
-            let entry = group.entry(base.index);
-            let follows = entry.is_some_and(|entry| entry.term == base.term)
-                || group.base().index >= base.index;
-            if group.base().index >= base.index {
-                continue;
-            }
-            let kept = Kept {
-                reset: !follows,
-                base: Some(base),
-                ..Kept::nothing(partition)
-            };
-            self.record(kept, effects);
-        }
-        effects.warnings.push(format!(
-            "has fetched the checkpoint of epoch {}: starts anew behind it",
-            install.epoch.0
-        ));
-        self.unkept.push_back(Unkept {
-            record: self.records,
-            must_sync: true,
-            then: Then::Installed,
-        });
-        self.installing = true;
     }
 
     /// Passes requests and changes on to the leaders of their groups.
@@ -1697,16 +1403,8 @@ impl ClusterNode {
                         self.dirty.insert(partition);
                     }
                 }
-                Then::Rebased(epoch) => {
-                    self.checkpoints.push_back(epoch);
-                    // The one before stays for those who are fetching it.
-                    while self.checkpoints.len() > 2 {
-                        self.checkpoints.pop_front();
-                    }
-                    // What is being fetched, or was and is about to be installed, is no less needed.
-                    let kept = self.checkpoints.iter().copied().chain(self.fetched);
-                    effects.prune = Some(kept.collect());
-                }
+                Then::Candidate(epoch) => self.candidate(epoch, effects),
+                Then::Rebased => self.rebased(effects),
                 Then::Installed => self.start_anew(effects),
             }
         }

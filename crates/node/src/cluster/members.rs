@@ -15,7 +15,7 @@ use super::machine::{ClusterEffects, ClusterNode};
 use order::Control;
 use order::consensus::{Input, MemberChange, Members};
 use std::collections::{BTreeMap, BTreeSet};
-use txn::{BootId, NodeId, PartitionId};
+use txn::{BootId, Epoch, NodeId, PartitionId};
 
 /// Leaders look at their groups' members every so many ticks.
 pub(super) const MEMBERS_TICKS: u64 = 4;
@@ -312,9 +312,9 @@ impl ClusterNode {
         let Some(&missing) = missing.filter(|_| !self.is_installing()) else {
             return;
         };
-        match self.last_checkpoint() {
-            None => self.start_anew(effects),
-            Some(epoch) => {
+        match self.checkpoints.newest() {
+            Epoch(0) => self.start_anew(effects),
+            epoch => {
                 let mut replicas = map.partition(missing).replicas.values();
                 let source = replicas.find(|&&node| node != self.options.me && self.is_live(node));
                 if let Some(&source) = source {

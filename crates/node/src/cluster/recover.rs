@@ -2,7 +2,7 @@
 
 use super::ClusterOptions;
 use super::bootstrap::{Bootstrap, IDENTITY};
-use super::checkpoint::{self, LoadError};
+use super::checkpoint::{self, CANDIDATES, Checkpoints, LoadError, newest_bases};
 use super::levels::check_level;
 use super::machine::{Beginning, ClusterNode};
 use execute::Engine;
@@ -132,6 +132,19 @@ fn first_base(map: &PartitionMap, partition: PartitionId) -> (Base, BaseState) {
     (base, state)
 }
 
+/// A base and what it says; that of a group that has never had a checkpoint if there is none.
+fn read_base(
+    map: &PartitionMap,
+    partition: PartitionId,
+    base: Option<&Base>,
+) -> Result<(Base, BaseState), ClusterRecoverError> {
+    let Some(base) = base.filter(|base| base.index > 0) else {
+        return Ok(first_base(map, partition));
+    };
+    let state = BaseState::decode(&base.state).ok_or(ClusterRecoverError::Base(partition))?;
+    Ok((base.clone(), state))
+}
+
 /// Makes an engine for each partition that a node is to keep, and for each of which the journal knows something, loaded from
 /// the checkpoint that the journal tells of; removes what older processes left.
 pub fn load_engines<D: Disk>(
@@ -140,15 +153,16 @@ pub fn load_engines<D: Disk>(
     images: &GroupImages,
     make_engine: &dyn Fn() -> Arc<dyn Engine>,
 ) -> Result<BTreeMap<PartitionId, Arc<dyn Engine>>, LoadError> {
-    kept.extend(images.keys().filter(|&&partition| partition != IDENTITY));
+    kept.extend(images.keys().filter(|&&partition| partition < CANDIDATES));
+    let bases = newest_bases(images).ok_or(LoadError::Base(CANDIDATES))?;
     let mut engines = BTreeMap::new();
     let mut epoch = Epoch(0);
     for partition in kept {
         let engine = make_engine();
-        let image = images.get(&partition);
-        if let Some(image) = image.filter(|image| image.base.index > 0) {
-            checkpoint::load(disk, partition, &image.base, &engine)?;
-            epoch = BaseState::decode(&image.base.state).map_or(epoch, |state| state.epoch);
+        let base = bases.get(&partition);
+        if let Some(base) = base.filter(|base| base.index > 0) {
+            checkpoint::load(disk, partition, base, &engine)?;
+            epoch = BaseState::decode(&base.state).map_or(epoch, |state| state.epoch);
         }
         engines.insert(partition, engine);
     }
@@ -169,21 +183,18 @@ impl ClusterNode {
         let has_groups = !start.images.is_empty();
         let bootstrap = Bootstrap::recover(me, &start.map, identity, has_groups, start.nonce)
             .ok_or(ClusterRecoverError::Identity)?;
+        let bases = newest_bases(&start.images).ok_or(ClusterRecoverError::Base(CANDIDATES))?;
+        let has_candidate = start.images.remove(&CANDIDATES).is_some();
+        let mut log_begin = Epoch(u64::MAX);
         let mut groups: BTreeMap<PartitionId, Box<dyn Group>> = BTreeMap::new();
         let mut states = BTreeMap::new();
         let mut logs = BTreeMap::new();
         for &partition in start.engines.keys() {
             let image = start.images.remove(&partition).unwrap_or_default();
-            let (base, state) = if image.base.index == 0 {
-                first_base(&start.map, partition)
-            } else {
-                let state = BaseState::decode(&image.base.state);
-                (
-                    image.base,
-                    state.ok_or(ClusterRecoverError::Base(partition))?,
-                )
-            };
-            states.insert(partition, (state, (base.index, base.term)));
+            let (base, begin) = read_base(&start.map, partition, Some(&image.base))?;
+            let (newest, state) = read_base(&start.map, partition, bases.get(&partition))?;
+            log_begin = log_begin.min(begin.epoch);
+            states.insert(partition, (state, (newest.index, newest.term)));
             let commit = image.hard_state.commit;
             logs.insert(partition, (image.entries.clone(), commit));
             let group = RaftGroup::new(
@@ -198,7 +209,7 @@ impl ClusterNode {
             .map_err(ClusterRecoverError::Group)?;
             groups.insert(partition, Box::new(group));
         }
-        // All bases are of one epoch: they are kept in one record.
+        // They are of one epoch: they are kept in one record.
         let (first, _) = states.values().next().cloned().unwrap_or_else(|| {
             let (_, state) = first_base(&start.map, PartitionId(0));
             (state, (0, 0))
@@ -235,12 +246,16 @@ impl ClusterNode {
                         index,
                         cause,
                     }
-                })? {
+                })? && held.batch.epoch > merge.confirmed().epoch
+                {
                     merge.appended(partition, held);
                 }
             }
             merge.agreed(partition, commit);
         }
+        let epoch = merge.confirmed().epoch;
+        let log_begin = log_begin.min(epoch);
+        let checkpoints = Checkpoints::new(epoch, log_begin, bases, has_candidate);
         Ok(ClusterNode::new(
             options,
             registry,
@@ -251,6 +266,7 @@ impl ClusterNode {
                 nonce: start.nonce,
                 bootstrap,
                 first_map: start.map,
+                checkpoints,
             },
         ))
     }
