@@ -33,6 +33,7 @@ struct Node {
 /// A cluster on this machine. Its processes end with it.
 struct Cluster {
     dir: tempfile::TempDir,
+    partitions: u16,
     nodes: Vec<Node>,
 }
 
@@ -51,16 +52,18 @@ impl Drop for Cluster {
 }
 
 impl Cluster {
-    fn start(names: &[&str]) -> Cluster {
+    /// A node in each of these zones, named a, b, and so on.
+    fn start(zones: &[&str], partitions: u16) -> Cluster {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let mut cluster = Cluster {
             dir,
+            partitions,
             nodes: Vec::new(),
         };
-        for name in names {
-            cluster.describe(name, &format!("zone-{name}"), false);
+        for (name, zone) in ["a", "b", "c", "d"].iter().zip(zones) {
+            cluster.describe(name, zone, false);
         }
-        for place in 0..names.len() {
+        for place in 0..zones.len() {
             cluster.run(place);
         }
         cluster
@@ -75,9 +78,10 @@ impl Cluster {
             joins,
             process: None,
         });
-        let mut text =
-            "name = \"members\"\nsecret = \"a secret that only this test knows\"\npartitions = 1\n"
-                .to_owned();
+        let mut text = format!(
+            "name = \"members\"\nsecret = \"a secret that only this test knows\"\npartitions = {}\n",
+            self.partitions
+        );
         for node in &self.nodes {
             text.push_str(&format!(
                 "[[node]]\nname = \"{}\"\nzone = \"{}\"\npeer_address = \"{}\"\nclient_address = \"{}\"\n",
@@ -203,7 +207,7 @@ impl Cluster {
 
 #[test]
 fn a_new_node_takes_the_place_of_one_that_leaves() {
-    let mut cluster = Cluster::start(&["a", "b", "c"]);
+    let mut cluster = Cluster::start(&["zone-a", "zone-b", "zone-c"], 1);
     for key in 0..20 {
         let set = cluster.call(key % 3, &["SET", &format!("k{key}"), &key.to_string()]);
         assert_eq!(set, "OK");
@@ -270,7 +274,7 @@ fn a_new_node_takes_the_place_of_one_that_leaves() {
 
 #[test]
 fn a_founder_that_comes_back_without_its_data_ends() {
-    let mut cluster = Cluster::start(&["a", "b", "c"]);
+    let mut cluster = Cluster::start(&["zone-a", "zone-b", "zone-c"], 1);
     assert_eq!(cluster.call(2, &["SET", "k", "v"]), "OK");
     cluster.kill(2);
     std::fs::remove_dir_all(cluster.data(2)).expect("removed");
@@ -282,4 +286,56 @@ fn a_founder_that_comes_back_without_its_data_ends() {
         assert!(said.contains(want), "{said}");
     }
     assert_eq!(cluster.call(0, &["GET", "k"]), "v");
+}
+
+#[test]
+fn nodes_of_a_zone_share_its_partitions_until_one_takes_over_from_the_other() {
+    let mut cluster = Cluster::start(&["zone-a", "zone-b", "zone-c", "zone-a"], 2);
+    let name = |key: usize| format!("k{key}");
+    for key in 0..24 {
+        let set = cluster.call(key % 4, &["SET", &name(key), "one"]);
+        assert_eq!(set, "OK");
+    }
+    for key in 0..24 {
+        assert_eq!(cluster.call((key + 1) % 4, &["GET", &name(key)]), "one");
+    }
+    // While a neighbour is gone, another zone executes for a node what it does not keep.
+    cluster.kill(3);
+    for key in 0..24 {
+        assert_eq!(cluster.call(0, &["SET", &name(key), "two"]), "OK");
+        assert_eq!(cluster.call(0, &["GET", &name(key)]), "two");
+    }
+    cluster.run(3);
+    // Its logs begin behind a checkpoint, so what a node takes over it must fetch.
+    assert_eq!(cluster.call(1, &["SET", "k0", "three"]), "OK");
+    cluster.call(1, &["BGSAVE"]);
+    let has_checkpoint = |place: usize| {
+        let files = std::fs::read_dir(cluster.data(place)).ok()?;
+        let mut names = files.filter_map(|file| file.ok()?.file_name().into_string().ok());
+        names
+            .any(|name| name.starts_with("checkpoint-"))
+            .then_some(())
+    };
+    for place in 0..4 {
+        cluster.until(place, "it has a checkpoint", || has_checkpoint(place));
+    }
+    cluster.admin(1, &["remove-node", "d"]);
+    let status = cluster.ended(3);
+    assert_eq!(status.code(), Some(78), "{}", cluster.said(3));
+    cluster.until(1, "the one that leaves is out of the map", || {
+        let status = cluster.status(1);
+        status
+            .nodes
+            .iter()
+            .all(|node| node.name != "d")
+            .then_some(())
+    });
+    // With one zone gone, the one that took over is needed for every agreement.
+    cluster.kill(2);
+    for key in 0..24 {
+        let before = if key == 0 { "three" } else { "two" };
+        assert_eq!(cluster.call(0, &["GET", &name(key)]), before);
+        assert_eq!(cluster.call(1, &["SET", &name(key), "four"]), "OK");
+        assert_eq!(cluster.call(0, &["GET", &name(key)]), "four");
+    }
 }
