@@ -271,7 +271,7 @@ fn nodes_are_restarted_one_after_the_other_with_another_build_and_nobody_notices
     let writers: Vec<Writer> = (0..CLIENTS)
         .map(|number| Writer::start(number, cluster.clients.clone(), stop.clone()))
         .collect();
-    for place in 0..NAMES.len() {
+    for (place, name) in NAMES.iter().enumerate() {
         wait_for_steps(&cluster, &writers);
         let status = cluster.status(place);
         let leads = |found: &&server::cluster::PartitionStatus| found.leader == Some(status.me);
@@ -281,8 +281,7 @@ fn nodes_are_restarted_one_after_the_other_with_another_build_and_nobody_notices
         let started = Instant::now();
         let status = cluster.status(place);
         println!(
-            "{}: led {led} of 3 partitions, ended after {took:?}, served again {:?} later",
-            NAMES[place],
+            "{name}: led {led} of 3 partitions, ended after {took:?}, served again {:?} later",
             started.elapsed()
         );
         let known: Vec<u32> = status.nodes.iter().map(|node| node.level).collect();

@@ -946,6 +946,12 @@ impl ClusterNode {
             .max_by_key(|&node| matched(node))
     }
 
+    /// Whether nobody waits for this node any more once it was told to stop. What others have on their way does not matter: under
+    /// load there is always something.
+    pub fn is_drained(&self) -> bool {
+        self.gateway.load().0 == 0 && self.reads.count() == 0 && self.has_handed_over()
+    }
+
     /// Whether others lead what this node has led, as far as there are others: then it may end without delaying anybody.
     pub fn has_handed_over(&self) -> bool {
         self.groups.keys().all(|&partition| {

@@ -134,7 +134,20 @@ fn an_old_build_is_refused_once_the_new_behaviour_is_in_force() {
         ] {
             assert!(said.contains(want), "'{said}' lacks '{want}'");
         }
-        assert_eq!(rig.map().expect("a map").nodes[&victim].boot, boot);
+        // Whoever asks for it, and however late.
+        let entry = rig.map().expect("a map").nodes[&victim].clone();
+        assert_eq!(entry.boot, boot);
+        let other = NodeId(victim.0 % 3 + 1);
+        let start = Control::Boot {
+            node: victim,
+            nonce: 4_711,
+            peer_address: entry.peer_address,
+            client_address: entry.client_address,
+            level: OLD,
+        };
+        rig.change(other, start.clone());
+        rig.until("it is ordered", |rig| rig.changed(other, &start).is_some());
+        assert_eq!(rig.changed(other, &start), Some(Changed::Nothing));
         // The others go on, and the right build goes on from what the wrong one left.
         rig.until("others lead", |rig| {
             [0, 1].iter().all(|&partition| {

@@ -257,7 +257,7 @@ impl Core {
     pub fn is_drained(&self) -> bool {
         match &self.machine {
             Machine::Alone(alone) => alone.node.is_drained(),
-            Machine::Member(member) => member.node.is_idle() && member.node.has_handed_over(),
+            Machine::Member(member) => member.node.is_drained(),
         }
     }
 
