@@ -17,7 +17,7 @@ use crate::machine::Refused;
 use crate::options::FsyncPolicy;
 use bytes::Bytes;
 use execute::Engine;
-use order::consensus::{EntryKind, Group, GroupStatus, Input, Kept, Turn};
+use order::consensus::{ELECTION_TICKS, EntryKind, Group, GroupStatus, Input, Kept, Turn};
 use order::merge::{Confirmation, EpochEnd, Held, Merge, Retraction};
 use order::{Changed, Control, PartitionMap, Submission, digest_of};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -763,6 +763,7 @@ impl ClusterNode {
             let text = "CLUSTERDOWN no majority answered in time: nothing was read; try again";
             effects.refused.push((id, Err(Stop::abort(text))));
         }
+        self.campaign();
         self.look_at_clocks();
         self.look_at_feeds(effects);
         if self.stopping {
@@ -788,6 +789,29 @@ impl ClusterNode {
         }
         if self.ticks.is_multiple_of(EXPIRY_TICKS) {
             self.expire();
+        }
+    }
+
+    /// When a whole cluster starts, nobody has to be waited for: those who hear a majority stand for election in turn.
+    fn campaign(&mut self) {
+        if self.ticks > ELECTION_TICKS || !self.bootstrap.takes_part() {
+            return;
+        }
+        for (&partition, group) in &mut self.groups {
+            let voters = group.members().voters;
+            let Some(rank) = voters.iter().position(|&node| node == self.options.me) else {
+                continue;
+            };
+            let since = self.ticks.saturating_sub(SILENCE_TICKS);
+            let live = |node: &&NodeId| self.peers.is_live(**node, since);
+            let heard = 1 + voters.iter().filter(live).count();
+            let turn = (rank + usize::from(partition.0)) % voters.len();
+            let is_due = self.ticks == 2 + 2 * turn as u64;
+            if is_due && heard > voters.len() / 2 && !self.leaders.contains_key(&partition) {
+                // One that has heard a leader meanwhile stays as it is.
+                let _ = group.handle(Input::Campaign);
+                self.dirty.insert(partition);
+            }
         }
     }
 

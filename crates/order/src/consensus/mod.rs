@@ -193,6 +193,8 @@ pub enum Input {
     },
     /// The leader should hand over.
     TransferLeader(NodeId),
+    /// This replica should try to lead, if it knows no leader: it asks first whether a majority would vote for it.
+    Campaign,
     /// The leader should take the next step of a change of members.
     ChangeMembers(MemberChange),
     /// A replica of [`Turn::behind`] has had time to fetch a checkpoint: whether it has shows when it gets entries again.

@@ -20,7 +20,7 @@ use raft::eraftpb::{
     ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2, Entry as RaftEntry,
     EntryType, HardState as RaftHardState, Message, MessageType,
 };
-use raft::{Config, RawNode, SnapshotStatus, StateRole};
+use raft::{Config, INVALID_ID, RawNode, SnapshotStatus, StateRole};
 use slog::{Discard, Logger, o};
 use std::collections::VecDeque;
 use txn::hash::mix;
@@ -193,6 +193,13 @@ impl Group for RaftGroup {
                 } else {
                     Err(Refusal::NotLeader)
                 }
+            }
+            Input::Campaign => {
+                if self.raft.raft.leader_id == INVALID_ID {
+                    // One that cannot, as a learner, stays as it is.
+                    let _ = self.raft.campaign();
+                }
+                Ok(())
             }
             Input::ChangeMembers(change) => self.change(change),
             Input::TryAgain(node) => {
