@@ -249,11 +249,12 @@ impl Writer {
 }
 
 fn wait_for_steps(cluster: &Cluster, writers: &[Writer]) {
-    for (number, writer) in writers.iter().enumerate() {
-        let before = writer.done.load(Ordering::Relaxed);
-        cluster.until(number % NAMES.len(), "its client goes on", || {
-            let done = writer.done.load(Ordering::Relaxed);
-            (done >= before + STEPS || writer.thread.is_finished()).then_some(())
+    let done = |writer: &Writer| writer.done.load(Ordering::Relaxed);
+    let before: Vec<u64> = writers.iter().map(done).collect();
+    for (number, (writer, before)) in writers.iter().zip(before).enumerate() {
+        let what = format!("client {number} goes on behind {before}");
+        cluster.until(number % NAMES.len(), &what, || {
+            (done(writer) >= before + STEPS || writer.thread.is_finished()).then_some(())
         });
     }
 }

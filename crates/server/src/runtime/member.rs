@@ -136,8 +136,20 @@ impl Member {
             }
             _ => {}
         }
+        let is_tick = matches!(event, ClusterEvent::Tick);
         self.node.handle(event, now_ms, &mut self.effects);
-        self.drive(hands, now_ms)
+        let mut outcome = self.drive(hands, now_ms);
+        // Who steps an engine may end when another is about to, and that one too. The next confirmation has it stepped again; but
+        // a node that catches up takes no more epochs while its engines are too far behind, so that none would come.
+        outcome.step |= is_tick && self.is_behind();
+        outcome
+    }
+
+    /// Whether an engine has not yet final-committed all that is confirmed.
+    fn is_behind(&self) -> bool {
+        self.node
+            .engines()
+            .any(|(_, engine)| engine.view().final_position() < engine.status().confirmed)
     }
 
     pub fn read(
