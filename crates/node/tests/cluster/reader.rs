@@ -269,3 +269,26 @@ fn reader_an_answer_to_another_nodes_question_confirms_no_read() {
     let (_, after) = turns(&mut groups[0]);
     assert!(answers == 2 && after.is_empty(), "{answers} answers of 2; confirmed by what was sent before it was asked: {after:?}");
 }
+
+/// A node that is to leave still executes what it keeps, and needs the requests for it that are in other groups' logs.
+#[test]
+fn reader_a_leaving_node_executes_what_the_others_do() {
+    let mut rig = Rig::running(&["x", "x", "y", "z"], 2);
+    let p1 = PartitionId(1);
+    for _ in 0..10 {
+        rig.add_by(NodeId(3), P0, p1);
+        rig.round();
+    }
+    rig.check();
+    let heir = rig.add_node(NodeId(3), "e", 0);
+    rig.drain(NodeId(3), NodeId(1));
+    assert!(!rig.is_running(heir), "nobody has taken over yet");
+    for _ in 0..20 {
+        rig.add_by(NodeId(3), P0, p1);
+        rig.round();
+    }
+    for _ in 0..40 {
+        rig.round();
+    }
+    rig.check();
+}
