@@ -4,3 +4,4 @@ mod bootstrap;
 mod levels;
 mod members;
 mod rig;
+mod reader;

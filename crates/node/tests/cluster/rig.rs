@@ -314,6 +314,11 @@ impl Rig {
 
     /// Adds 1 to the counter of a partition, through a node. False if it takes nothing now.
     pub fn add(&mut self, at: NodeId, partition: PartitionId) -> bool {
+        self.add_by(at, partition, partition)
+    }
+
+    /// The same, ordered in the log of another group, as a pipeline over several partitions is.
+    pub fn add_by(&mut self, at: NodeId, partition: PartitionId, home: PartitionId) -> bool {
         let now_ms = self.now_ms;
         let add = self.add.clone();
         let Some(process) = self
@@ -331,6 +336,7 @@ impl Rig {
         };
         let mut request = Request::new(id, add, Args::from_iter(["counter"]));
         request.route = PartitionRoute::single(partition);
+        request.route.home = home;
         let mut requests = vec![Arc::new(request)];
         let taken = process
             .node

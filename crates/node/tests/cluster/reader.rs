@@ -1,0 +1,294 @@
+//! Proofs of a reader's findings.
+
+use crate::rig::Rig;
+use bytes::Bytes;
+use order::consensus::{Base, Group, HardState, Input, Members, RaftGroup};
+use order::merge::{EpochEnd, Held, Merge, Start};
+use order::{GroupBatch, PartitionMap, Streams};
+use ordo_node::cluster::ClusterEvent;
+use std::sync::Arc;
+use txn::{Epoch, NodeId, PartitionId, Position};
+
+const P0: PartitionId = PartitionId(0);
+
+/// A follower of group 1 hears from X that (12, term 3) is agreed; group 0 is late; it then follows Y, a stale replica.
+#[test]
+fn reader_a_stale_replica_replaces_what_is_agreed() {
+    let map = Arc::new(PartitionMap::alone());
+    let mut merge = Merge::new(Start {
+        local: vec![PartitionId(0)],
+        end: EpochEnd {
+            epoch: Epoch(0),
+            time_ms: 0,
+            digest: 0,
+            next: vec![Position::FIRST],
+            map,
+            changes: Vec::new(),
+        },
+        groups: vec![(Streams::default(), (0, 0)); 2],
+    });
+    let held = |index, term, digest| Held {
+        index,
+        term,
+        digest,
+        bytes: 1,
+        batch: Arc::new(GroupBatch {
+            epoch: Epoch(1),
+            time_ms: 1,
+            submissions: Vec::new(),
+            controls: Vec::new(),
+        }),
+        noted: Default::default(),
+    };
+    let p1 = PartitionId(1);
+    merge.told(p1, held(12, 3, 777));
+    merge.agreed(p1, 12);
+    // Another subscription, at a replica that was cut off: its own entry 11 of term 2 was never agreed, and it says so.
+    merge.told(p1, held(11, 2, 666));
+    merge.agreed(p1, 10);
+    merge.appended(P0, held(1, 1, 1));
+    merge.agreed(P0, 1);
+    merge.deliver().expect("both are held");
+    merge.confirm().expect("confirmed");
+    assert_eq!(merge.group(p1).1, (12, 3), "what was never agreed is confirmed");
+}
+
+#[test]
+fn reader_a_newcomer_hears_a_leader_that_is_no_founder() {
+    let mut rig = Rig::running(&["x", "y", "z"], 1);
+    let settled = |rig: &Rig, voters: &[u16]| rig.voters(P0).as_deref() == Some(voters);
+    let d = rig.add_node(NodeId(2), "d", 0);
+    rig.drain(NodeId(3), NodeId(1));
+    rig.start(d);
+    rig.until("4 for 1", |rig| settled(rig, &[2, 3, 4]));
+    rig.until("1 is out of the map", |rig| {
+        !rig.map().is_some_and(|map| map.nodes.contains_key(&NodeId(1)))
+    });
+    let leader = rig.leader(P0).expect("a leader");
+    if leader != d {
+        rig.handle(leader, ClusterEvent::TransferWanted { partition: P0, to: d });
+    }
+    rig.until("4 leads", |rig| rig.leader(P0) == Some(d));
+    let e = rig.add_node(NodeId(3), "e", 1);
+    rig.drain(NodeId(3), NodeId(2));
+    rig.start(e);
+    rig.until("5 for 2", |rig| settled(rig, &[3, 4, 5]));
+}
+
+/// Under `everysec` and `no` a power loss takes entries that a follower had answered for.
+#[test]
+fn reader_a_follower_that_lost_its_tail_comes_back() {
+    let voters = vec![NodeId(1), NodeId(2), NodeId(3)];
+    let base = Base {
+        members: Members { voters, ..Members::default() },
+        ..Base::default()
+    };
+    let new = |me: u16, entries, hard| {
+        RaftGroup::new(NodeId(me), P0, base.clone(), entries, hard, 1, 1 << 20).expect("a group")
+    };
+    let mut groups: Vec<RaftGroup> = (1..=3).map(|me| new(me, vec![], HardState::default())).collect();
+    let mut hard = HardState::default();
+    let mut wire: Vec<(u16, NodeId, Bytes)> = Vec::new();
+    let pump = |groups: &mut Vec<RaftGroup>, wire: &mut Vec<(u16, NodeId, Bytes)>, hard: &mut HardState| loop {
+        for me in 0..groups.len() {
+            while let Some(turn) = groups[me].turn() {
+                let out = turn.messages.into_iter().chain(turn.promises);
+                wire.extend(out.map(|(to, bytes)| (me as u16 + 1, to, bytes)));
+                if me == 2 {
+                    if let Some(new) = turn.kept.hard_state {
+                        *hard = new;
+                    }
+                }
+                groups[me].kept(turn.number);
+            }
+        }
+        if wire.is_empty() {
+            break;
+        }
+        for (_, to, bytes) in std::mem::take(wire) {
+            let _ = groups[usize::from(to.0) - 1].handle(Input::Message(bytes));
+        }
+    };
+    let leader = loop {
+        for group in &mut groups[..2] {
+            let _ = group.handle(Input::Tick);
+        }
+        pump(&mut groups, &mut wire, &mut hard);
+        if let Some(leader) = groups.iter().position(|group| group.leads().is_some()) {
+            break leader;
+        }
+    };
+    let kept_hard = hard;
+    for _ in 0..5 {
+        let _ = groups[leader].handle(Input::Propose(Bytes::from_static(b"entry")));
+        pump(&mut groups, &mut wire, &mut hard);
+    }
+    // Power loss of node 3: what it had not synced is gone, its term and vote are not.
+    groups[2] = new(3, vec![], HardState { commit: 0, ..kept_hard });
+    let _ = groups[leader].handle(Input::Unreachable(NodeId(3)));
+    for _ in 0..8 {
+        let _ = groups[leader].handle(Input::Tick);
+        pump(&mut groups, &mut wire, &mut hard);
+    }
+    assert_eq!(groups[2].status().last, groups[leader].status().last);
+}
+
+/// Two of three nodes, each of which leads a group, do not reach each other; the third reaches both.
+#[test]
+fn reader_one_cut_link_between_two_leaders_does_not_stop_the_cluster() {
+    let mut rig = Rig::running(&["x", "y", "z"], 2);
+    let p1 = PartitionId(1);
+    rig.until("spread", |rig| rig.leader(P0) == Some(NodeId(1)) && rig.leader(p1) == Some(NodeId(2)));
+    for _ in 0..20 {
+        rig.add(NodeId(3), P0);
+        rig.round();
+    }
+    rig.cut.push((NodeId(1), NodeId(2)));
+    for _ in 0..100 {
+        rig.add(NodeId(3), P0);
+        rig.round();
+    }
+    let before = rig.node(NodeId(3)).status().confirmed;
+    for _ in 0..400 {
+        rig.add(NodeId(3), P0);
+        rig.round();
+    }
+    let after = rig.node(NodeId(3)).status().confirmed;
+    assert!(after > before, "nothing confirmed in 20 s: {before:?}\n{}", rig.describe());
+}
+
+/// A node follows a group through its neighbour, which is cut off from the other zones.
+#[test]
+fn reader_a_neighbour_that_lags_is_not_followed() {
+    let mut rig = Rig::running(&["x", "x", "y", "z"], 2);
+    let p1 = PartitionId(1);
+    for _ in 0..60 {
+        rig.add(NodeId(3), p1);
+        rig.round();
+    }
+    rig.crash(NodeId(2));
+    for _ in 0..100 {
+        rig.add(NodeId(3), p1);
+        rig.round();
+    }
+    rig.until("1 leads 0", |rig| rig.leader(P0) == Some(NodeId(1)));
+    // Back, but the other zones do not reach it; its neighbour does.
+    rig.cut.push((NodeId(2), NodeId(3)));
+    rig.cut.push((NodeId(2), NodeId(4)));
+    rig.start(NodeId(2));
+    for _ in 0..100 {
+        rig.add(NodeId(3), p1);
+        rig.round();
+    }
+    let before = [1, 3].map(|node| rig.node(NodeId(node)).status().confirmed);
+    for _ in 0..400 {
+        rig.add(NodeId(3), p1);
+        rig.round();
+    }
+    let after = [1, 3].map(|node| rig.node(NodeId(node)).status().confirmed);
+    assert!(after[0] > before[0] && after[1] > before[1], "{before:?} {after:?}\n{}", rig.describe());
+}
+
+/// Two nodes ask the same leader under the same name.
+#[test]
+fn reader_questions_of_two_nodes_have_two_names() {
+    // A process counts its questions from 1, and so does every other: see `Reads::default`.
+}
+
+/// Every process counts its questions from 1 (`Reads::default`), and the library knows a question by its name alone.
+#[test]
+fn reader_an_answer_to_another_nodes_question_confirms_no_read() {
+    let voters = vec![NodeId(1), NodeId(2), NodeId(3)];
+    let base = Base {
+        members: Members { voters, ..Members::default() },
+        ..Base::default()
+    };
+    let new = |me: u16| {
+        RaftGroup::new(NodeId(me), P0, base.clone(), vec![], HardState::default(), 1, 1 << 20).expect("a group")
+    };
+    let mut groups: Vec<RaftGroup> = (1..=3).map(new).collect();
+    fn turns(group: &mut RaftGroup) -> (Vec<(NodeId, Bytes)>, Vec<(u64, u64)>) {
+        let (mut out, mut indices) = (Vec::new(), Vec::new());
+        while let Some(turn) = group.turn() {
+            out.extend(turn.messages.into_iter().chain(turn.promises));
+            indices.extend(turn.indices);
+            group.kept(turn.number);
+        }
+        (out, indices)
+    }
+    fn settle(groups: &mut [RaftGroup]) -> usize {
+        let mut answers = 0;
+        loop {
+            let mut wire = Vec::new();
+            for group in groups.iter_mut() {
+                let (out, indices) = turns(group);
+                wire.extend(out);
+                answers += indices.len();
+            }
+            if wire.is_empty() {
+                return answers;
+            }
+            for (to, bytes) in wire {
+                let _ = groups[usize::from(to.0) - 1].handle(Input::Message(bytes));
+            }
+        }
+    }
+    while groups[0].leads().is_none() {
+        let _ = groups[0].handle(Input::Tick);
+        settle(&mut groups);
+    }
+    // Two followers ask under the same name at once.
+    let _ = groups[1].handle(Input::AskIndex { question: 5 });
+    let _ = groups[2].handle(Input::AskIndex { question: 5 });
+    let answers = settle(&mut groups);
+    println!("two nodes asked question 5 at once: {answers} answers");
+    // Node 2 asks question 7; node 3's answer to the leader's heartbeat for it is held up on its way.
+    let _ = groups[1].handle(Input::AskIndex { question: 7 });
+    let (asked, _) = turns(&mut groups[1]);
+    for (_, bytes) in asked {
+        let _ = groups[0].handle(Input::Message(bytes));
+    }
+    let (beats, _) = turns(&mut groups[0]);
+    let mut held = Vec::new();
+    for (to, bytes) in beats {
+        let _ = groups[usize::from(to.0) - 1].handle(Input::Message(bytes));
+    }
+    let (acks, _) = turns(&mut groups[1]);
+    held.extend(turns(&mut groups[2]).0);
+    for (_, bytes) in acks {
+        let _ = groups[0].handle(Input::Message(bytes));
+    }
+    turns(&mut groups[0]);
+    // Now the leader is cut off; the others may have elected another one. It asks its own question 7.
+    let _ = groups[0].handle(Input::AskIndex { question: 7 });
+    let (_, before) = turns(&mut groups[0]);
+    assert!(before.is_empty());
+    for (_, bytes) in held {
+        let _ = groups[0].handle(Input::Message(bytes));
+    }
+    let (_, after) = turns(&mut groups[0]);
+    assert!(answers == 2 && after.is_empty(), "{answers} answers of 2; confirmed by what was sent before it was asked: {after:?}");
+}
+
+/// A node that is to leave still executes what it keeps, and needs the requests for it that are in other groups' logs.
+#[test]
+fn reader_a_leaving_node_executes_what_the_others_do() {
+    let mut rig = Rig::running(&["x", "x", "y", "z"], 2);
+    let p1 = PartitionId(1);
+    for _ in 0..10 {
+        rig.add_by(NodeId(3), P0, p1);
+        rig.round();
+    }
+    rig.check();
+    let heir = rig.add_node(NodeId(3), "e", 0);
+    rig.drain(NodeId(3), NodeId(1));
+    assert!(!rig.is_running(heir), "nobody has taken over yet");
+    for _ in 0..20 {
+        rig.add_by(NodeId(3), P0, p1);
+        rig.round();
+    }
+    for _ in 0..40 {
+        rig.round();
+    }
+    rig.check();
+}
