@@ -112,6 +112,10 @@ pub struct Retraction {
     pub from: Vec<(PartitionId, Position)>,
 }
 
+/// A batch contradicts what a group has agreed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outdated;
+
 /// Where a node's merge begins.
 #[derive(Clone, Debug)]
 pub struct Start {
@@ -207,8 +211,7 @@ impl Merge {
         (&feed.streams, feed.confirmed)
     }
 
-    /// The epoch of a group's batch at an index, or of the last one before it. `None` if that is further back than the
-    /// last confirmed epoch, which is then what counts.
+    /// The epoch of a group's batch at an index, or of the last one before it; the last confirmed one if that is further back.
     pub fn epoch_at(&self, group: PartitionId, index: u64) -> Epoch {
         let feed = &self.feeds[usize::from(group.0)];
         let before = feed.held.iter().take_while(|held| held.index <= index);
@@ -261,20 +264,28 @@ impl Merge {
         self.feed(group).held.push_back(held);
     }
 
-    /// A node that has a replica of a group tells of a batch behind the confirmed epoch, and of all batches before it.
-    /// Returns what was delivered and has been replaced by it.
+    /// A node that has a replica of a group tells of a batch behind the confirmed epoch, and of all batches before it. Gives
+    /// what was delivered and has been replaced by it.
+    ///
+    /// # Errors
+    /// It is not of the log that was agreed on: who tells so has an older one.
     ///
     /// # Panics
     /// If batches before it are missing.
-    pub fn told(&mut self, group: PartitionId, held: Held) -> Option<Retraction> {
-        let place = held.batch.epoch.0 - self.confirmed.epoch.0 - 1;
-        let same = self.feed(group).held.get(place as usize);
-        if same.is_some_and(|same| (same.index, same.term) == (held.index, held.term)) {
-            return None;
+    pub fn told(&mut self, group: PartitionId, held: Held) -> Result<Option<Retraction>, Outdated> {
+        let place = (held.batch.epoch.0 - self.confirmed.epoch.0 - 1) as usize;
+        let feed = self.feed(group);
+        let known = feed.held.get(place);
+        if known.is_some_and(|known| (known.index, known.term) == (held.index, held.term)) {
+            return Ok(None);
         }
-        let retraction = self.truncate(group, place as usize);
+        let is_agreed = known.is_some_and(|known| known.index <= feed.agreed);
+        if is_agreed || held.index <= feed.agreed && known.is_some() {
+            return Err(Outdated);
+        }
+        let retraction = self.truncate(group, place);
         self.appended(group, held);
-        retraction
+        Ok(retraction)
     }
 
     /// What is held of a group behind an epoch that is not before the confirmed one.

@@ -311,6 +311,7 @@ impl ClusterNode {
         let frame = Frame::Clock {
             standing,
             checkpoint: self.checkpoints.newest(),
+            hears_all: self.would_lead(),
         };
         if !self.bootstrap.takes_part() {
             for node in self.bootstrap.others() {

@@ -84,6 +84,8 @@ impl Answered {
 struct Follower {
     subscription: u64,
     boot: BootId,
+    /// What it executes itself, whatever a map says.
+    executes: Vec<PartitionId>,
     /// Frames that were sent.
     number: u64,
     /// The last epoch that it was told of, and where the log has that.
@@ -100,6 +102,7 @@ struct Follower {
 /// News of a group.
 pub(super) struct News {
     pub batches: Vec<Fed>,
+    pub held: Epoch,
     pub agreed: u64,
     pub leader: Option<(NodeId, u64)>,
     pub answers: Vec<Answered>,
@@ -111,6 +114,8 @@ struct Followed {
     /// Whom it follows: the subscription, and the number of the next frame.
     through: Option<(NodeId, u64, u64)>,
     heard_tick: u64,
+    /// When it last heard something new, or needed nothing.
+    news_tick: u64,
     /// Whom it has asked, and when.
     asked: Option<(NodeId, u64, u64)>,
 }
@@ -242,16 +247,14 @@ impl ClusterNode {
             let Some(node) = self.map().node_of_boot(BootId(boot)) else {
                 continue;
             };
-            let keeps = self
-                .map()
-                .kept_by(node)
-                .any(|kept| kept == answered.partition);
-            if node == self.options.me || keeps {
+            if node == self.options.me {
                 continue;
             }
             let follower = self.feeds.followers.get_mut(&(answered.partition, node));
-            if let Some(follower) = follower {
-                follower.answers.push(answered.clone());
+            match follower {
+                Some(follower) if follower.executes.contains(&answered.partition) => continue,
+                Some(follower) => follower.answers.push(answered.clone()),
+                None => {}
             }
             self.feeds.remember(node, answered);
         }
@@ -266,9 +269,10 @@ impl ClusterNode {
         subscription: u64,
         boot: BootId,
         after: Epoch,
-        waits: bool,
+        (waits, executes): (bool, Vec<PartitionId>),
     ) {
-        if !self.groups.contains_key(&group) {
+        // One who has less than the follower is no help.
+        if !self.groups.contains_key(&group) || self.merge.held(group) < after {
             return;
         }
         let older = self.feeds.followers.get(&(group, from));
@@ -282,6 +286,7 @@ impl ClusterNode {
             answers: recent.map(|(_, answered)| answered.clone()).collect(),
             subscription,
             boot,
+            executes,
             number: 0,
             told: after,
             index: 0,
@@ -323,7 +328,7 @@ impl ClusterNode {
         follower: &mut Follower,
         effects: &mut ClusterEffects,
     ) -> Option<bool> {
-        let kept: Vec<PartitionId> = self.map().kept_by(node).collect();
+        let kept = &follower.executes;
         let boot = follower.boot;
         let fed = |held: &Held| Fed {
             epoch: held.batch.epoch,
@@ -332,7 +337,7 @@ impl ClusterNode {
             digest: held.digest,
             bytes: held.bytes,
             noted: held.batch.last_of(boot),
-            part: held.batch.part_for(&kept).encode().into(),
+            part: held.batch.part_for(kept).encode().into(),
         };
         let mut batches: Vec<Fed> = Vec::new();
         let mut bytes = 0;
@@ -391,6 +396,7 @@ impl ClusterNode {
             subscription: follower.subscription,
             number: follower.number,
             batches,
+            held: self.merge.held(group),
             agreed,
             leader,
             answers: std::mem::take(&mut follower.answers),
@@ -435,6 +441,7 @@ impl ClusterNode {
             .asked
             .is_some_and(|(asked, name, _)| (asked, name) == (from, subscription))
             && number == 1
+            && news.held >= self.merge.confirmed().epoch
         {
             followed.asked = None;
             let before = followed.through.replace((from, subscription, 1));
@@ -459,6 +466,9 @@ impl ClusterNode {
             _ => return,
         }
         followed.heard_tick = now;
+        if !news.batches.is_empty() {
+            followed.news_tick = now;
+        }
         for answered in news.answers {
             if self.feeds.unanswered.remove(&answered.id).is_some() {
                 effects.answered.push(answered);
@@ -494,8 +504,16 @@ impl ClusterNode {
                 batch: Arc::new(batch),
                 noted: (boot, fed.noted),
             };
-            if let Some(retraction) = self.merge.told(group, held) {
-                self.retract(group, &retraction, effects);
+            match self.merge.told(group, held) {
+                Ok(None) => {}
+                Ok(Some(retraction)) => self.retract(group, &retraction, effects),
+                Err(_) => {
+                    effects.warnings.push(format!(
+                        "{from} has another epoch {} of {group} than was agreed on: it is not followed",
+                        epoch.0
+                    ));
+                    return self.lose_feed(group, effects);
+                }
             }
         }
         self.merge.agreed(group, news.agreed);
@@ -528,9 +546,14 @@ impl ClusterNode {
             let replicas = &map.partition(group).replicas;
             let neighbour = zone.and_then(|zone| replicas.get(&zone)).copied();
             let neighbour = neighbour.filter(|&node| self.is_live(node));
-            let known = self.feeds.followed.get(&group);
+            let is_missed = self.merge.held(group) < self.merge.newest();
+            let known = self.feeds.followed.get_mut(&group);
             let (through, asked, heard_tick) = known.map_or((None, None, now), |known| {
-                (known.through, known.asked, known.heard_tick)
+                if !is_missed {
+                    known.news_tick = now;
+                }
+                let heard_tick = known.heard_tick.min(known.news_tick);
+                (known.through, known.asked, heard_tick)
             });
             let is_heard = through
                 .is_some_and(|(node, ..)| self.is_live(node) && now < heard_tick + PATIENCE_TICKS);
@@ -559,12 +582,14 @@ impl ClusterNode {
             let subscription = self.feeds.subscriptions;
             let followed = self.feeds.followed.entry(group).or_default();
             followed.asked = Some((node, subscription, now));
+            followed.news_tick = now;
             let frame = Frame::Follow {
                 partition: group,
                 subscription,
                 boot: self.boot,
                 after: self.merge.confirmed().epoch,
                 waits: self.feeds.waits(group),
+                executes: self.engines().map(|(partition, _)| partition).collect(),
             };
             self.send(node, &frame, effects);
         }

@@ -81,6 +81,8 @@ pub enum Frame {
         after: Epoch,
         /// Its clients wait for outcomes.
         waits: bool,
+        /// What it executes itself.
+        executes: Vec<PartitionId>,
     },
     /// It does not follow the group through the receiver any more.
     Unfollow {
@@ -97,6 +99,8 @@ pub enum Frame {
         number: u64,
         /// Batches behind those that were sent before, or in their place.
         batches: Vec<Fed>,
+        /// The last epoch that the sender has of it.
+        held: Epoch,
         /// The group has agreed on its log up to here.
         agreed: u64,
         /// Who leads it, in which term.
@@ -110,6 +114,8 @@ pub enum Frame {
         standing: Option<Standing>,
         /// The epoch of its newest checkpoint.
         checkpoint: Epoch,
+        /// Whether it hears the leaders of all groups, and would lead others.
+        hears_all: bool,
     },
     /// The members of a group are as the map of a version wants them: its leader tells the leader of partition 0.
     Followed {
@@ -309,6 +315,7 @@ impl Frame {
                 boot,
                 after,
                 waits,
+                executes,
             } => {
                 out.push(FOLLOW);
                 put_varint(&mut out, u64::from(partition.0));
@@ -316,6 +323,10 @@ impl Frame {
                 put_varint(&mut out, u64::from(boot.0));
                 put_varint(&mut out, after.0);
                 out.push(u8::from(*waits));
+                put_varint(&mut out, executes.len() as u64);
+                for partition in executes {
+                    put_varint(&mut out, u64::from(partition.0));
+                }
             }
             Frame::Unfollow { partition } => {
                 out.push(UNFOLLOW);
@@ -326,6 +337,7 @@ impl Frame {
                 subscription,
                 number,
                 batches,
+                held,
                 agreed,
                 leader,
                 answers,
@@ -334,6 +346,7 @@ impl Frame {
                 put_varint(&mut out, u64::from(partition.0));
                 put_varint(&mut out, *subscription);
                 put_varint(&mut out, *number);
+                put_varint(&mut out, held.0);
                 put_varint(&mut out, *agreed);
                 let (node, term) = leader.unwrap_or_default();
                 put_varint(&mut out, u64::from(node.0));
@@ -350,9 +363,11 @@ impl Frame {
             Frame::Clock {
                 standing,
                 checkpoint,
+                hears_all,
             } => {
                 out.push(CLOCK);
                 put_varint(&mut out, checkpoint.0);
+                out.push(u8::from(*hears_all));
                 if let Some(standing) = standing {
                     standing.encode(&mut out);
                 }
@@ -550,6 +565,13 @@ fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
             boot: BootId(u32::try_from(reader.varint()?).ok()?),
             after: Epoch(reader.varint()?),
             waits: reader.u8()? == 1,
+            executes: {
+                let mut executes = Vec::new();
+                for _ in 0..reader.varint()? {
+                    executes.push(take_partition(reader)?);
+                }
+                executes
+            },
         },
         UNFOLLOW => Frame::Unfollow {
             partition: take_partition(reader)?,
@@ -558,6 +580,7 @@ fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
             let partition = take_partition(reader)?;
             let subscription = reader.varint()?;
             let number = reader.varint()?;
+            let held = Epoch(reader.varint()?);
             let agreed = reader.varint()?;
             let node = NodeId(u16::try_from(reader.varint()?).ok()?);
             let term = reader.varint()?;
@@ -574,6 +597,7 @@ fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
                 subscription,
                 number,
                 batches,
+                held,
                 agreed,
                 leader: (node != NodeId(0)).then_some((node, term)),
                 answers,
@@ -581,6 +605,7 @@ fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
         }
         CLOCK => Frame::Clock {
             checkpoint: Epoch(reader.varint()?),
+            hears_all: reader.u8()? == 1,
             standing: match reader.is_empty() {
                 true => None,
                 false => Some(Standing::decode(reader)?),

@@ -17,7 +17,9 @@ use crate::machine::Refused;
 use crate::options::FsyncPolicy;
 use bytes::Bytes;
 use execute::Engine;
-use order::consensus::{ELECTION_TICKS, EntryKind, Group, GroupStatus, Input, Kept, Turn};
+use order::consensus::{
+    ELECTION_TICKS, EntryKind, Group, GroupStatus, Input, Kept, Turn, asks_for_vote,
+};
 use order::merge::{Confirmation, EpochEnd, Held, Merge, Retraction};
 use order::{Changed, Control, PartitionMap, Submission, digest_of};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -30,6 +32,8 @@ use txn::{
 
 /// A node of which nothing was heard for so many ticks is taken for gone.
 const SILENCE_TICKS: u64 = 10;
+/// A leader that is late with its batch is told so after so many ticks: what was begun may not have reached it.
+const BEGUN_TICKS: u64 = 2;
 /// What a leader was sent is doubted after so many ticks.
 const DOUBT_TICKS: u64 = 20;
 /// A question for an index is asked again after so many ticks.
@@ -246,6 +250,8 @@ pub struct ClusterNode {
     pub(super) installs: Installs,
     /// Replicas that were told to fetch a checkpoint, and when.
     pub(super) behind: BTreeMap<(PartitionId, NodeId), u64>,
+    /// The last confirmed epoch that was looked at, and since when it is that one while others are begun.
+    progress: (Epoch, u64),
     /// Wanted changes are passed on again.
     remind: bool,
     stopping: bool,
@@ -302,7 +308,7 @@ impl ClusterNode {
             gateway: Gateway::default(),
             leads: BTreeMap::new(),
             leaders: BTreeMap::new(),
-            reads: Reads::default(),
+            reads: Reads::new(nonce),
             peers: Peers::default(),
             wanted: Vec::new(),
             begun: Epoch(0),
@@ -317,6 +323,7 @@ impl ClusterNode {
             checkpoints,
             installs: Installs::default(),
             behind: BTreeMap::new(),
+            progress: (Epoch(0), 0),
             remind: false,
             stopping: false,
             counters: ClusterStatus::default(),
@@ -431,11 +438,12 @@ impl ClusterNode {
         if let Some(text) = &self.counters.stopped {
             return Err(Refused::ReadOnly(text.as_str().into()));
         }
-        if self.stopping || self.installs.is_ending() {
+        if self.stopping || self.installs.is_ending() || self.is_leaving() {
             return Err(Refused::ShuttingDown);
         }
         let limits = self.options.limits;
         let (requests, bytes) = self.gateway.load();
+        let requests = requests.max(self.feeds.unanswered_count() as u64);
         if self.boot == BootId(0)
             || requests >= limits.in_flight_requests_max
             || bytes >= limits.in_flight_bytes_max
@@ -608,7 +616,8 @@ impl ClusterNode {
         self.peers.heard(from, clock_ms, self.now_ms, self.ticks);
         match frame {
             Frame::Consensus { .. } if !self.bootstrap.takes_part() => {}
-            Frame::Consensus { partition, .. } if self.is_stranger(from, partition, effects) => {}
+            Frame::Consensus { partition, message }
+                if asks_for_vote(&message) && self.is_stranger(from, partition, effects) => {}
             Frame::Consensus { partition, message } => {
                 if let Some(group) = self.groups.get_mut(&partition) {
                     // What it refuses counts as lost.
@@ -660,19 +669,25 @@ impl ClusterNode {
                 boot,
                 after,
                 waits,
-            } => self.follow(from, partition, subscription, boot, after, waits),
+                executes,
+            } => {
+                let wants = (waits, executes);
+                self.follow(from, partition, subscription, boot, after, wants);
+            }
             Frame::Unfollow { partition } => self.unfollow(from, partition),
             Frame::Feed {
                 partition,
                 subscription,
                 number,
                 batches,
+                held,
                 agreed,
                 leader,
                 answers,
             } => {
                 let news = News {
                     batches,
+                    held,
                     agreed,
                     leader,
                     answers,
@@ -682,8 +697,10 @@ impl ClusterNode {
             Frame::Clock {
                 standing,
                 checkpoint,
+                hears_all,
             } => {
                 self.checkpoints.heard(from, checkpoint);
+                self.peers.says(from, hears_all);
                 if let Some(standing) = standing {
                     self.heard(from, standing, effects);
                 }
@@ -764,6 +781,7 @@ impl ClusterNode {
             effects.refused.push((id, Err(Stop::abort(text))));
         }
         self.campaign();
+        self.look_for_progress(effects);
         self.look_at_clocks();
         self.look_at_feeds(effects);
         if self.stopping {
@@ -789,6 +807,51 @@ impl ClusterNode {
         }
         if self.ticks.is_multiple_of(EXPIRY_TICKS) {
             self.expire();
+        }
+    }
+
+    /// Whether this node hears the leaders of all groups, and stays: then it can lead.
+    pub(super) fn would_lead(&self) -> bool {
+        let mut groups = self.map().partition_ids();
+        !self.stopping
+            && groups.all(|group| {
+                let leader = self.leader(group);
+                leader.is_some_and(|leader| self.is_live(leader))
+            })
+    }
+
+    /// Groups wait for each other. Where two leaders do not hear each other, those who hear both pass on that an epoch was begun,
+    /// and a leader that gets no further hands over to somebody who hears all.
+    fn look_for_progress(&mut self, effects: &mut ClusterEffects) {
+        let confirmed = self.merge.confirmed().epoch;
+        if self.progress.0 != confirmed || self.merge.newest() == confirmed {
+            self.progress = (confirmed, self.ticks);
+            return;
+        }
+        let stuck = self.ticks - self.progress.1;
+        if stuck >= BEGUN_TICKS && stuck.is_multiple_of(BEGUN_TICKS) {
+            let newest = self.merge.newest();
+            let mut late: BTreeSet<NodeId> = BTreeSet::new();
+            for (&group, &(leader, _)) in &self.leaders {
+                if self.merge.held(group) < newest && leader != self.options.me {
+                    late.insert(leader);
+                }
+            }
+            for leader in late {
+                self.send(leader, &Frame::Begun(newest), effects);
+            }
+        }
+        if stuck < DOUBT_TICKS || !stuck.is_multiple_of(DOUBT_TICKS) || self.would_lead() {
+            return;
+        }
+        let leads: Vec<PartitionId> = self.leads.keys().copied().collect();
+        for partition in leads {
+            let members = self.groups[&partition].members();
+            let mut others = members.voters.into_iter();
+            let able = |node: &NodeId| self.is_live(*node) && self.peers.hears_all(*node);
+            if let Some(to) = others.find(|node| *node != self.options.me && able(node)) {
+                self.transfer(partition, to);
+            }
         }
     }
 
@@ -888,6 +951,7 @@ impl ClusterNode {
             let ahead_ms = self.peers.is_ahead_ms(preferred);
             if preferred != self.options.me
                 && has_all
+                && self.peers.hears_all(preferred)
                 && ahead_ms <= self.options.clock_ahead_ms_max.cast_signed() / 2
                 && status.members.voters.contains(&preferred)
                 && self.is_live(preferred)
@@ -1069,6 +1133,9 @@ impl ClusterNode {
             self.send(to, &Frame::Consensus { partition, message }, effects);
         }
         self.appended(partition, &turn.kept, effects);
+        if self.is_stopped() {
+            return;
+        }
         self.merge.agreed(partition, turn.committed);
         for (question, index) in turn.indices {
             self.reads.learn(question, partition, index);

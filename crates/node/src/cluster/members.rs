@@ -261,6 +261,13 @@ impl ClusterNode {
         if entry.replicas.values().any(|&node| node == from) {
             return false;
         }
+        // Whoever knows no leader itself knows too little to judge.
+        if !self
+            .leader(partition)
+            .is_some_and(|leader| leader != from && self.is_live(leader))
+        {
+            return false;
+        }
         let group = self.groups.get(&partition);
         if group.is_none_or(|group| has_part(&group.members(), from)) {
             return false;
@@ -296,6 +303,11 @@ impl ClusterNode {
                         not needed any more, and must not be started again under this name";
             self.end(text.to_owned(), effects);
         }
+    }
+
+    /// Whether groups go on without this node, so that it executes no further.
+    pub(super) fn is_leaving(&self) -> bool {
+        !self.membership.left.is_empty()
     }
 
     /// Sees to it that this node keeps all that the map wants it to: with logs that begin at the beginning, if its own do, and

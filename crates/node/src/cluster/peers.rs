@@ -14,6 +14,8 @@ struct Peer {
     ahead_ms: i64,
     ahead_before_ms: i64,
     window_tick: u64,
+    /// It says that it hears the leaders of all groups.
+    hears_all: bool,
 }
 
 /// All others of which something was heard.
@@ -29,6 +31,7 @@ impl Peers {
             ahead_ms,
             ahead_before_ms: ahead_ms,
             window_tick: now_tick,
+            hears_all: false,
         });
         peer.heard_tick = now_tick;
         if now_tick >= peer.window_tick + CLOCK_WINDOW_TICKS {
@@ -37,6 +40,18 @@ impl Peers {
             peer.window_tick = now_tick;
         }
         peer.ahead_ms = peer.ahead_ms.max(ahead_ms);
+    }
+
+    /// A node says whether it hears the leaders of all groups.
+    pub fn says(&mut self, node: NodeId, hears_all: bool) {
+        if let Some(peer) = self.0.get_mut(&node) {
+            peer.hears_all = hears_all;
+        }
+    }
+
+    /// Whether a node hears the leaders of all groups, as it said last.
+    pub fn hears_all(&self, node: NodeId) -> bool {
+        self.0.get(&node).is_some_and(|peer| peer.hears_all)
     }
 
     /// Whether something was heard of a node since `since_tick`.

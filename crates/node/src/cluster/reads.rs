@@ -10,6 +10,7 @@
 //! any of its names serves: however long answers take, and however short the while is, one of them arrives.
 
 use std::collections::{BTreeMap, VecDeque};
+use txn::hash::mix;
 use txn::mutant::{Mutant, is_active};
 use txn::{Epoch, PartitionId, RequestId};
 
@@ -48,6 +49,14 @@ pub(super) struct Reads {
 }
 
 impl Reads {
+    /// Nothing waits. Questions get other names than those of processes with another nonce.
+    pub fn new(nonce: u64) -> Reads {
+        Reads {
+            questions: mix(nonce) >> 1,
+            ..Reads::default()
+        }
+    }
+
     pub fn add(&mut self, read: Read) {
         self.new.push(read);
     }

@@ -1,7 +1,7 @@
 //! Clusters that begin, grow, lose nodes and replace them, deterministically and in memory.
 
+mod agreement;
 mod bootstrap;
 mod levels;
 mod members;
 mod rig;
-mod reader;

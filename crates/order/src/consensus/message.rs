@@ -2,6 +2,7 @@
 //! that the data of entries is not copied.
 
 use super::Members;
+use super::raft::question_of;
 use bytes::Bytes;
 use raft::eraftpb::{ConfState, Entry, EntryType, Message, MessageType};
 use txn::NodeId;
@@ -84,6 +85,15 @@ pub(super) fn decode(bytes: &Bytes) -> Option<Message> {
     (reader.is_empty() && parts < 4).then_some(message)
 }
 
+/// Whether a message asks for a vote.
+pub fn asks_for_vote(bytes: &Bytes) -> bool {
+    let kind = decode(bytes).map(|message| message.get_msg_type());
+    matches!(
+        kind,
+        Some(MessageType::MsgRequestVote | MessageType::MsgRequestPreVote)
+    )
+}
+
 /// What a message says, for a reader of traces.
 pub fn describe(bytes: &Bytes) -> String {
     let Some(message) = decode(bytes) else {
@@ -120,11 +130,8 @@ pub fn describe(bytes: &Bytes) -> String {
         MessageType::MsgReadIndexResp => format!("read index {index}"),
         other => format!("{other:?}"),
     };
-    let question = <[u8; 8]>::try_from(&*message.context);
-    let question = question.map_or_else(
-        |_| String::new(),
-        |name| format!(" (question {})", u64::from_le_bytes(name)),
-    );
+    let question = question_of(&message.context);
+    let question = question.map_or_else(String::new, |question| format!(" (question {question})"));
     format!("term {}: {text}{question}", message.term)
 }
 

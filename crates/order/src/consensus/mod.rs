@@ -16,7 +16,7 @@ mod message;
 mod raft;
 mod storage;
 
-pub use message::describe;
+pub use message::{asks_for_vote, describe};
 pub use raft::{ELECTION_TICKS, RaftGroup};
 
 use bytes::Bytes;

@@ -48,6 +48,17 @@ pub struct RaftGroup {
     handed: u64,
 }
 
+/// Under which name a node's question travels.
+fn name_of(node: u64, question: u64) -> Vec<u8> {
+    [node, question].map(u64::to_le_bytes).concat()
+}
+
+/// The question of a name.
+pub(super) fn question_of(name: &[u8]) -> Option<u64> {
+    let (_, question) = name.split_last_chunk::<8>()?;
+    Some(u64::from_le_bytes(*question))
+}
+
 impl RaftGroup {
     /// The replica of `me`, from what it had kept. `seed` decides when it stands for election, beside its number. Entries that
     /// a checkpoint covers are kept for replicas that are a little behind while the log has at most `trail_bytes_max`.
@@ -162,6 +173,43 @@ impl RaftGroup {
     }
 }
 
+impl RaftGroup {
+    /// Under `everysec` and `no` a log may have lost entries in a power loss that others count on, which the library takes to
+    /// be impossible: it would go on as if they were there, or panic. So who is told that more is agreed than it has says what
+    /// it has, and the leader begins there. Knowing less of a follower than is true costs messages only.
+    fn mend(&mut self, message: &mut Message) {
+        let last = self.raft.raft.raft_log.last_index();
+        match message.get_msg_type() {
+            MessageType::MsgHeartbeat if message.commit > last => {
+                let answer = Message {
+                    msg_type: MessageType::MsgAppendResponse,
+                    from: self.raft.raft.id,
+                    to: message.from,
+                    term: message.term,
+                    index: message.commit,
+                    reject: true,
+                    reject_hint: last,
+                    ..Message::default()
+                };
+                if message.term >= self.raft.raft.term {
+                    self.raft.raft.msgs.push(answer);
+                }
+                message.commit = last;
+            }
+            MessageType::MsgAppendResponse if message.reject => {
+                let from = message.from;
+                let progress = self.raft.raft.mut_prs().get_mut(from);
+                if let Some(progress) = progress.filter(|known| message.reject_hint < known.matched)
+                {
+                    progress.matched = message.reject_hint;
+                    progress.become_probe();
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
 impl Group for RaftGroup {
     fn handle(&mut self, input: Input) -> Result<(), Refusal> {
         let result = match input {
@@ -171,7 +219,10 @@ impl Group for RaftGroup {
             }
             Input::Message(bytes) => match decode(&bytes) {
                 // What comes from strangers or too late is refused; both are lost messages.
-                Some(message) => self.raft.step(message).map_err(|_| Refusal::NotNow),
+                Some(mut message) => {
+                    self.mend(&mut message);
+                    self.raft.step(message).map_err(|_| Refusal::NotNow)
+                }
                 None => Err(Refusal::Malformed),
             },
             Input::Propose(data) => {
@@ -183,7 +234,8 @@ impl Group for RaftGroup {
                 }
             }
             Input::AskIndex { question } => {
-                self.raft.read_index(question.to_le_bytes().to_vec());
+                // The library knows a question by its name alone, and all nodes ask the same leader.
+                self.raft.read_index(name_of(self.raft.raft.id, question));
                 Ok(())
             }
             Input::TransferLeader(to) => {
@@ -249,10 +301,7 @@ impl Group for RaftGroup {
         let indices = ready
             .take_read_states()
             .into_iter()
-            .filter_map(|state| {
-                let question = state.request_ctx.try_into().ok()?;
-                Some((u64::from_le_bytes(question), state.index))
-            })
+            .filter_map(|state| Some((question_of(&state.request_ctx)?, state.index)))
             .collect();
         let agreed = ready.take_committed_entries();
         self.raft.advance_append_async(ready);

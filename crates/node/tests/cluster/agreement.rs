@@ -1,9 +1,9 @@
-//! Proofs of a reader's findings.
+//! What groups and those who follow them must not take from each other, and what must not stop them.
 
 use crate::rig::Rig;
 use bytes::Bytes;
 use order::consensus::{Base, Group, HardState, Input, Members, RaftGroup};
-use order::merge::{EpochEnd, Held, Merge, Start};
+use order::merge::{EpochEnd, Held, Merge, Outdated, Start};
 use order::{GroupBatch, PartitionMap, Streams};
 use ordo_node::cluster::ClusterEvent;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ const P0: PartitionId = PartitionId(0);
 
 /// A follower of group 1 hears from X that (12, term 3) is agreed; group 0 is late; it then follows Y, a stale replica.
 #[test]
-fn reader_a_stale_replica_replaces_what_is_agreed() {
+fn a_stale_replica_replaces_what_is_agreed() {
     let map = Arc::new(PartitionMap::alone());
     let mut merge = Merge::new(Start {
         local: vec![PartitionId(0)],
@@ -41,20 +41,24 @@ fn reader_a_stale_replica_replaces_what_is_agreed() {
         noted: Default::default(),
     };
     let p1 = PartitionId(1);
-    merge.told(p1, held(12, 3, 777));
+    assert_eq!(merge.told(p1, held(12, 3, 777)), Ok(None));
     merge.agreed(p1, 12);
     // Another subscription, at a replica that was cut off: its own entry 11 of term 2 was never agreed, and it says so.
-    merge.told(p1, held(11, 2, 666));
+    assert_eq!(merge.told(p1, held(11, 2, 666)), Err(Outdated));
     merge.agreed(p1, 10);
     merge.appended(P0, held(1, 1, 1));
     merge.agreed(P0, 1);
     merge.deliver().expect("both are held");
     merge.confirm().expect("confirmed");
-    assert_eq!(merge.group(p1).1, (12, 3), "what was never agreed is confirmed");
+    assert_eq!(
+        merge.group(p1).1,
+        (12, 3),
+        "what was never agreed is confirmed"
+    );
 }
 
 #[test]
-fn reader_a_newcomer_hears_a_leader_that_is_no_founder() {
+fn a_newcomer_hears_a_leader_that_is_no_founder() {
     let mut rig = Rig::running(&["x", "y", "z"], 1);
     let settled = |rig: &Rig, voters: &[u16]| rig.voters(P0).as_deref() == Some(voters);
     let d = rig.add_node(NodeId(2), "d", 0);
@@ -62,11 +66,18 @@ fn reader_a_newcomer_hears_a_leader_that_is_no_founder() {
     rig.start(d);
     rig.until("4 for 1", |rig| settled(rig, &[2, 3, 4]));
     rig.until("1 is out of the map", |rig| {
-        !rig.map().is_some_and(|map| map.nodes.contains_key(&NodeId(1)))
+        !rig.map()
+            .is_some_and(|map| map.nodes.contains_key(&NodeId(1)))
     });
     let leader = rig.leader(P0).expect("a leader");
     if leader != d {
-        rig.handle(leader, ClusterEvent::TransferWanted { partition: P0, to: d });
+        rig.handle(
+            leader,
+            ClusterEvent::TransferWanted {
+                partition: P0,
+                to: d,
+            },
+        );
     }
     rig.until("4 leads", |rig| rig.leader(P0) == Some(d));
     let e = rig.add_node(NodeId(3), "e", 1);
@@ -77,29 +88,34 @@ fn reader_a_newcomer_hears_a_leader_that_is_no_founder() {
 
 /// Under `everysec` and `no` a power loss takes entries that a follower had answered for.
 #[test]
-fn reader_a_follower_that_lost_its_tail_comes_back() {
+fn a_follower_that_lost_its_tail_comes_back() {
     let voters = vec![NodeId(1), NodeId(2), NodeId(3)];
     let base = Base {
-        members: Members { voters, ..Members::default() },
+        members: Members {
+            voters,
+            ..Members::default()
+        },
         ..Base::default()
     };
     let new = |me: u16, entries, hard| {
         RaftGroup::new(NodeId(me), P0, base.clone(), entries, hard, 1, 1 << 20).expect("a group")
     };
-    let mut groups: Vec<RaftGroup> = (1..=3).map(|me| new(me, vec![], HardState::default())).collect();
+    let mut groups: Vec<RaftGroup> = (1..=3)
+        .map(|me| new(me, vec![], HardState::default()))
+        .collect();
     let mut hard = HardState::default();
     let mut wire: Vec<(u16, NodeId, Bytes)> = Vec::new();
-    let pump = |groups: &mut Vec<RaftGroup>, wire: &mut Vec<(u16, NodeId, Bytes)>, hard: &mut HardState| loop {
-        for me in 0..groups.len() {
-            while let Some(turn) = groups[me].turn() {
+    let pump = |groups: &mut Vec<RaftGroup>,
+                wire: &mut Vec<(u16, NodeId, Bytes)>,
+                hard: &mut HardState| loop {
+        for (me, group) in groups.iter_mut().enumerate() {
+            while let Some(turn) = group.turn() {
                 let out = turn.messages.into_iter().chain(turn.promises);
                 wire.extend(out.map(|(to, bytes)| (me as u16 + 1, to, bytes)));
-                if me == 2 {
-                    if let Some(new) = turn.kept.hard_state {
-                        *hard = new;
-                    }
+                if let (2, Some(new)) = (me, turn.kept.hard_state) {
+                    *hard = new;
                 }
-                groups[me].kept(turn.number);
+                group.kept(turn.number);
             }
         }
         if wire.is_empty() {
@@ -124,7 +140,14 @@ fn reader_a_follower_that_lost_its_tail_comes_back() {
         pump(&mut groups, &mut wire, &mut hard);
     }
     // Power loss of node 3: what it had not synced is gone, its term and vote are not.
-    groups[2] = new(3, vec![], HardState { commit: 0, ..kept_hard });
+    groups[2] = new(
+        3,
+        vec![],
+        HardState {
+            commit: 0,
+            ..kept_hard
+        },
+    );
     let _ = groups[leader].handle(Input::Unreachable(NodeId(3)));
     for _ in 0..8 {
         let _ = groups[leader].handle(Input::Tick);
@@ -135,10 +158,12 @@ fn reader_a_follower_that_lost_its_tail_comes_back() {
 
 /// Two of three nodes, each of which leads a group, do not reach each other; the third reaches both.
 #[test]
-fn reader_one_cut_link_between_two_leaders_does_not_stop_the_cluster() {
+fn one_cut_link_between_two_leaders_does_not_stop_the_cluster() {
     let mut rig = Rig::running(&["x", "y", "z"], 2);
     let p1 = PartitionId(1);
-    rig.until("spread", |rig| rig.leader(P0) == Some(NodeId(1)) && rig.leader(p1) == Some(NodeId(2)));
+    rig.until("spread", |rig| {
+        rig.leader(P0) == Some(NodeId(1)) && rig.leader(p1) == Some(NodeId(2))
+    });
     for _ in 0..20 {
         rig.add(NodeId(3), P0);
         rig.round();
@@ -154,12 +179,16 @@ fn reader_one_cut_link_between_two_leaders_does_not_stop_the_cluster() {
         rig.round();
     }
     let after = rig.node(NodeId(3)).status().confirmed;
-    assert!(after > before, "nothing confirmed in 20 s: {before:?}\n{}", rig.describe());
+    assert!(
+        after > before,
+        "nothing confirmed in 20 s: {before:?}\n{}",
+        rig.describe()
+    );
 }
 
 /// A node follows a group through its neighbour, which is cut off from the other zones.
 #[test]
-fn reader_a_neighbour_that_lags_is_not_followed() {
+fn a_neighbour_that_lags_is_not_followed() {
     let mut rig = Rig::running(&["x", "x", "y", "z"], 2);
     let p1 = PartitionId(1);
     for _ in 0..60 {
@@ -186,28 +215,39 @@ fn reader_a_neighbour_that_lags_is_not_followed() {
         rig.round();
     }
     let after = [1, 3].map(|node| rig.node(NodeId(node)).status().confirmed);
-    assert!(after[0] > before[0] && after[1] > before[1], "{before:?} {after:?}\n{}", rig.describe());
+    assert!(
+        after[0] > before[0] && after[1] > before[1],
+        "{before:?} {after:?}\n{}",
+        rig.describe()
+    );
 }
 
-/// Two nodes ask the same leader under the same name.
+/// The library knows a question by its name alone.
 #[test]
-fn reader_questions_of_two_nodes_have_two_names() {
-    // A process counts its questions from 1, and so does every other: see `Reads::default`.
-}
-
-/// Every process counts its questions from 1 (`Reads::default`), and the library knows a question by its name alone.
-#[test]
-fn reader_an_answer_to_another_nodes_question_confirms_no_read() {
+fn an_answer_to_another_nodes_question_confirms_no_read() {
     let voters = vec![NodeId(1), NodeId(2), NodeId(3)];
     let base = Base {
-        members: Members { voters, ..Members::default() },
+        members: Members {
+            voters,
+            ..Members::default()
+        },
         ..Base::default()
     };
     let new = |me: u16| {
-        RaftGroup::new(NodeId(me), P0, base.clone(), vec![], HardState::default(), 1, 1 << 20).expect("a group")
+        RaftGroup::new(
+            NodeId(me),
+            P0,
+            base.clone(),
+            vec![],
+            HardState::default(),
+            1,
+            1 << 20,
+        )
+        .expect("a group")
     };
     let mut groups: Vec<RaftGroup> = (1..=3).map(new).collect();
-    fn turns(group: &mut RaftGroup) -> (Vec<(NodeId, Bytes)>, Vec<(u64, u64)>) {
+    type Said = (Vec<(NodeId, Bytes)>, Vec<(u64, u64)>);
+    fn turns(group: &mut RaftGroup) -> Said {
         let (mut out, mut indices) = (Vec::new(), Vec::new());
         while let Some(turn) = group.turn() {
             out.extend(turn.messages.into_iter().chain(turn.promises));
@@ -267,12 +307,15 @@ fn reader_an_answer_to_another_nodes_question_confirms_no_read() {
         let _ = groups[0].handle(Input::Message(bytes));
     }
     let (_, after) = turns(&mut groups[0]);
-    assert!(answers == 2 && after.is_empty(), "{answers} answers of 2; confirmed by what was sent before it was asked: {after:?}");
+    assert!(
+        answers == 2 && after.is_empty(),
+        "{answers} answers of 2; confirmed by what was sent before it was asked: {after:?}"
+    );
 }
 
 /// A node that is to leave still executes what it keeps, and needs the requests for it that are in other groups' logs.
 #[test]
-fn reader_a_leaving_node_executes_what_the_others_do() {
+fn a_leaving_node_executes_what_the_others_do() {
     let mut rig = Rig::running(&["x", "x", "y", "z"], 2);
     let p1 = PartitionId(1);
     for _ in 0..10 {
