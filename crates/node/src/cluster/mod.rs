@@ -14,7 +14,8 @@
 //!    *delivers* the epoch to its engines, which execute it at once, while agreement is under way.
 //! 4. When all groups have agreed on their batches the epoch is *confirmed*, and the engines final-commit. If a leader fell and
 //!    a batch was replaced, everything from that epoch on is *retracted* first.
-//! 5. The gateway's own replica answers its clients: every node executes every transaction of its partitions.
+//! 5. The gateway's own replica answers its clients: every node executes every transaction of its partitions. What it does not
+//!    keep a neighbour executes for it ([`feeds`]), which also tells it of the groups that it has no part in.
 //!
 //! # Order of a connection
 //!
@@ -57,7 +58,8 @@
 //!
 //! 1. `final-committed <= confirmed <= delivered` at every engine; what is confirmed is agreed in all groups.
 //! 2. A request of a live gateway is in its group's log at most once, and in the order of its stream.
-//! 3. What waits is bounded: requests by [`Limits`](crate::Limits), epochs by [`ClusterOptions::epochs_in_flight_max`].
+//! 3. What another node needs is decided by what that node says of itself: maps differ while they change.
+//! 4. What waits is bounded: requests by [`Limits`](crate::Limits), epochs by [`ClusterOptions::epochs_in_flight_max`].
 
 mod bootstrap;
 pub mod checkpoint;
