@@ -583,7 +583,7 @@ impl Inner {
         self.step_as_peer(&mut replies);
     }
 
-    fn step_as_peer(&self, replies: &mut Replies) {
+    pub(super) fn step_as_peer(&self, replies: &mut Replies) {
         let worker = execute::WorkerId(self.workers + self.ports.count() + 1);
         for _ in 0..super::HELP_STEPS_MAX {
             let progress = self.engines.step(worker, super::HELP, replies);
@@ -593,6 +593,9 @@ impl Inner {
                 return;
             }
         }
+        // Its next step may be long in coming, and nobody else can go on with what it has at hand.
+        self.engines.finish(worker, replies);
+        self.after_step(replies, None);
         self.bed.wake(1);
     }
 }
