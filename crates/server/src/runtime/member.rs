@@ -11,12 +11,14 @@ use crate::disk::RealDisk;
 use crate::peers::{PeerEvents, Peers, put_frame};
 use bytes::Bytes;
 use execute::Progress;
+use execute::snapshot::panic_text;
 use node::Refused;
 use node::cluster::{Answered, ClusterEffects, ClusterEvent, ClusterNode};
 use order::consensus::Role;
 use order::{Control, Journal, PartitionMap, Synced};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use store::View;
@@ -533,19 +535,28 @@ pub(super) struct FromPeers(pub Arc<Inner>);
 impl FromPeers {
     fn pass(&self, events: impl Iterator<Item = ClusterEvent>) {
         let inner = &*self.0;
-        let now_ms = inner.now_ms();
-        let mut outcome = Outcome::default();
-        {
-            let mut core = inner.core.lock();
-            let core = &mut *core;
-            let Machine::Member(member) = &mut core.machine else {
-                return;
-            };
-            for event in events {
-                outcome.add(member.handle(event, core.hands.as_ref(), now_ms));
-            }
+        if inner.halted.get().is_some() {
+            return;
         }
-        inner.follow_peer(outcome);
+        let passed = catch_unwind(AssertUnwindSafe(|| {
+            let now_ms = inner.now_ms();
+            let outcome = inner.core.lock().turn(|member, hands| {
+                let mut outcome = Outcome::default();
+                for event in events {
+                    outcome.add(member.handle(event, hands, now_ms));
+                }
+                outcome
+            });
+            if let Some(outcome) = outcome {
+                inner.follow_peer(outcome);
+            }
+        }));
+        if let Err(panic) = passed {
+            inner.halt(&format!(
+                "what a peer sent made its thread panic: {}",
+                panic_text(&*panic)
+            ));
+        }
     }
 }
 
@@ -612,13 +623,8 @@ impl Membership for Inner {
     fn change(&self, change: ClusterChange) -> Result<ChangeTicket, String> {
         let (ticket, outcome) = {
             let mut core = self.core.lock();
-            let core = &mut *core;
-            match &mut core.machine {
-                Machine::Member(member) => {
-                    member.change(&change, core.hands.as_ref(), self.now_ms())?
-                }
-                Machine::Alone(_) => return Err("this node is not part of a cluster".to_owned()),
-            }
+            core.turn(|member, hands| member.change(&change, hands, self.now_ms()))
+                .unwrap_or_else(|| Err("this node takes no part in a cluster".to_owned()))?
         };
         self.follow(outcome, None);
         Ok(ticket)

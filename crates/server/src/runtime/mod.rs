@@ -696,9 +696,10 @@ impl Runtime {
         port.shared.add_outstanding(reads.len());
         let outcome = {
             let mut core = inner.core.lock();
-            let core = &mut *core;
-            match &mut core.machine {
-                Machine::Member(member) => member.read(reads, core.hands.as_ref(), inner.now_ms()),
+            match &core.machine {
+                Machine::Member(_) => core
+                    .turn(|member, hands| member.read(reads, hands, inner.now_ms()))
+                    .unwrap_or_default(),
                 Machine::Alone(_) => {
                     let now = reads.drain(..);
                     let readable = now.map(|(id, partition)| (id, partition, Position::NONE));

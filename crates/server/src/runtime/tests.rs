@@ -1,3 +1,5 @@
+mod member;
+
 use super::*;
 use crate::disk::RealDisk;
 use execute::{Batch, Effects, Serial, Status, Waiting};
