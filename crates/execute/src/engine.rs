@@ -54,7 +54,7 @@ impl Budget {
 /// What a step achieved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// Something was done: step again.
+    /// Something was done: step again, or [`Engine::finish`].
     Worked,
     /// Nothing can be done before the next event (a delivery, a confirmation, or another worker's step).
     Idle,
@@ -132,6 +132,11 @@ pub trait Engine: Send + Sync {
     fn retract(&self, from: Position);
     /// Does some work on behalf of a worker.
     fn step(&self, worker: WorkerId, budget: Budget, effects: &mut dyn Effects) -> Progress;
+    /// Ends what a worker's last step left unfinished, and begins nothing new. A step that has spent its budget may keep a
+    /// transaction, which no other worker can go on with, and for which all later ones wait: whoever stops stepping before
+    /// [`Progress::Idle`] calls this. What waits for a worker afterwards is anybody's. Engines whose steps keep nothing
+    /// need not do anything.
+    fn finish(&self, _worker: WorkerId, _effects: &mut dyn Effects) {}
     /// Work that waits for a worker: lets a driver decide whom to wake. Cheap.
     fn waiting(&self) -> Waiting;
     /// The counters.

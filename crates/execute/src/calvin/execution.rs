@@ -85,6 +85,17 @@ impl Executor {
         worked
     }
 
+    /// Goes on with the transaction at hand until it has ended.
+    pub(super) fn finish(&mut self, effects: &mut dyn Effects) {
+        while let Some(execution) = self.current.take() {
+            let mut left = u32::MAX;
+            self.advance(execution, &mut left);
+        }
+        for committed in self.committed.drain(..) {
+            effects.committed(committed);
+        }
+    }
+
     fn take(&self, takes: Takes) -> Taken {
         if !takes.light && !takes.heavy {
             return Taken::Nothing;

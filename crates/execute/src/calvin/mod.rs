@@ -188,6 +188,12 @@ impl Engine for Calvin {
         }
     }
 
+    fn finish(&self, worker: WorkerId, effects: &mut dyn Effects) {
+        if let Some(mut executor) = self.executors[worker.0].try_lock() {
+            executor.finish(effects);
+        }
+    }
+
     fn waiting(&self) -> Waiting {
         let unscheduled = {
             let incoming = self.shared.incoming.lock();

@@ -141,6 +141,11 @@ impl Engine for Sparkle {
             None => Progress::Idle,
         }
     }
+    fn finish(&self, worker: WorkerId, _: &mut dyn Effects) {
+        if let Some(mut worker) = self.workers[worker.0].try_lock() {
+            worker.finish();
+        }
+    }
     fn waiting(&self) -> Waiting {
         self.shared.waiting()
     }

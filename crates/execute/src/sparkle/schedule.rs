@@ -85,19 +85,29 @@ impl Worker {
             if self.execution().budget == 0 {
                 return Progress::Worked;
             }
-            match self.doing {
-                Doing::Executing => self.execute(),
-                Doing::Parking(flags) => self.park(flags),
-                Doing::Installing(next_write) => self.install(next_write),
-                Doing::Undoing { next_write, next } => self.undo(next_write, next),
-                Doing::Nothing => {
-                    if !self.choose(budget.heavy, effects) {
-                        return progress;
-                    }
-                }
+            if !self.go_on() && !self.choose(budget.heavy, effects) {
+                return progress;
             }
             progress = Progress::Worked;
         }
+    }
+
+    /// Goes on with the transaction at hand; whether there was any.
+    fn go_on(&mut self) -> bool {
+        match self.doing {
+            Doing::Executing => self.execute(),
+            Doing::Parking(flags) => self.park(flags),
+            Doing::Installing(next_write) => self.install(next_write),
+            Doing::Undoing { next_write, next } => self.undo(next_write, next),
+            Doing::Nothing => return false,
+        }
+        true
+    }
+
+    /// Goes on with the transaction at hand until it is in its slot again.
+    pub(super) fn finish(&mut self) {
+        self.execution().budget = u32::MAX;
+        while self.go_on() {}
     }
 
     /// Finds something to do, the most urgent first; whether it found anything.

@@ -83,6 +83,8 @@ impl Outcome {
 pub(super) struct Core {
     pub machine: Machine,
     pub hands: Option<Hands>,
+    /// A turn of a cluster's node has begun and not ended. Seen by nobody, unless a panic cut the turn short.
+    broken: bool,
 }
 
 /// What is driven: a node by itself, or one of a cluster.
@@ -90,6 +92,10 @@ pub(super) enum Machine {
     Alone(Box<Alone>),
     Member(Box<Member>),
 }
+
+/// What is told of a cluster's node whose turn a panic cut short, to who comes before that is told everywhere.
+const BROKEN: &str =
+    "MISCONF this node stopped because of a bug: restart it, and please report this";
 
 /// A node by itself.
 pub(super) struct Alone {
@@ -113,7 +119,22 @@ impl Core {
         Mutex::new(Core {
             machine,
             hands: Some(hands),
+            broken: false,
         })
+    }
+
+    /// Lets a cluster's node take a turn; none for a node by itself, and once a panic has cut a turn short: its state may be
+    /// wrong then, and nothing of that may get into the journal or to the other nodes, whoever comes next.
+    pub fn turn<R>(&mut self, turn: impl FnOnce(&mut Member, Option<&Hands>) -> R) -> Option<R> {
+        let Machine::Member(member) = &mut self.machine else {
+            return None;
+        };
+        if std::mem::replace(&mut self.broken, true) {
+            return None;
+        }
+        let result = turn(member, self.hands.as_ref());
+        self.broken = false;
+        Some(result)
     }
 
     pub fn submit(
@@ -122,23 +143,20 @@ impl Core {
         boot: u32,
         now_ms: u64,
     ) -> Result<Outcome, Refused> {
-        match &mut self.machine {
-            Machine::Alone(alone) => {
-                alone.node.raise_boot(boot);
-                alone.node.submit(requests, now_ms, &mut alone.effects)?;
-                Ok(alone.drive(self.hands.as_ref(), now_ms))
-            }
-            Machine::Member(member) => member.submit(requests, self.hands.as_ref(), now_ms),
+        if let Machine::Alone(alone) = &mut self.machine {
+            alone.node.raise_boot(boot);
+            alone.node.submit(requests, now_ms, &mut alone.effects)?;
+            return Ok(alone.drive(self.hands.as_ref(), now_ms));
         }
+        self.turn(|member, hands| member.submit(requests, hands, now_ms))
+            .unwrap_or_else(|| Err(Refused::ReadOnly(BROKEN.into())))
     }
 
     /// Time passes.
     pub fn tick(&mut self, now_ms: u64) -> Outcome {
         match &mut self.machine {
             Machine::Alone(_) => self.alone(Event::Tick, now_ms),
-            Machine::Member(member) => {
-                member.handle(ClusterEvent::Tick, self.hands.as_ref(), now_ms)
-            }
+            Machine::Member(_) => self.member(ClusterEvent::Tick, now_ms),
         }
     }
 
@@ -146,9 +164,7 @@ impl Core {
     pub fn stop(&mut self, now_ms: u64) -> Outcome {
         match &mut self.machine {
             Machine::Alone(_) => self.alone(Event::Stop, now_ms),
-            Machine::Member(member) => {
-                member.handle(ClusterEvent::Stop, self.hands.as_ref(), now_ms)
-            }
+            Machine::Member(_) => self.member(ClusterEvent::Stop, now_ms),
         }
     }
 
@@ -165,7 +181,9 @@ impl Core {
                 };
                 self.alone(event, now_ms)
             }
-            Machine::Member(member) => member.synced(synced, self.hands.as_ref(), now_ms),
+            Machine::Member(_) => self
+                .turn(|member, hands| member.synced(synced, hands, now_ms))
+                .unwrap_or_default(),
         }
     }
 
@@ -182,18 +200,14 @@ impl Core {
 
     /// An event of a cluster's node; one by itself knows it not.
     pub fn member(&mut self, event: ClusterEvent, now_ms: u64) -> Outcome {
-        match &mut self.machine {
-            Machine::Member(member) => member.handle(event, self.hands.as_ref(), now_ms),
-            Machine::Alone(_) => Outcome::default(),
-        }
+        self.turn(|member, hands| member.handle(event, hands, now_ms))
+            .unwrap_or_default()
     }
 
     /// Requests of other nodes' clients have final-committed.
     pub fn executed(&mut self, answered: Vec<Answered>, now_ms: u64) -> Outcome {
-        match &mut self.machine {
-            Machine::Member(member) => member.executed(answered, self.hands.as_ref(), now_ms),
-            Machine::Alone(_) => Outcome::default(),
-        }
+        self.turn(|member, hands| member.executed(answered, hands, now_ms))
+            .unwrap_or_default()
     }
 
     /// Asks for a checkpoint.
@@ -244,6 +258,8 @@ impl Core {
                 alone.log.write_marker()?;
                 alone.log.sync()?;
             }
+            // What is in the journal may be as wrong as what is in memory: the next start judges.
+            Machine::Member(_) if self.broken => {}
             Machine::Member(member) => {
                 member.journal.sync()?;
                 member.journal.write_marker()?;

@@ -67,6 +67,17 @@ impl Engines {
         progress
     }
 
+    /// Ends what a worker has at hand: see [`Engine::finish`].
+    pub fn finish(&self, worker: WorkerId, effects: &mut dyn Effects) {
+        for (partition, engine) in &self.0 {
+            let mut first = OfFirst {
+                partition: *partition,
+                effects,
+            };
+            engine.finish(worker, &mut first);
+        }
+    }
+
     /// Work that waits for a worker.
     pub fn waiting(&self) -> Waiting {
         let mut sum = Waiting::default();

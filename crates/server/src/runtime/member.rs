@@ -11,12 +11,14 @@ use crate::disk::RealDisk;
 use crate::peers::{PeerEvents, Peers, put_frame};
 use bytes::Bytes;
 use execute::Progress;
+use execute::snapshot::panic_text;
 use node::Refused;
 use node::cluster::{Answered, ClusterEffects, ClusterEvent, ClusterNode};
 use order::consensus::Role;
 use order::{Control, Journal, PartitionMap, Synced};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use store::View;
@@ -533,19 +535,28 @@ pub(super) struct FromPeers(pub Arc<Inner>);
 impl FromPeers {
     fn pass(&self, events: impl Iterator<Item = ClusterEvent>) {
         let inner = &*self.0;
-        let now_ms = inner.now_ms();
-        let mut outcome = Outcome::default();
-        {
-            let mut core = inner.core.lock();
-            let core = &mut *core;
-            let Machine::Member(member) = &mut core.machine else {
-                return;
-            };
-            for event in events {
-                outcome.add(member.handle(event, core.hands.as_ref(), now_ms));
-            }
+        if inner.halted.get().is_some() {
+            return;
         }
-        inner.follow_peer(outcome);
+        let passed = catch_unwind(AssertUnwindSafe(|| {
+            let now_ms = inner.now_ms();
+            let outcome = inner.core.lock().turn(|member, hands| {
+                let mut outcome = Outcome::default();
+                for event in events {
+                    outcome.add(member.handle(event, hands, now_ms));
+                }
+                outcome
+            });
+            if let Some(outcome) = outcome {
+                inner.follow_peer(outcome);
+            }
+        }));
+        if let Err(panic) = passed {
+            inner.halt(&format!(
+                "what a peer sent made its thread panic: {}",
+                panic_text(&*panic)
+            ));
+        }
     }
 }
 
@@ -583,7 +594,7 @@ impl Inner {
         self.step_as_peer(&mut replies);
     }
 
-    fn step_as_peer(&self, replies: &mut Replies) {
+    pub(super) fn step_as_peer(&self, replies: &mut Replies) {
         let worker = execute::WorkerId(self.workers + self.ports.count() + 1);
         for _ in 0..super::HELP_STEPS_MAX {
             let progress = self.engines.step(worker, super::HELP, replies);
@@ -593,6 +604,9 @@ impl Inner {
                 return;
             }
         }
+        // Its next step may be long in coming, and nobody else can go on with what it has at hand.
+        self.engines.finish(worker, replies);
+        self.after_step(replies, None);
         self.bed.wake(1);
     }
 }
@@ -609,13 +623,8 @@ impl Membership for Inner {
     fn change(&self, change: ClusterChange) -> Result<ChangeTicket, String> {
         let (ticket, outcome) = {
             let mut core = self.core.lock();
-            let core = &mut *core;
-            match &mut core.machine {
-                Machine::Member(member) => {
-                    member.change(&change, core.hands.as_ref(), self.now_ms())?
-                }
-                Machine::Alone(_) => return Err("this node is not part of a cluster".to_owned()),
-            }
+            core.turn(|member, hands| member.change(&change, hands, self.now_ms()))
+                .unwrap_or_else(|| Err("this node takes no part in a cluster".to_owned()))?
         };
         self.follow(outcome, None);
         Ok(ticket)

@@ -16,7 +16,8 @@
 //!
 //! Nobody spins and nobody is forgotten. Work appears by a delivery, a confirmation, or another worker's step. Who
 //! delivers or confirms either steps the engine next or wakes somebody who does (`Inner::follow`); who stops stepping
-//! without running heavy requests wakes an executor if there are any left.
+//! without running heavy requests wakes an executor if there are any left. Who stops before there is nothing left to do
+//! first ends the transaction that it has at hand: no other thread can, and all later ones wait for it.
 //!
 //! # Reads
 //!
@@ -658,6 +659,13 @@ impl Runtime {
                 return;
             }
         }
+        // The caller may have what it wants, and not come back soon: nobody else can go on with what is at hand.
+        let finish = AssertUnwindSafe(|| inner.engines.finish(port.worker, &mut *replies));
+        if let Err(panic) = catch_unwind(finish) {
+            inner.halt(&format!("a step panicked: {}", panic_text(&*panic)));
+            return;
+        }
+        inner.after_step(&mut replies, Some(&port.shared));
         inner.wake_executors();
         port.shared.notify();
     }
@@ -688,9 +696,10 @@ impl Runtime {
         port.shared.add_outstanding(reads.len());
         let outcome = {
             let mut core = inner.core.lock();
-            let core = &mut *core;
-            match &mut core.machine {
-                Machine::Member(member) => member.read(reads, core.hands.as_ref(), inner.now_ms()),
+            match &core.machine {
+                Machine::Member(_) => core
+                    .turn(|member, hands| member.read(reads, hands, inner.now_ms()))
+                    .unwrap_or_default(),
                 Machine::Alone(_) => {
                     let now = reads.drain(..);
                     let readable = now.map(|(id, partition)| (id, partition, Position::NONE));

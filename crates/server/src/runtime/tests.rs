@@ -1,3 +1,5 @@
+mod member;
+
 use super::*;
 use crate::disk::RealDisk;
 use execute::{Batch, Effects, Serial, Status, Waiting};
@@ -37,6 +39,16 @@ async fn put(mut tx: Tx, call: Call) -> Outcome {
         expires_at_ms: number(&call[2]) as u64,
     };
     tx.put_entry(&Key::from(&call[0]), entry).await?;
+    Ok(Reply::OK)
+}
+
+/// `dwell key reads`: reads a key so many times before it writes it.
+async fn dwell(mut tx: Tx, call: Call) -> Outcome {
+    let key = Key::from(&call[0]);
+    for _ in 0..number(&call[1]) {
+        tx.get(&key).await?;
+    }
+    tx.put(&key, Value::from("v")).await?;
     Ok(Reply::OK)
 }
 
@@ -80,9 +92,10 @@ fn registry() -> Registry {
         ..Footprint::unknown()
     };
     let mut registry = Registry::new();
-    let procedures: [Arc<dyn Procedure>; 6] = [
+    let procedures: [Arc<dyn Procedure>; 7] = [
         Arc::new(FnProcedure::new("add", add)),
         Arc::new(FnProcedure::new("put", put)),
+        Arc::new(FnProcedure::new("dwell", dwell)),
         Arc::new(FnProcedure::new("expire", expire)),
         Arc::new(Shaped(FnProcedure::new("get", get), Footprint::read_only())),
         Arc::new(Shaped(
@@ -424,6 +437,40 @@ fn checkpoints_are_taken_while_writers_go_on_and_miss_nothing() {
     let (runtime, report) = start(options(dir.path(), Kind::Sparkle, FsyncPolicy::Everysec));
     assert!(report.checkpoint > Position::NONE);
     assert_eq!(sum(&runtime), rounds * 7, "{report:?}");
+}
+
+#[test]
+fn a_thread_that_stops_in_the_middle_of_a_transaction_holds_nobody_up() {
+    type Leave = fn(&Client);
+    let leaves: [(&str, Leave); 2] = [
+        ("a peer's thread", |client| {
+            let inner = &client.runtime.inner;
+            let mut replies = inner.peer_worker.lock();
+            inner.step_as_peer(&mut replies);
+        }),
+        ("a caller", |client| client.runtime.help(&client.port)),
+    ];
+    for (who, leave) in leaves {
+        let dir = tempfile::tempdir().unwrap();
+        let (runtime, _) = start(options(dir.path(), Kind::Sparkle, FsyncPolicy::No));
+        let mut first = Client::new(&runtime);
+        // More than a thread does before it looks after something else.
+        let reads = u64::from(HELP_STEPS_MAX) * u64::from(HELP.operations) + 1;
+        let mut requests = vec![first.request("dwell", &["a", &reads.to_string()])];
+        runtime.submit(&first.port, &mut requests).unwrap();
+        leave(&first);
+        // That thread does not come back.
+        let mut second = Client::new(&runtime);
+        let mut requests = vec![second.request("add", &["b", "1"])];
+        runtime.submit(&second.port, &mut requests).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while second.port.outstanding() > 0 {
+            assert!(Instant::now() < deadline, "{who}: {:?}", runtime.status());
+            runtime.help(&second.port);
+            std::thread::yield_now();
+        }
+        assert_eq!(first.port.outstanding(), 0, "{who}");
+    }
 }
 
 #[test]

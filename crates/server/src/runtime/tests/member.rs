@@ -1,0 +1,102 @@
+//! A cluster of one node, which agrees with itself.
+
+use super::*;
+use crate::peers::PeerEvents;
+use node::cluster::ClusterOptions;
+use order::Described;
+use txn::NodeId;
+
+const ME: NodeId = NodeId(1);
+
+/// An engine that a thread of a given name cannot look into.
+struct Traps(Serial, &'static str);
+
+impl Engine for Traps {
+    fn name(&self) -> &'static str {
+        "traps"
+    }
+    fn deliver(&self, batch: Batch) {
+        self.0.deliver(batch);
+    }
+    fn confirm(&self, upto: Position) {
+        self.0.confirm(upto);
+    }
+    fn retract(&self, from: Position) {
+        self.0.retract(from);
+    }
+    fn step(&self, worker: WorkerId, budget: Budget, effects: &mut dyn Effects) -> Progress {
+        self.0.step(worker, budget, effects)
+    }
+    fn waiting(&self) -> Waiting {
+        self.0.waiting()
+    }
+    fn status(&self) -> Status {
+        self.0.status()
+    }
+    fn workers(&self) -> usize {
+        self.0.workers()
+    }
+    fn view(&self) -> &dyn View {
+        assert_ne!(std::thread::current().name(), Some(self.1), "a planted bug");
+        self.0.view()
+    }
+}
+
+fn start_alone(options: RuntimeOptions) -> Arc<Runtime> {
+    let described = Described {
+        name: "a".to_owned(),
+        zone: "x".to_owned(),
+        peer_address: "127.0.0.1:1".to_owned(),
+        client_address: "127.0.0.1:2".to_owned(),
+    };
+    let map = PartitionMap::new("test", &[described], 1).unwrap();
+    let member = MemberOptions {
+        name: "test".to_owned(),
+        has_run: false,
+        peers: PeerOptions {
+            me: ME,
+            cluster: map.cluster,
+            secret: b"a secret of sixteen characters".as_slice().into(),
+            listen: "127.0.0.1:0".to_owned(),
+            protocols: PROTOCOL..=PROTOCOL,
+            queue_bytes_max: 1 << 20,
+        },
+        node: ClusterOptions {
+            fsync: options.fsync,
+            tick_ms: 5,
+            ..ClusterOptions::new(ME)
+        },
+        identity: Identity {
+            node: ME,
+            first: map.clone(),
+            map,
+        },
+        staleness_ms_max: u64::MAX,
+    };
+    Runtime::start_member(options, member, &registry())
+        .unwrap()
+        .0
+}
+
+#[test]
+fn a_panic_in_a_peers_thread_halts_the_node() {
+    const PEER: &str = "peer-that-panics";
+    let dir = tempfile::tempdir().unwrap();
+    let mut opts = options(dir.path(), Kind::Serial, FsyncPolicy::No);
+    opts.engine = Box::new(|_| Arc::new(Traps(Serial::new(), PEER)));
+    let runtime = start_alone(opts);
+    let mut client = Client::new(&runtime);
+    assert_eq!(client.call("add", &["a", "5"]), Ok(Reply::Integer(5)));
+    let events = FromPeers(runtime.inner.clone());
+    let peer = std::thread::Builder::new().name(PEER.to_owned());
+    let peer = peer.spawn(move || events.disconnected(NodeId(2))).unwrap();
+    peer.join().expect("the panic is caught");
+    assert!(runtime.halted().unwrap().contains("a planted bug"));
+    // Whoever comes first behind the panic may not yet know of it.
+    let mut core = runtime.inner.core.lock();
+    assert!(core.turn(|_, _| ()).is_none(), "no turn follows");
+    let mut requests = vec![client.request("add", &["a", "1"])];
+    let refused = core.submit(&mut requests, 0, 0).err();
+    assert!(matches!(refused, Some(Refused::ReadOnly(_))), "{refused:?}");
+    assert_eq!(requests.len(), 1);
+}
