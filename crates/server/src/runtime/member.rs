@@ -71,6 +71,7 @@ impl Member {
     ) -> Member {
         Member {
             records_before: journal.status().last.0,
+            is_spread: node.is_spread(),
             node,
             journal,
             me,
@@ -83,7 +84,6 @@ impl Member {
             level_told: known.level,
             known,
             peers_of: 0,
-            is_spread: false,
             checkpoint_in_progress: false,
             checkpoints: 0,
             last_checkpoint: Epoch(0),

@@ -499,6 +499,10 @@ impl Runtime {
         // The next segment is made while the first is filled.
         let _ = files.send(FileWork::Prepare);
         let ports = Arc::new(Ports::new(options.ports));
+        if let Machine::Member(member) = &machine {
+            // Before the first thread: what is executed from here on may be waited for at other nodes.
+            ports.set_spread(member.node.is_spread());
+        }
         let inner = Arc::new(Inner {
             engines,
             peer_worker: Mutex::default(),
