@@ -840,7 +840,7 @@ impl Runtime {
                 inner.halt(&format!("a step panicked: {}", panic_text(&*panic)));
             }
             let mut core = inner.core.lock();
-            if core.is_drained() || inner.halted.get().is_some() {
+            if core.is_drained(inner.ports.outstanding()) || inner.halted.get().is_some() {
                 return;
             }
             // Another worker's commit does not signal: look again soon.

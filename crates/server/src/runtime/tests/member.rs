@@ -8,8 +8,8 @@ use txn::NodeId;
 
 const ME: NodeId = NodeId(1);
 
-/// An engine that a thread of a given name cannot look into.
-struct Traps(Serial, &'static str);
+/// An engine that a thread of a given name cannot look into, and that does nothing for its first steps.
+struct Traps(Serial, &'static str, AtomicU64);
 
 impl Engine for Traps {
     fn name(&self) -> &'static str {
@@ -25,7 +25,12 @@ impl Engine for Traps {
         self.0.retract(from);
     }
     fn step(&self, worker: WorkerId, budget: Budget, effects: &mut dyn Effects) -> Progress {
-        self.0.step(worker, budget, effects)
+        let idle = |left: u64| left.checked_sub(1);
+        let (before, after) = (Ordering::SeqCst, Ordering::SeqCst);
+        match self.2.fetch_update(before, after, idle) {
+            Ok(_) => Progress::Idle,
+            Err(_) => self.0.step(worker, budget, effects),
+        }
     }
     fn waiting(&self) -> Waiting {
         self.0.waiting()
@@ -83,7 +88,7 @@ fn a_panic_in_a_peers_thread_halts_the_node() {
     const PEER: &str = "peer-that-panics";
     let dir = tempfile::tempdir().unwrap();
     let mut opts = options(dir.path(), Kind::Serial, FsyncPolicy::No);
-    opts.engine = Box::new(|_| Arc::new(Traps(Serial::new(), PEER)));
+    opts.engine = Box::new(|_| Arc::new(Traps(Serial::new(), PEER, AtomicU64::new(0))));
     let runtime = start_alone(opts);
     let mut client = Client::new(&runtime);
     assert_eq!(client.call("add", &["a", "5"]), Ok(Reply::Integer(5)));
@@ -99,4 +104,28 @@ fn a_panic_in_a_peers_thread_halts_the_node() {
     let refused = core.submit(&mut requests, 0, 0).err();
     assert!(matches!(refused, Some(Refused::ReadOnly(_))), "{refused:?}");
     assert_eq!(requests.len(), 1);
+}
+
+#[test]
+fn a_shutdown_answers_what_was_taken() {
+    for fsync in [FsyncPolicy::Always, FsyncPolicy::No] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut opts = options(dir.path(), Kind::Serial, fsync);
+        // All is agreed long before anything is executed.
+        opts.engine = Box::new(|_| Arc::new(Traps(Serial::new(), "nobody", AtomicU64::new(300))));
+        let runtime = start_alone(opts);
+        let mut client = Client::new(&runtime);
+        let mut requests: Vec<_> = (0..500)
+            .map(|_| client.request("add", &["a", "1"]))
+            .collect();
+        runtime.submit(&client.port, &mut requests).unwrap();
+        // The owner of the port does nothing for them.
+        runtime.shutdown(false);
+        let mut answers = Vec::new();
+        client.port.drain(&mut answers);
+        answers.sort_by_key(|(id, _)| id.sequence);
+        let sums = answers.into_iter().map(|(_, outcome)| outcome);
+        let wanted: Vec<Outcome> = (1..=500).map(|sum| Ok(Reply::Integer(sum))).collect();
+        assert_eq!(sums.collect::<Vec<_>>(), wanted, "{fsync}");
+    }
 }
