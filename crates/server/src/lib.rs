@@ -16,6 +16,7 @@ pub mod disk;
 pub mod error_counts;
 pub mod net;
 pub mod peers;
+mod restart;
 pub mod runtime;
 pub mod server;
 pub mod session;

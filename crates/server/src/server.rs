@@ -6,6 +6,7 @@ use crate::config::{Config, ConfigError};
 use crate::net::listen::{ListenError, listen};
 use crate::net::{IoThread, Mailbox, Parts, WAKER};
 use crate::peers::PeerOptions;
+use crate::restart::Program;
 use crate::runtime::{MemberOptions, MemberReport, RecoveryReport, Runtime, RuntimeOptions};
 use crate::shared::{Origin, Shared, Stopping};
 use mio::{Poll, Waker};
@@ -137,6 +138,7 @@ impl Server {
     /// Recovers the data in `config.dir` and serves it.
     pub fn start(mut config: Config) -> Result<Server, StartError> {
         config.validate()?;
+        let program = Program::of_this_process();
         let cluster = config.cluster.take();
         config.maxclients = reserve_files(config.maxclients);
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -162,7 +164,7 @@ impl Server {
                 tracing::error!("{text}");
                 std::process::exit(EXIT_HALTED);
             })),
-            on_restart: Some(Box::new(restart)),
+            on_restart: Some(Box::new(move || restart(&program))),
             on_end: Some(Box::new(|_: &str| std::process::exit(EXIT_ENDED))),
             ..RuntimeOptions::new(&config.dir)
         };
@@ -303,14 +305,9 @@ impl Server {
 }
 
 /// Starts this process anew, with the same words: its connections break, its clients connect again.
-fn restart() {
-    use std::os::unix::process::CommandExt;
+fn restart(program: &Program) {
     tracing::info!("this process starts anew");
-    let program = std::env::current_exe().unwrap_or_else(|_| "ordo".into());
-    let error = std::process::Command::new(program)
-        .args(std::env::args_os().skip(1))
-        .exec();
-    tracing::error!("the process could not start itself anew: {error}: start it again");
+    tracing::error!("{}", program.start());
     std::process::exit(EXIT_HALTED);
 }
 

@@ -269,11 +269,12 @@ impl Core {
         Ok(())
     }
 
-    /// Whether everything that was taken has ended.
-    pub fn is_drained(&self) -> bool {
+    /// Whether everything that was taken has ended, given how many requests the clients still wait for.
+    pub fn is_drained(&self, outstanding: u64) -> bool {
         match &self.machine {
             Machine::Alone(alone) => alone.node.is_drained(),
-            Machine::Member(member) => member.node.is_drained(),
+            // What is agreed may be executed only later, or at another node. What only others wait for goes on without this one.
+            Machine::Member(member) => member.node.is_drained() && outstanding == 0,
         }
     }
 

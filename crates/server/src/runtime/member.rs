@@ -54,6 +54,7 @@ pub(super) struct Member {
     is_spread: bool,
     checkpoint_in_progress: bool,
     checkpoints: u64,
+    checkpoints_failed: u64,
     last_checkpoint: Epoch,
     last_checkpoint_at_ms: u64,
     checkpoint_error: Option<String>,
@@ -71,6 +72,7 @@ impl Member {
     ) -> Member {
         Member {
             records_before: journal.status().last.0,
+            is_spread: node.is_spread(),
             node,
             journal,
             me,
@@ -83,9 +85,9 @@ impl Member {
             level_told: known.level,
             known,
             peers_of: 0,
-            is_spread: false,
             checkpoint_in_progress: false,
             checkpoints: 0,
+            checkpoints_failed: 0,
             last_checkpoint: Epoch(0),
             last_checkpoint_at_ms: 0,
             checkpoint_error: None,
@@ -134,6 +136,7 @@ impl Member {
             }
             ClusterEvent::CheckpointFailed(error) => {
                 self.checkpoint_in_progress = false;
+                self.checkpoints_failed += 1;
                 self.checkpoint_error = Some(error.clone());
             }
             _ => {}
@@ -527,6 +530,62 @@ impl Member {
 
 fn engines_status(node: &ClusterNode) -> Vec<execute::Status> {
     node.engines().map(|(_, engine)| engine.status()).collect()
+}
+
+/// What to expect of a checkpoint that somebody asked for.
+#[derive(Debug)]
+pub(super) enum Awaited {
+    /// It is being written.
+    Writing,
+    /// The order has not come to it yet.
+    Ordered,
+    /// Another was written, of an epoch before the wish: ask again.
+    Early,
+    /// It is on the disk.
+    Written(txn::Position),
+    /// There is none.
+    Failed(String),
+}
+
+/// A wish for a checkpoint: what there was when it was made.
+#[derive(Clone, Copy)]
+pub(super) struct Wish {
+    /// The least epoch that is wanted.
+    epoch: Epoch,
+    checkpoints: u64,
+    failed: u64,
+}
+
+impl Member {
+    /// Notes what there is now.
+    pub fn wish(&self) -> Wish {
+        Wish {
+            epoch: self.node.status().confirmed,
+            checkpoints: self.checkpoints,
+            failed: self.checkpoints_failed,
+        }
+    }
+
+    /// What has become of a wish.
+    pub fn awaited(&self, wish: &mut Wish) -> Awaited {
+        let status = self.node.status();
+        if self.checkpoints > wish.checkpoints {
+            wish.checkpoints = self.checkpoints;
+            return if self.last_checkpoint >= wish.epoch {
+                Awaited::Written(txn::Position(self.last_checkpoint.0))
+            } else {
+                Awaited::Early
+            };
+        }
+        match (&self.checkpoint_error, status.stopped) {
+            (Some(error), _) if self.checkpoints_failed > wish.failed => {
+                Awaited::Failed(error.clone())
+            }
+            (_, Some(stopped)) => Awaited::Failed(stopped),
+            _ if self.checkpoint_in_progress => Awaited::Writing,
+            _ => Awaited::Ordered,
+        }
+    }
 }
 
 /// What the transport tells.

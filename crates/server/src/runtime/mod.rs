@@ -48,7 +48,7 @@ pub use status::RuntimeStatus;
 
 use self::core::{Alone, Core, FileWork, Hands, Machine};
 use self::engines::Engines;
-use self::member::{FromPeers, Member, PROTOCOL};
+use self::member::{Awaited, FromPeers, Member, PROTOCOL};
 use crate::cluster::identity::Identity;
 use crate::disk::RealDisk;
 use crate::peers::{PeerOptions, Peers};
@@ -81,6 +81,8 @@ pub const KILLED: Stop = Stop::Abort(std::borrow::Cow::Borrowed(
 const HELP_STEPS_MAX: u32 = 64;
 /// An executor is woken for light requests beyond so many: fewer are done before it is awake.
 const LIGHT_SURPLUS: u64 = 1024;
+/// How long the order may take to come to a checkpoint that somebody waits for.
+const CHECKPOINT_ORDER_MAX: Duration = Duration::from_secs(30);
 /// How long a shutdown waits for transactions to end. What does not is in the log, and is replayed at the next start.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
 
@@ -499,6 +501,10 @@ impl Runtime {
         // The next segment is made while the first is filled.
         let _ = files.send(FileWork::Prepare);
         let ports = Arc::new(Ports::new(options.ports));
+        if let Machine::Member(member) = &machine {
+            // Before the first thread: what is executed from here on may be waited for at other nodes.
+            ports.set_spread(member.node.is_spread());
+        }
         let inner = Arc::new(Inner {
             engines,
             peer_worker: Mutex::default(),
@@ -739,8 +745,12 @@ impl Runtime {
         inner.ports.interrupt() || stopped > 0
     }
 
-    /// Writes a checkpoint and waits until it is on the disk. Returns its position, or why there is none.
+    /// Writes a checkpoint and waits until it is on the disk. Returns its position (that of a cluster's node is its epoch), or
+    /// why there is none.
     pub fn checkpoint(&self) -> Result<Position, String> {
+        if self.is_member() {
+            return self.member_checkpoint(CHECKPOINT_ORDER_MAX);
+        }
         let inner = &*self.inner;
         let before = inner.core.lock().status().0;
         // One that is being written began before the call: what the caller wants in it may be missing there.
@@ -756,6 +766,48 @@ impl Runtime {
             (_, Some(text), _) => Err(text.to_string()),
             (.., Some(error)) => Err(error),
             _ => Err("the node takes no checkpoints any more: the log's disk failed, or it is shutting down".to_owned()),
+        }
+    }
+
+    /// Asks the cluster for a checkpoint, and waits until this node's part of it is on the disk. The order takes it like any
+    /// other change, at an epoch for all nodes: that takes as long as the order does, and for ever without a majority.
+    fn member_checkpoint(&self, order_max: Duration) -> Result<Position, String> {
+        let inner = &*self.inner;
+        let wish = inner.core.lock().turn(|member, _| member.wish());
+        let Some(mut wish) = wish else {
+            return Err("this node takes no part in a cluster any more".to_owned());
+        };
+        self.start_checkpoint();
+        let until = Instant::now() + order_max;
+        let mut core = inner.core.lock();
+        loop {
+            if let Some(text) = inner.halted.get() {
+                return Err(text.to_string());
+            }
+            match core.turn(|member, _| member.awaited(&mut wish)) {
+                Some(Awaited::Written(position)) => return Ok(position),
+                Some(Awaited::Failed(error)) => return Err(error),
+                Some(Awaited::Early) => {
+                    drop(core);
+                    self.start_checkpoint();
+                    core = inner.core.lock();
+                }
+                Some(Awaited::Writing) => inner.progress.wait(&mut core),
+                Some(Awaited::Ordered) if core.hands.is_none() => {
+                    return Err("this node is shutting down".to_owned());
+                }
+                Some(Awaited::Ordered) if Instant::now() < until => {
+                    inner.progress.wait_until(&mut core, until);
+                }
+                Some(Awaited::Ordered) => {
+                    return Err(format!(
+                        "the cluster has not come to the checkpoint within {} s: it is written as soon as it has, and \
+                         LASTSAVE tells. ORDO.CLUSTER STATUS shows whether a majority of every partition is there",
+                        order_max.as_secs()
+                    ));
+                }
+                None => return Err("this node stopped because of a bug".to_owned()),
+            }
         }
     }
 
@@ -796,7 +848,11 @@ impl Runtime {
         inner.ports.notify_all();
         self.drain(until);
         if checkpoint && inner.halted.get().is_none() {
-            self.start_checkpoint();
+            if !self.is_member() {
+                self.start_checkpoint();
+            } else if let Err(error) = self.member_checkpoint(DRAIN_MAX) {
+                tracing::warn!("no checkpoint was written at the end: {error}");
+            }
         }
         self.wait_for(None, |status| !status.checkpoint_in_progress);
 
@@ -836,7 +892,7 @@ impl Runtime {
                 inner.halt(&format!("a step panicked: {}", panic_text(&*panic)));
             }
             let mut core = inner.core.lock();
-            if core.is_drained() || inner.halted.get().is_some() {
+            if core.is_drained(inner.ports.outstanding()) || inner.halted.get().is_some() {
                 return;
             }
             // Another worker's commit does not signal: look again soon.

@@ -213,6 +213,12 @@ impl Ports {
         any
     }
 
+    /// How many requests were submitted through ports that are open, and not yet answered.
+    pub(super) fn outstanding(&self) -> u64 {
+        let slots = self.slots.read();
+        slots.iter().flatten().map(|port| port.outstanding()).sum()
+    }
+
     /// Asks the owners to stop the long computations that they run at snapshots. Returns whether there was any.
     pub(super) fn interrupt(&self) -> bool {
         let interrupted = |port: &Arc<PortShared>| {

@@ -8,8 +8,8 @@ use txn::NodeId;
 
 const ME: NodeId = NodeId(1);
 
-/// An engine that a thread of a given name cannot look into.
-struct Traps(Serial, &'static str);
+/// An engine that a thread of a given name cannot look into, and that does nothing for its first steps.
+struct Traps(Serial, &'static str, Arc<AtomicU64>);
 
 impl Engine for Traps {
     fn name(&self) -> &'static str {
@@ -25,7 +25,12 @@ impl Engine for Traps {
         self.0.retract(from);
     }
     fn step(&self, worker: WorkerId, budget: Budget, effects: &mut dyn Effects) -> Progress {
-        self.0.step(worker, budget, effects)
+        let idle = |left: u64| left.checked_sub(1);
+        let (before, after) = (Ordering::SeqCst, Ordering::SeqCst);
+        match self.2.fetch_update(before, after, idle) {
+            Ok(_) => Progress::Idle,
+            Err(_) => self.0.step(worker, budget, effects),
+        }
     }
     fn waiting(&self) -> Waiting {
         self.0.waiting()
@@ -83,7 +88,7 @@ fn a_panic_in_a_peers_thread_halts_the_node() {
     const PEER: &str = "peer-that-panics";
     let dir = tempfile::tempdir().unwrap();
     let mut opts = options(dir.path(), Kind::Serial, FsyncPolicy::No);
-    opts.engine = Box::new(|_| Arc::new(Traps(Serial::new(), PEER)));
+    opts.engine = Box::new(|_| Arc::new(Traps(Serial::new(), PEER, Arc::default())));
     let runtime = start_alone(opts);
     let mut client = Client::new(&runtime);
     assert_eq!(client.call("add", &["a", "5"]), Ok(Reply::Integer(5)));
@@ -99,4 +104,73 @@ fn a_panic_in_a_peers_thread_halts_the_node() {
     let refused = core.submit(&mut requests, 0, 0).err();
     assert!(matches!(refused, Some(Refused::ReadOnly(_))), "{refused:?}");
     assert_eq!(requests.len(), 1);
+}
+
+#[test]
+fn a_shutdown_answers_what_was_taken() {
+    for fsync in [FsyncPolicy::Always, FsyncPolicy::No] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut opts = options(dir.path(), Kind::Serial, fsync);
+        // All is agreed long before anything is executed.
+        opts.engine = Box::new(|_| Arc::new(Traps(Serial::new(), "nobody", Arc::new(300.into()))));
+        let runtime = start_alone(opts);
+        let mut client = Client::new(&runtime);
+        let mut requests: Vec<_> = (0..500)
+            .map(|_| client.request("add", &["a", "1"]))
+            .collect();
+        runtime.submit(&client.port, &mut requests).unwrap();
+        // The owner of the port does nothing for them.
+        runtime.shutdown(false);
+        let mut answers = Vec::new();
+        client.port.drain(&mut answers);
+        answers.sort_by_key(|(id, _)| id.sequence);
+        let sums = answers.into_iter().map(|(_, outcome)| outcome);
+        let wanted: Vec<Outcome> = (1..=500).map(|sum| Ok(Reply::Integer(sum))).collect();
+        assert_eq!(sums.collect::<Vec<_>>(), wanted, "{fsync}");
+    }
+}
+
+#[test]
+fn whoever_saves_waits_until_the_cluster_has_come_to_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = start_alone(options(dir.path(), Kind::Sparkle, FsyncPolicy::No));
+    let mut client = Client::new(&runtime);
+    client.call("add", &["a", "1"]).unwrap();
+    let position = runtime.checkpoint().unwrap();
+    let status = runtime.status().node;
+    assert_eq!((status.checkpoints, status.last_checkpoint), (1, position));
+}
+
+#[test]
+fn a_shutdown_with_a_checkpoint_waits_until_the_cluster_has_come_to_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = start_alone(options(dir.path(), Kind::Sparkle, FsyncPolicy::No));
+    Client::new(&runtime).call("add", &["a", "1"]).unwrap();
+    runtime.shutdown(true);
+    let status = runtime.status().node;
+    assert_eq!((status.checkpoints, status.checkpoint_error), (1, None));
+}
+
+#[test]
+fn whoever_saves_learns_that_the_cluster_has_not_come_to_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let idle = Arc::new(AtomicU64::new(u64::MAX));
+    let mut opts = options(dir.path(), Kind::Serial, FsyncPolicy::No);
+    let held = idle.clone();
+    opts.engine = Box::new(move |_| Arc::new(Traps(Serial::new(), "nobody", held.clone())));
+    let runtime = start_alone(opts);
+    let mut client = Client::new(&runtime);
+    // A checkpoint is of what is executed, and this is not.
+    let mut requests = vec![client.request("add", &["a", "1"])];
+    runtime.submit(&client.port, &mut requests).unwrap();
+    let error = runtime
+        .member_checkpoint(Duration::from_millis(20))
+        .unwrap_err();
+    assert!(error.contains("LASTSAVE"), "{error}");
+    assert_eq!(runtime.status().node.checkpoints, 0);
+    idle.store(0, Ordering::SeqCst);
+    client.await_answers(1);
+    runtime.shutdown(false);
+    let error = runtime.checkpoint().unwrap_err();
+    assert!(error.contains("shutting down"), "{error}");
 }
