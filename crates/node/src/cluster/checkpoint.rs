@@ -21,7 +21,7 @@ use execute::Engine;
 use order::consensus::{Base, Kept};
 use order::merge::EpochEnd;
 use order::{Control, Disk, GroupImages, PartitionMap, Streams};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 use store::Snapshot;
@@ -59,10 +59,29 @@ fn epoch_of_name(name: &str) -> Option<Epoch> {
     is_ours.iter().any(|ours| ours == name).then_some(epoch)
 }
 
-/// Removes the checkpoints of all epochs but these, what was begun of them included.
-pub fn prune<D: Disk>(disk: &D, keep: &[Epoch]) -> io::Result<()> {
+/// Which checkpoints a node needs. It may be followed later, while newer ones are written or fetched: those stay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Needed {
+    /// These stay.
+    epochs: BTreeSet<Epoch>,
+    /// What is newer than this is not spoken of.
+    upto: Epoch,
+}
+
+/// Removes the checkpoints that are not needed, what was begun of them included.
+pub fn prune<D: Disk>(disk: &D, needed: &Needed) -> io::Result<()> {
+    let is_needed = |epoch| epoch > needed.upto || needed.epochs.contains(&epoch);
+    remove_unless(disk, is_needed)
+}
+
+/// Removes the checkpoints of all epochs but these: what newer ones an ended process has left has no base in its journal.
+pub(super) fn prune_at_start<D: Disk>(disk: &D, keep: &BTreeSet<Epoch>) -> io::Result<()> {
+    remove_unless(disk, |epoch| keep.contains(&epoch))
+}
+
+fn remove_unless<D: Disk>(disk: &D, is_needed: impl Fn(Epoch) -> bool) -> io::Result<()> {
     for name in disk.list()? {
-        if epoch_of_name(&name).is_some_and(|epoch| !keep.contains(&epoch)) {
+        if epoch_of_name(&name).is_some_and(|epoch| !is_needed(epoch)) {
             disk.remove(&name)?;
         }
     }
@@ -329,8 +348,10 @@ pub(super) struct Checkpoints {
     recording: VecDeque<Taken>,
     /// Those that are on the disk, oldest first. Behind the first of them or a later one the logs begin.
     taken: VecDeque<Taken>,
-    /// Behind which the logs begin.
+    /// Behind which the logs begin, or will once that is durable.
     base: Epoch,
+    /// Behind which the logs that are on the disk begin: its files stay until others do.
+    durable_base: Epoch,
     /// The newest that other nodes have, as they say.
     others: BTreeMap<NodeId, Epoch>,
     /// Bytes of agreed batches since the last one was ordered.
@@ -355,6 +376,7 @@ impl Checkpoints {
         Checkpoints {
             taken: taken.into_iter().collect(),
             base,
+            durable_base: base,
             has_candidate,
             ..Checkpoints::default()
         }
@@ -413,7 +435,7 @@ impl Checkpoints {
     }
 
     /// Lets go of those that nobody needs, but for one that is being fetched. Gives those that stay.
-    fn prune(&mut self, now_tick: u64, fetched: Option<Epoch>) -> Vec<Epoch> {
+    fn prune(&mut self, now_tick: u64, fetched: Option<Epoch>) -> Needed {
         // The one before the newest stays for those who have just been told of it.
         while self.taken.len() > 2 {
             let oldest = &self.taken[0];
@@ -428,8 +450,16 @@ impl Checkpoints {
                 break;
             }
         }
-        let taken = self.taken.iter().map(|taken| taken.epoch);
-        taken.chain(fetched).collect()
+        let all = self.taken.iter().chain(&self.recording);
+        let mut epochs: BTreeSet<Epoch> = all
+            .chain(&self.writing)
+            .map(|taken| taken.epoch)
+            .chain(fetched)
+            .collect();
+        epochs.extend(self.pinned.as_ref().map(|pinned| pinned.end.epoch));
+        epochs.insert(self.durable_base);
+        let upto = self.newest();
+        Needed { epochs, upto }
     }
 }
 
@@ -526,7 +556,7 @@ impl ClusterNode {
         self.checkpoints
             .taken
             .extend(recorded.filter(|taken| taken.epoch == epoch));
-        self.rebased(effects);
+        self.look_at_files(effects);
         self.cut_logs(effects);
     }
 
@@ -562,7 +592,7 @@ impl ClusterNode {
                 self.record(kept, effects);
             }
         }
-        self.wait_for(Then::Rebased);
+        self.wait_for(Then::Rebased(epoch));
     }
 
     fn record_candidate(&mut self, effects: &mut ClusterEffects) {
@@ -607,7 +637,13 @@ impl ClusterNode {
     }
 
     /// The logs begin behind the checkpoint of this epoch.
-    pub(super) fn rebased(&mut self, effects: &mut ClusterEffects) {
+    pub(super) fn rebased(&mut self, epoch: Epoch, effects: &mut ClusterEffects) {
+        self.checkpoints.durable_base = epoch;
+        self.look_at_files(effects);
+    }
+
+    /// Lets the files go that nobody needs.
+    fn look_at_files(&mut self, effects: &mut ClusterEffects) {
         let fetched = self.installs.fetched();
         effects.prune = Some(self.checkpoints.prune(self.ticks, fetched));
     }

@@ -167,7 +167,7 @@ pub fn load_engines<D: Disk>(
         engines.insert(partition, engine);
     }
     // What cannot be removed now is removed later.
-    let _ = checkpoint::prune(disk, &[epoch]);
+    let _ = checkpoint::prune_at_start(disk, &[epoch].into());
     Ok(engines)
 }
 
