@@ -20,7 +20,7 @@ use bytes::Bytes;
 use execute::Engine;
 use order::consensus::{Base, Kept};
 use order::merge::EpochEnd;
-use order::{Control, Disk, GroupImages, PartitionMap, Streams};
+use order::{Control, Disk, GroupImage, GroupImages, PartitionMap, Streams};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
@@ -263,6 +263,18 @@ pub enum LoadError {
         /// Why.
         cause: CheckpointError,
     },
+    /// A log begins at another epoch than the others, and there is no checkpoint of all.
+    #[error(
+        "the journal has all logs from the checkpoint of epoch {} on, but that of {partition}, whose checkpoint is missing: \
+         replace the node: add one under a new name, and remove this one",
+        epoch.0
+    )]
+    Uneven {
+        /// Whose log.
+        partition: PartitionId,
+        /// The others' epoch.
+        epoch: Epoch,
+    },
     /// The file is of another history.
     #[error(
         "{name} was not made from this journal: files of two nodes are mixed in one directory. Restore both from one backup, \
@@ -315,26 +327,70 @@ impl Taken {
     }
 }
 
-/// The bases behind which a process starts: those of its journal, or of a checkpoint that is newer. `None` if what the journal
-/// has cannot be read.
-pub(super) fn newest_bases(images: &GroupImages) -> Option<BTreeMap<PartitionId, Base>> {
-    let epoch_of = |base: &Base| BaseState::decode(&base.state).map(|state| state.epoch);
-    let groups = images.iter().filter(|(id, _)| **id < CANDIDATES);
-    let own: BTreeMap<PartitionId, Base> = groups
-        .map(|(&partition, image)| (partition, image.base.clone()))
-        .collect();
-    let Some(candidate) = images.get(&CANDIDATES) else {
-        return Some(own);
+/// Behind what a process starts: an epoch, and the bases at its end. A group that has none can't take part in a process that
+/// starts behind an epoch; at epoch 0 it begins at the beginning, as all others do.
+pub(super) struct Begin {
+    pub epoch: Epoch,
+    pub bases: BTreeMap<PartitionId, Base>,
+}
+
+impl Begin {
+    /// Whether a partition can be executed from there on.
+    pub fn has(&self, partition: PartitionId) -> bool {
+        self.epoch == Epoch(0) || self.bases.contains_key(&partition)
+    }
+}
+
+/// Where a process starts: behind the bases of its journal, or of a checkpoint that is newer and has every group that they have.
+pub(super) fn newest_bases(images: &GroupImages) -> Result<Begin, LoadError> {
+    let groups = || images.iter().filter(|(id, _)| **id < CANDIDATES);
+    let mut begun = BTreeMap::new();
+    for (&partition, image) in groups().filter(|(_, image)| image.base.index > 0) {
+        let state = BaseState::decode(&image.base.state).ok_or(LoadError::Base(partition))?;
+        begun.insert(partition, (state.epoch, image.base.clone()));
+    }
+    let epoch = begun.values().map(|&(epoch, _)| epoch).max();
+    let epoch = epoch.unwrap_or(Epoch(0));
+    let decode = |image: &GroupImage| Taken::decode(&image.base.state);
+    let candidate = images
+        .get(&CANDIDATES)
+        .map(|image| decode(image).ok_or(LoadError::Base(CANDIDATES)))
+        .transpose()?
+        .filter(|candidate| {
+            let has = |partition| candidate.bases.contains_key(partition);
+            candidate.epoch >= epoch && begun.keys().all(has)
+        });
+    let begin = match candidate {
+        Some(Taken { epoch, bases, .. }) => Begin { epoch, bases },
+        None => Begin {
+            epoch,
+            bases: begun
+                .into_iter()
+                .filter(|&(_, (of, _))| of == epoch)
+                .map(|(partition, (_, base))| (partition, base))
+                .collect(),
+        },
     };
-    let candidate = Taken::decode(&candidate.base.state)?;
-    let mut begun = own.values().filter(|base| base.index > 0);
-    let is_newer = begun.all(|base| epoch_of(base).is_some_and(|epoch| epoch <= candidate.epoch));
-    let is_whole = own.keys().eq(candidate.bases.keys());
-    Some(if is_newer && is_whole {
-        candidate.bases
-    } else {
-        own
-    })
+    // What a log has was promised: it is not left out.
+    let left = groups().find(|&(&partition, image)| {
+        !begin.has(partition) && (image.base.index > 0 || !image.entries.is_empty())
+    });
+    match left {
+        Some((&partition, _)) => Err(LoadError::Uneven {
+            partition,
+            epoch: begin.epoch,
+        }),
+        None => Ok(begin),
+    }
+}
+
+/// The epochs behind which the logs of a journal begin.
+pub(super) fn log_bases(images: &GroupImages) -> BTreeSet<Epoch> {
+    let groups = images.iter().filter(|(id, _)| **id < CANDIDATES);
+    groups
+        .filter_map(|(_, image)| BaseState::decode(&image.base.state))
+        .map(|state| state.epoch)
+        .collect()
 }
 
 /// A node's checkpoints, from their order to their end.
@@ -666,7 +722,10 @@ impl ClusterNode {
     pub(super) fn wanted_by(&mut self, from: NodeId, piece: Piece, effects: &mut ClusterEffects) {
         let now = self.ticks;
         let mut taken = self.checkpoints.taken.iter_mut();
-        if let Some(taken) = taken.find(|taken| taken.epoch == piece.epoch) {
+        let has = |taken: &&mut Taken| {
+            taken.epoch == piece.epoch && taken.bases.contains_key(&piece.partition)
+        };
+        if let Some(taken) = taken.find(has) {
             taken.asked_tick = now;
             effects.read.push((from, piece));
             return;
