@@ -1169,8 +1169,9 @@ impl ClusterNode {
         if effects.kept.is_empty() {
             self.records += 1;
         }
-        // A base lets older records of the journal go: what this disk is goes along.
-        if kept.base.is_some() && kept.partition < CANDIDATES {
+        // A base lets older records of the journal go: what this disk is goes along, once.
+        let is_base = |kept: &Kept| kept.base.is_some() && kept.partition < CANDIDATES;
+        if is_base(&kept) && !effects.kept.iter().any(is_base) {
             effects.kept.extend(self.bootstrap.keep_again());
             effects.kept.extend(self.candidate_again());
         }
