@@ -443,6 +443,11 @@ impl Checkpoints {
         self.pinned.is_some() || self.writing.is_some()
     }
 
+    /// Whether one is on its way, or the journal does not yet know of it.
+    pub fn is_one_coming(&self) -> bool {
+        self.are_taken() || !self.recording.is_empty()
+    }
+
     /// The one that was being written could not be.
     pub fn failed(&mut self) {
         self.writing = None;
@@ -470,9 +475,17 @@ impl Checkpoints {
         self.taken.back().map_or(Epoch(0), |taken| taken.epoch)
     }
 
-    /// Whether there is one of this epoch.
-    pub fn has(&self, epoch: Epoch) -> bool {
-        self.taken.iter().any(|taken| taken.epoch == epoch)
+    /// The newest one that is not yet on the disk, or of which the journal does not yet know.
+    pub fn newest_unkept(&self) -> Option<Epoch> {
+        let unkept = self.recording.iter().chain(&self.writing);
+        unkept.map(|taken| taken.epoch).max()
+    }
+
+    /// Whether the one of this epoch is on its way to the disk.
+    pub fn is_making(&self, epoch: Epoch) -> bool {
+        let pinned = self.pinned.as_ref().map(|pinned| pinned.end.epoch);
+        let writing = self.writing.as_ref().map(|taken| taken.epoch);
+        [pinned, writing].contains(&Some(epoch))
     }
 
     /// Up to which epoch no node needs what the logs have: a majority of the replicas of each partition has it in a checkpoint.
@@ -525,6 +538,10 @@ impl ClusterNode {
         self.checkpoints.bytes = 0;
         if self.checkpoints.are_taken() {
             // The last one is still being written: this one is left out.
+            return;
+        }
+        if self.installs.fetches(end.epoch) {
+            // Others' files of it are on their way, under the same names.
             return;
         }
         let open = |(partition, engine): (PartitionId, &Arc<dyn Engine>)| {
@@ -763,3 +780,6 @@ impl ClusterNode {
         self.send(to, &frame, effects);
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests;
