@@ -20,8 +20,8 @@ use bytes::Bytes;
 use execute::Engine;
 use order::consensus::{Base, Kept};
 use order::merge::EpochEnd;
-use order::{Control, Disk, GroupImages, PartitionMap, Streams};
-use std::collections::{BTreeMap, VecDeque};
+use order::{Control, Disk, GroupImage, GroupImages, PartitionMap, Streams};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 use store::Snapshot;
@@ -59,10 +59,29 @@ fn epoch_of_name(name: &str) -> Option<Epoch> {
     is_ours.iter().any(|ours| ours == name).then_some(epoch)
 }
 
-/// Removes the checkpoints of all epochs but these, what was begun of them included.
-pub fn prune<D: Disk>(disk: &D, keep: &[Epoch]) -> io::Result<()> {
+/// Which checkpoints a node needs. It may be followed later, while newer ones are written or fetched: those stay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Needed {
+    /// These stay.
+    epochs: BTreeSet<Epoch>,
+    /// What is newer than this is not spoken of.
+    upto: Epoch,
+}
+
+/// Removes the checkpoints that are not needed, what was begun of them included.
+pub fn prune<D: Disk>(disk: &D, needed: &Needed) -> io::Result<()> {
+    let is_needed = |epoch| epoch > needed.upto || needed.epochs.contains(&epoch);
+    remove_unless(disk, is_needed)
+}
+
+/// Removes the checkpoints of all epochs but these: what newer ones an ended process has left has no base in its journal.
+pub(super) fn prune_at_start<D: Disk>(disk: &D, keep: &BTreeSet<Epoch>) -> io::Result<()> {
+    remove_unless(disk, |epoch| keep.contains(&epoch))
+}
+
+fn remove_unless<D: Disk>(disk: &D, is_needed: impl Fn(Epoch) -> bool) -> io::Result<()> {
     for name in disk.list()? {
-        if epoch_of_name(&name).is_some_and(|epoch| !keep.contains(&epoch)) {
+        if epoch_of_name(&name).is_some_and(|epoch| !is_needed(epoch)) {
             disk.remove(&name)?;
         }
     }
@@ -244,6 +263,18 @@ pub enum LoadError {
         /// Why.
         cause: CheckpointError,
     },
+    /// A log begins at another epoch than the others, and there is no checkpoint of all.
+    #[error(
+        "the journal has all logs from the checkpoint of epoch {} on, but that of {partition}, whose checkpoint is missing: \
+         replace the node: add one under a new name, and remove this one",
+        epoch.0
+    )]
+    Uneven {
+        /// Whose log.
+        partition: PartitionId,
+        /// The others' epoch.
+        epoch: Epoch,
+    },
     /// The file is of another history.
     #[error(
         "{name} was not made from this journal: files of two nodes are mixed in one directory. Restore both from one backup, \
@@ -296,26 +327,70 @@ impl Taken {
     }
 }
 
-/// The bases behind which a process starts: those of its journal, or of a checkpoint that is newer. `None` if what the journal
-/// has cannot be read.
-pub(super) fn newest_bases(images: &GroupImages) -> Option<BTreeMap<PartitionId, Base>> {
-    let epoch_of = |base: &Base| BaseState::decode(&base.state).map(|state| state.epoch);
-    let groups = images.iter().filter(|(id, _)| **id < CANDIDATES);
-    let own: BTreeMap<PartitionId, Base> = groups
-        .map(|(&partition, image)| (partition, image.base.clone()))
-        .collect();
-    let Some(candidate) = images.get(&CANDIDATES) else {
-        return Some(own);
+/// Behind what a process starts: an epoch, and the bases at its end. A group that has none can't take part in a process that
+/// starts behind an epoch; at epoch 0 it begins at the beginning, as all others do.
+pub(super) struct Begin {
+    pub epoch: Epoch,
+    pub bases: BTreeMap<PartitionId, Base>,
+}
+
+impl Begin {
+    /// Whether a partition can be executed from there on.
+    pub fn has(&self, partition: PartitionId) -> bool {
+        self.epoch == Epoch(0) || self.bases.contains_key(&partition)
+    }
+}
+
+/// Where a process starts: behind the bases of its journal, or of a checkpoint that is newer and has every group that they have.
+pub(super) fn newest_bases(images: &GroupImages) -> Result<Begin, LoadError> {
+    let groups = || images.iter().filter(|(id, _)| **id < CANDIDATES);
+    let mut begun = BTreeMap::new();
+    for (&partition, image) in groups().filter(|(_, image)| image.base.index > 0) {
+        let state = BaseState::decode(&image.base.state).ok_or(LoadError::Base(partition))?;
+        begun.insert(partition, (state.epoch, image.base.clone()));
+    }
+    let epoch = begun.values().map(|&(epoch, _)| epoch).max();
+    let epoch = epoch.unwrap_or(Epoch(0));
+    let decode = |image: &GroupImage| Taken::decode(&image.base.state);
+    let candidate = images
+        .get(&CANDIDATES)
+        .map(|image| decode(image).ok_or(LoadError::Base(CANDIDATES)))
+        .transpose()?
+        .filter(|candidate| {
+            let has = |partition| candidate.bases.contains_key(partition);
+            candidate.epoch >= epoch && begun.keys().all(has)
+        });
+    let begin = match candidate {
+        Some(Taken { epoch, bases, .. }) => Begin { epoch, bases },
+        None => Begin {
+            epoch,
+            bases: begun
+                .into_iter()
+                .filter(|&(_, (of, _))| of == epoch)
+                .map(|(partition, (_, base))| (partition, base))
+                .collect(),
+        },
     };
-    let candidate = Taken::decode(&candidate.base.state)?;
-    let mut begun = own.values().filter(|base| base.index > 0);
-    let is_newer = begun.all(|base| epoch_of(base).is_some_and(|epoch| epoch <= candidate.epoch));
-    let is_whole = own.keys().eq(candidate.bases.keys());
-    Some(if is_newer && is_whole {
-        candidate.bases
-    } else {
-        own
-    })
+    // What a log has was promised: it is not left out.
+    let left = groups().find(|&(&partition, image)| {
+        !begin.has(partition) && (image.base.index > 0 || !image.entries.is_empty())
+    });
+    match left {
+        Some((&partition, _)) => Err(LoadError::Uneven {
+            partition,
+            epoch: begin.epoch,
+        }),
+        None => Ok(begin),
+    }
+}
+
+/// The epochs behind which the logs of a journal begin.
+pub(super) fn log_bases(images: &GroupImages) -> BTreeSet<Epoch> {
+    let groups = images.iter().filter(|(id, _)| **id < CANDIDATES);
+    groups
+        .filter_map(|(_, image)| BaseState::decode(&image.base.state))
+        .map(|state| state.epoch)
+        .collect()
 }
 
 /// A node's checkpoints, from their order to their end.
@@ -329,8 +404,10 @@ pub(super) struct Checkpoints {
     recording: VecDeque<Taken>,
     /// Those that are on the disk, oldest first. Behind the first of them or a later one the logs begin.
     taken: VecDeque<Taken>,
-    /// Behind which the logs begin.
+    /// Behind which the logs begin, or will once that is durable.
     base: Epoch,
+    /// Behind which the logs that are on the disk begin: its files stay until others do.
+    durable_base: Epoch,
     /// The newest that other nodes have, as they say.
     others: BTreeMap<NodeId, Epoch>,
     /// Bytes of agreed batches since the last one was ordered.
@@ -355,6 +432,7 @@ impl Checkpoints {
         Checkpoints {
             taken: taken.into_iter().collect(),
             base,
+            durable_base: base,
             has_candidate,
             ..Checkpoints::default()
         }
@@ -363,6 +441,11 @@ impl Checkpoints {
     /// Whether one is on its way.
     pub fn are_taken(&self) -> bool {
         self.pinned.is_some() || self.writing.is_some()
+    }
+
+    /// Whether one is on its way, or the journal does not yet know of it.
+    pub fn is_one_coming(&self) -> bool {
+        self.are_taken() || !self.recording.is_empty()
     }
 
     /// The one that was being written could not be.
@@ -392,9 +475,17 @@ impl Checkpoints {
         self.taken.back().map_or(Epoch(0), |taken| taken.epoch)
     }
 
-    /// Whether there is one of this epoch.
-    pub fn has(&self, epoch: Epoch) -> bool {
-        self.taken.iter().any(|taken| taken.epoch == epoch)
+    /// The newest one that is not yet on the disk, or of which the journal does not yet know.
+    pub fn newest_unkept(&self) -> Option<Epoch> {
+        let unkept = self.recording.iter().chain(&self.writing);
+        unkept.map(|taken| taken.epoch).max()
+    }
+
+    /// Whether the one of this epoch is on its way to the disk.
+    pub fn is_making(&self, epoch: Epoch) -> bool {
+        let pinned = self.pinned.as_ref().map(|pinned| pinned.end.epoch);
+        let writing = self.writing.as_ref().map(|taken| taken.epoch);
+        [pinned, writing].contains(&Some(epoch))
     }
 
     /// Up to which epoch no node needs what the logs have: a majority of the replicas of each partition has it in a checkpoint.
@@ -413,7 +504,7 @@ impl Checkpoints {
     }
 
     /// Lets go of those that nobody needs, but for one that is being fetched. Gives those that stay.
-    fn prune(&mut self, now_tick: u64, fetched: Option<Epoch>) -> Vec<Epoch> {
+    fn prune(&mut self, now_tick: u64, fetched: Option<Epoch>) -> Needed {
         // The one before the newest stays for those who have just been told of it.
         while self.taken.len() > 2 {
             let oldest = &self.taken[0];
@@ -428,8 +519,16 @@ impl Checkpoints {
                 break;
             }
         }
-        let taken = self.taken.iter().map(|taken| taken.epoch);
-        taken.chain(fetched).collect()
+        let all = self.taken.iter().chain(&self.recording);
+        let mut epochs: BTreeSet<Epoch> = all
+            .chain(&self.writing)
+            .map(|taken| taken.epoch)
+            .chain(fetched)
+            .collect();
+        epochs.extend(self.pinned.as_ref().map(|pinned| pinned.end.epoch));
+        epochs.insert(self.durable_base);
+        let upto = self.newest();
+        Needed { epochs, upto }
     }
 }
 
@@ -439,6 +538,10 @@ impl ClusterNode {
         self.checkpoints.bytes = 0;
         if self.checkpoints.are_taken() {
             // The last one is still being written: this one is left out.
+            return;
+        }
+        if self.installs.fetches(end.epoch) {
+            // Others' files of it are on their way, under the same names.
             return;
         }
         let open = |(partition, engine): (PartitionId, &Arc<dyn Engine>)| {
@@ -526,7 +629,7 @@ impl ClusterNode {
         self.checkpoints
             .taken
             .extend(recorded.filter(|taken| taken.epoch == epoch));
-        self.rebased(effects);
+        self.look_at_files(effects);
         self.cut_logs(effects);
     }
 
@@ -562,7 +665,7 @@ impl ClusterNode {
                 self.record(kept, effects);
             }
         }
-        self.wait_for(Then::Rebased);
+        self.wait_for(Then::Rebased(epoch));
     }
 
     fn record_candidate(&mut self, effects: &mut ClusterEffects) {
@@ -607,7 +710,13 @@ impl ClusterNode {
     }
 
     /// The logs begin behind the checkpoint of this epoch.
-    pub(super) fn rebased(&mut self, effects: &mut ClusterEffects) {
+    pub(super) fn rebased(&mut self, epoch: Epoch, effects: &mut ClusterEffects) {
+        self.checkpoints.durable_base = epoch;
+        self.look_at_files(effects);
+    }
+
+    /// Lets the files go that nobody needs.
+    fn look_at_files(&mut self, effects: &mut ClusterEffects) {
         let fetched = self.installs.fetched();
         effects.prune = Some(self.checkpoints.prune(self.ticks, fetched));
     }
@@ -630,7 +739,10 @@ impl ClusterNode {
     pub(super) fn wanted_by(&mut self, from: NodeId, piece: Piece, effects: &mut ClusterEffects) {
         let now = self.ticks;
         let mut taken = self.checkpoints.taken.iter_mut();
-        if let Some(taken) = taken.find(|taken| taken.epoch == piece.epoch) {
+        let has = |taken: &&mut Taken| {
+            taken.epoch == piece.epoch && taken.bases.contains_key(&piece.partition)
+        };
+        if let Some(taken) = taken.find(has) {
             taken.asked_tick = now;
             effects.read.push((from, piece));
             return;
@@ -668,3 +780,6 @@ impl ClusterNode {
         self.send(to, &frame, effects);
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests;

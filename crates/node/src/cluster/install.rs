@@ -9,6 +9,7 @@
 use super::checkpoint::{file_name, unfinished_name};
 use super::frames::Frame;
 use super::machine::{ClusterEffects, ClusterNode, Then};
+use super::recover::BaseState;
 use bytes::Bytes;
 use order::consensus::{Base, Kept};
 use order::{Disk, DiskFile};
@@ -43,6 +44,8 @@ pub struct Piece {
 #[derive(Debug)]
 pub(super) struct Install {
     pub epoch: Epoch,
+    /// Everything that is fetched, or was.
+    all: BTreeSet<PartitionId>,
     /// What is still to be fetched, the first one next.
     wanted: Vec<PartitionId>,
     offset: u64,
@@ -58,14 +61,17 @@ pub(super) struct Install {
     /// How often the next piece was asked for again.
     repeats: u32,
     patience_ticks: u64,
-    /// A piece is being written.
-    writing: bool,
+    /// The piece that is being written, perhaps one that nobody waits for any more: they are written one by one.
+    writing: Option<Piece>,
+    /// What is being written does not count: its file was begun anew.
+    is_stale: bool,
 }
 
 impl Install {
     pub fn new(epoch: Epoch, source: NodeId, wanted: Vec<PartitionId>) -> Install {
         Install {
             epoch,
+            all: wanted.iter().copied().collect(),
             wanted,
             offset: 0,
             bases: BTreeMap::new(),
@@ -75,16 +81,41 @@ impl Install {
             asked_tick: None,
             repeats: 0,
             patience_ticks: *PATIENCE_TICKS.start(),
-            writing: false,
+            writing: None,
+            is_stale: false,
         }
     }
 
-    /// Goes on with what was learnt of the link.
-    pub fn with_patience_of(self, before: &Install) -> Install {
+    /// Goes on with what was learnt of the link, once what is being written for the one before is on the disk.
+    pub fn in_place_of(self, before: &Install) -> Install {
         Install {
             patience_ticks: before.patience_ticks,
+            writing: before.writing,
+            is_stale: before.writing.is_some(),
             ..self
         }
+    }
+
+    /// These are needed, too.
+    pub fn want(&mut self, more: impl IntoIterator<Item = PartitionId>) {
+        for partition in more {
+            if self.all.insert(partition) {
+                self.wanted.push(partition);
+            }
+        }
+    }
+
+    /// The bases that came, if there is one of this epoch for everything that was wanted; otherwise whose is missing.
+    pub fn read_bases(&self) -> Result<BTreeMap<PartitionId, Base>, PartitionId> {
+        let read = |&partition: &PartitionId| {
+            let base = self.bases.get(&partition).and_then(Base::decode);
+            let base = base.filter(|base| {
+                let state = BaseState::decode(&base.state);
+                base.index > 0 && state.is_some_and(|state| state.epoch == self.epoch)
+            });
+            base.map(|base| (partition, base)).ok_or(partition)
+        };
+        self.all.iter().map(read).collect()
     }
 
     /// The piece that is to be asked for now, if one is.
@@ -92,7 +123,7 @@ impl Install {
         let patient = self
             .asked_tick
             .is_some_and(|asked| now_tick < asked + self.patience_ticks);
-        if self.writing || patient {
+        if self.writing.is_some() || patient {
             return None;
         }
         let &partition = self.wanted.first()?;
@@ -111,8 +142,10 @@ impl Install {
     pub fn takes(&mut self, piece: Piece, now_tick: u64) -> bool {
         let awaited = self.wanted.first() == Some(&piece.partition)
             && (self.epoch, self.offset) == (piece.epoch, piece.offset)
-            && !self.writing;
-        self.writing |= awaited;
+            && self.writing.is_none();
+        if awaited {
+            self.writing = Some(piece);
+        }
         // Which of several questions was answered nobody knows.
         if awaited
             && self.repeats == 0
@@ -126,9 +159,14 @@ impl Install {
         awaited
     }
 
-    /// A piece is on the disk. `last`: so is the whole file.
+    /// A piece is on the disk. `last`: so is the whole file. Counts only if it is the one that is waited for.
     pub fn written(&mut self, piece: Piece, bytes: u64, last: bool) {
-        self.writing = false;
+        if self.writing.take_if(|writing| *writing == piece).is_none() {
+            return;
+        }
+        if std::mem::take(&mut self.is_stale) {
+            return;
+        }
         self.asked_tick = None;
         self.repeats = 0;
         if last {
@@ -150,6 +188,7 @@ impl Install {
     fn begin_file(&mut self) {
         self.from = None;
         self.offset = 0;
+        self.is_stale = self.writing.is_some();
     }
 
     /// Asks a node for a file, from its beginning on.
@@ -188,6 +227,12 @@ impl Installs {
         self.ending
     }
 
+    /// Whether the checkpoint of this epoch is being fetched.
+    pub fn fetches(&self, epoch: Epoch) -> bool {
+        let install = self.install.as_ref();
+        install.is_some_and(|install| install.epoch == epoch)
+    }
+
     /// What is being fetched, or was and is about to be installed, is no less needed than what is there.
     pub fn fetched(&self) -> Option<Epoch> {
         self.fetched
@@ -217,6 +262,8 @@ impl ClusterNode {
             return;
         };
         if epoch > install.epoch {
+            // Not behind what this node has itself by now.
+            let epoch = epoch.max(self.checkpoints.newest());
             self.begin_install(epoch, from);
         } else {
             install.begin_file();
@@ -225,15 +272,18 @@ impl ClusterNode {
 
     /// Fetches the checkpoint of an epoch, of everything that this node keeps or is to keep.
     pub(super) fn begin_install(&mut self, epoch: Epoch, source: NodeId) {
+        if self.checkpoints.is_making(epoch) {
+            // Into the same files. Once they are there, less is to be fetched.
+            return;
+        }
         let mut wanted: BTreeSet<PartitionId> = self.map().kept_by(self.options.me).collect();
         wanted.extend(self.groups.keys());
-        if self.checkpoints.has(epoch) {
-            wanted.retain(|partition| !self.groups.contains_key(partition));
-        }
+        let own = self.own_bases(epoch);
+        wanted.retain(|partition| !own.contains_key(partition));
         let wanted = wanted.into_iter().collect();
         let install = Install::new(epoch, source, wanted);
         self.installs.install = Some(match &self.installs.install {
-            Some(before) => install.with_patience_of(before),
+            Some(before) => install.in_place_of(before),
             None => install,
         });
         self.installs.fetched = Some(epoch);
@@ -256,19 +306,40 @@ impl ClusterNode {
         wanted.all(|partition| self.groups.contains_key(&partition))
     }
 
+    /// Who may have a partition's checkpoint, and is heard: this one first, then the replicas that the map knows, then those
+    /// that are members while the map wants others.
+    pub(super) fn who_has(&self, partition: PartitionId, first: Option<NodeId>) -> Vec<NodeId> {
+        let map = self.map();
+        let mut nodes: Vec<NodeId> = first.into_iter().collect();
+        nodes.extend(map.partition(partition).replicas.values());
+        if let Some(group) = self.groups.get(&partition) {
+            let members = group.members();
+            nodes.extend(members.voters.iter().chain(&members.voters_outgoing));
+        }
+        nodes.extend(self.leader(partition));
+        let mut known = BTreeSet::from([self.options.me]);
+        nodes.retain(|&node| known.insert(node) && self.is_live(node));
+        if nodes.is_empty() {
+            // Who kept it before the map changed does so until somebody else does.
+            let others = map.nodes.keys().copied();
+            nodes.extend(others.filter(|&node| node != self.options.me && self.is_live(node)));
+        }
+        nodes
+    }
+
     /// Asks for the next piece of a checkpoint; starts anew when all are there.
     pub(super) fn fetch(&mut self, effects: &mut ClusterEffects) {
         let Some(install) = &mut self.installs.install else {
             return;
         };
-        if install.is_complete() {
-            return self.install(effects);
-        }
-        let (epoch, source) = (install.epoch, install.source);
+        let (epoch, source, is_complete) = (install.epoch, install.source, install.is_complete());
         if self.keeps_all() && self.merge.confirmed().epoch >= epoch {
             // It came another way.
             self.installs.install = None;
             return;
+        }
+        if is_complete {
+            return self.install(effects);
         }
         let Some(install) = &mut self.installs.install else {
             return;
@@ -281,14 +352,7 @@ impl ClusterNode {
             return self.send(from, &Frame::Fetch(piece), effects);
         }
         // Whoever said so has the partitions that it keeps; others have the rest. A file comes from one node.
-        let me = self.options.me;
-        let map = self.map().clone();
-        let replicas = map.partition(piece.partition).replicas.values();
-        let mut able: Vec<NodeId> = replicas
-            .copied()
-            .filter(|&node| node != me && self.is_live(node))
-            .collect();
-        able.sort_by_key(|&node| node != source);
+        let able = self.who_has(piece.partition, Some(source));
         let Some(install) = &mut self.installs.install else {
             return;
         };
@@ -323,27 +387,45 @@ impl ClusterNode {
 
     /// All files are there: the groups' logs begin behind them, and the process starts anew.
     fn install(&mut self, effects: &mut ClusterEffects) {
-        let Some(install) = self.installs.install.take() else {
+        let unkept = self.checkpoints.newest_unkept();
+        let own = self.checkpoints.newest();
+        let Some(install) = &mut self.installs.install else {
             return;
         };
-        let mut all = Vec::new();
-        for (&partition, bytes) in &install.bases {
-            let Some(base) = Base::decode(bytes) else {
-                effects.warnings.push(format!(
-                    "the checkpoint of {partition} came with a base that does not read back"
-                ));
-                return;
-            };
-            all.push((partition, base));
+        if unkept.is_some_and(|epoch| epoch >= install.epoch) {
+            // One of this node's own is about to be there: what counts in the journal does not go back.
+            return;
         }
-        let own = self.checkpoints.newest();
-        if own > install.epoch {
+        let (epoch, source) = (install.epoch, install.source);
+        if own > epoch {
             // This node has taken one of its own meanwhile: all partitions are to stand at one epoch.
-            return self.begin_install(own, install.source);
+            return self.begin_install(own, source);
         }
         // What this node has of that epoch itself counts as fetched.
-        let mut bases = self.own_bases(install.epoch);
-        bases.extend(all);
+        let mut bases = self.own_bases(epoch);
+        // The map may want more than it did when this began.
+        let mut all: BTreeSet<PartitionId> = self.map().kept_by(self.options.me).collect();
+        all.extend(self.groups.keys());
+        all.retain(|partition| !bases.contains_key(partition));
+        let Some(install) = &mut self.installs.install else {
+            return;
+        };
+        install.want(all);
+        if !install.is_complete() {
+            return self.fetch(effects);
+        }
+        let fetched = install.read_bases();
+        self.installs.install = None;
+        match fetched {
+            Ok(fetched) => bases.extend(fetched),
+            Err(partition) => {
+                effects.warnings.push(format!(
+                    "the checkpoint of {partition} came without a base of epoch {}: it is fetched again",
+                    epoch.0
+                ));
+                return;
+            }
+        }
         for (&partition, base) in &bases {
             // What follows the checkpoint in a log may be promised, and others may need what is before: it stays if it is of
             // the same history.
@@ -367,11 +449,11 @@ impl ClusterNode {
             self.record(kept, effects);
         }
         if self.is_spread {
-            self.record_fetched(install.epoch, bases, effects);
+            self.record_fetched(epoch, bases, effects);
         }
         effects.warnings.push(format!(
             "has fetched the checkpoint of epoch {}: starts anew behind it",
-            install.epoch.0
+            epoch.0
         ));
         self.wait_for(Then::Installed);
         self.installs.ending = true;
@@ -415,76 +497,4 @@ pub fn write_piece<D: Disk>(disk: &D, piece: Piece, bytes: &[u8], last: bool) ->
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pieces_are_asked_for_in_turn_and_again_when_they_do_not_come() {
-        let both = vec![PartitionId(0), PartitionId(3)];
-        let mut install = Install::new(Epoch(7), NodeId(1), both);
-        let piece = |partition, offset| Piece {
-            partition: PartitionId(partition),
-            epoch: Epoch(7),
-            offset,
-        };
-        assert_eq!(install.next(10), Some(piece(0, 0)));
-        assert_eq!(install.next(11), None);
-        assert_eq!(install.next(14), Some(piece(0, 0)), "asked again");
-        assert!(!install.takes(piece(0, 5), 14) && !install.takes(piece(3, 0), 14));
-        assert!(install.takes(piece(0, 0), 14));
-        assert!(!install.takes(piece(0, 0), 14), "it came twice");
-        assert_eq!(install.next(30), None, "it is being written");
-        install.written(piece(0, 0), 5, false);
-        assert_eq!(install.next(31), Some(piece(0, 5)));
-        assert!(install.takes(piece(0, 5), 14));
-        install.written(piece(0, 5), 2, true);
-        assert_eq!(install.next(32), Some(piece(3, 0)));
-        assert!(!install.is_complete() && install.takes(piece(3, 0), 14));
-        install.written(piece(3, 0), 0, true);
-        assert!(install.is_complete());
-    }
-
-    /// How often each of 20 pieces is asked for where the source's link needs `piece_ticks` for each.
-    fn questions(piece_ticks: u64, loses: impl Fn(u64) -> bool) -> Vec<u64> {
-        let mut install = Install::new(Epoch(7), NodeId(1), vec![PartitionId(0)]);
-        let (mut link_free_tick, mut questions) = (0, vec![0; 20]);
-        let mut answers: Vec<(u64, Piece)> = Vec::new();
-        for tick in 0..100_000 {
-            while let Some(place) = answers.iter().position(|&(due, _)| due <= tick) {
-                let (_, piece) = answers.remove(place);
-                if install.takes(piece, tick) {
-                    install.written(piece, 1, piece.offset == 19);
-                }
-            }
-            if install.is_complete() {
-                return questions;
-            }
-            if let Some(piece) = install.next(tick) {
-                questions[piece.offset as usize] += 1;
-                if !loses(questions[piece.offset as usize]) {
-                    link_free_tick = tick.max(link_free_tick) + piece_ticks;
-                    answers.push((link_free_tick, piece));
-                }
-            }
-        }
-        panic!("not even a tick a thousand times over is enough: {questions:?}");
-    }
-
-    #[test]
-    fn a_slow_link_is_not_filled_with_pieces_that_were_asked_for_too_early() {
-        for piece_ticks in [0, 1, 3, 4, 7, 20, 100] {
-            let questions = questions(piece_ticks, |_| false);
-            let wasted = questions.iter().sum::<u64>() - 20;
-            assert!(wasted <= 8, "{piece_ticks}: {questions:?}");
-            assert!(
-                questions[10..].iter().all(|&asked| asked == 1),
-                "{piece_ticks}: {questions:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_link_that_loses_every_first_answer_still_brings_everything() {
-        assert_eq!(questions(1, |asked| asked == 1), vec![2; 20]);
-    }
-}
+mod tests;

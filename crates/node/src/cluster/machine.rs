@@ -2,7 +2,7 @@
 
 use super::ClusterOptions;
 use super::bootstrap::Bootstrap;
-use super::checkpoint::{CANDIDATES, Checkpoints, ClusterCheckpoint};
+use super::checkpoint::{CANDIDATES, Checkpoints, ClusterCheckpoint, Needed};
 use super::feeds::{Answered, Feeds, News, is_spread};
 use super::frames::Frame;
 use super::gateway::Gateway;
@@ -128,9 +128,9 @@ pub struct ClusterEffects {
     pub readable: Vec<(RequestId, PartitionId, Position)>,
     /// Write checkpoints, on a thread that may wait.
     pub checkpoint: Option<ClusterCheckpoint>,
-    /// Only the checkpoints of these epochs are needed any more ([`super::checkpoint::prune`]), and of the journal what
+    /// Only these checkpoints and newer ones are needed any more ([`super::checkpoint::prune`]), and of the journal what
     /// [`order::Journal::truncation`] leaves.
-    pub prune: Option<Vec<Epoch>>,
+    pub prune: Option<Needed>,
     /// Read pieces of checkpoints, for other nodes.
     pub read: Vec<(NodeId, Piece)>,
     /// Write a piece of a checkpoint: its bytes, and whether it is the last ([`super::write_piece`]).
@@ -172,8 +172,8 @@ pub(super) enum Then {
     },
     /// The bases of this epoch's checkpoint are kept.
     Candidate(Epoch),
-    /// The groups' logs begin behind another checkpoint.
-    Rebased,
+    /// The groups' logs begin behind the checkpoint of this epoch.
+    Rebased(Epoch),
     /// A checkpoint is installed.
     Installed,
 }
@@ -1169,8 +1169,9 @@ impl ClusterNode {
         if effects.kept.is_empty() {
             self.records += 1;
         }
-        // A base lets older records of the journal go: what this disk is goes along.
-        if kept.base.is_some() && kept.partition < CANDIDATES {
+        // A base lets older records of the journal go: what this disk is goes along, once.
+        let is_base = |kept: &Kept| kept.base.is_some() && kept.partition < CANDIDATES;
+        if is_base(&kept) && !effects.kept.iter().any(is_base) {
             effects.kept.extend(self.bootstrap.keep_again());
             effects.kept.extend(self.candidate_again());
         }
@@ -1501,7 +1502,7 @@ impl ClusterNode {
                     }
                 }
                 Then::Candidate(epoch) => self.candidate(epoch, effects),
-                Then::Rebased => self.rebased(effects),
+                Then::Rebased(epoch) => self.rebased(epoch, effects),
                 Then::Installed => self.start_anew(effects),
             }
         }

@@ -325,11 +325,11 @@ impl ClusterNode {
             return;
         };
         match self.checkpoints.newest() {
+            // A log that begins at the beginning does not go with the first checkpoint, which may count any moment.
+            Epoch(0) if self.checkpoints.is_one_coming() => {}
             Epoch(0) => self.start_anew(effects),
             epoch => {
-                let mut replicas = map.partition(missing).replicas.values();
-                let source = replicas.find(|&&node| node != self.options.me && self.is_live(node));
-                if let Some(&source) = source {
+                if let Some(&source) = self.who_has(missing, None).first() {
                     self.begin_install(epoch, source);
                 }
             }

@@ -20,7 +20,8 @@ pub struct ClusterStart {
     pub map: PartitionMap,
     /// What the journal has of each group.
     pub images: GroupImages,
-    /// An engine for each partition of which this node keeps a replica, loaded from its checkpoint if there is one.
+    /// An engine for each partition of which this node keeps a replica, loaded from its checkpoint if there is one:
+    /// what [`load_engines`] makes.
     pub engines: BTreeMap<PartitionId, Arc<dyn Engine>>,
     /// What no other process has.
     pub nonce: u64,
@@ -61,6 +62,9 @@ pub enum ClusterRecoverError {
         /// Here.
         known: u32,
     },
+    /// What the journal says of checkpoints cannot be used.
+    #[error("{0}")]
+    Checkpoint(LoadError),
     /// What the journal says of its disk cannot be read.
     #[error(
         "what the journal says of its own disk cannot be read: start the version that wrote it"
@@ -147,27 +151,30 @@ fn read_base(
 
 /// Makes an engine for each partition that a node is to keep, and for each of which the journal knows something, loaded from
 /// the checkpoint that the journal tells of; removes what older processes left.
+///
+/// Where there is a checkpoint, a partition that is not in it gets no engine: it would begin before the others. The node
+/// fetches it once it runs.
 pub fn load_engines<D: Disk>(
     disk: &D,
     mut kept: BTreeSet<PartitionId>,
     images: &GroupImages,
     make_engine: &dyn Fn() -> Arc<dyn Engine>,
 ) -> Result<BTreeMap<PartitionId, Arc<dyn Engine>>, LoadError> {
+    let begin = newest_bases(images)?;
     kept.extend(images.keys().filter(|&&partition| partition < CANDIDATES));
-    let bases = newest_bases(images).ok_or(LoadError::Base(CANDIDATES))?;
+    kept.extend(begin.bases.keys());
     let mut engines = BTreeMap::new();
-    let mut epoch = Epoch(0);
-    for partition in kept {
+    for partition in kept.into_iter().filter(|&kept| begin.has(kept)) {
         let engine = make_engine();
-        let base = bases.get(&partition);
-        if let Some(base) = base.filter(|base| base.index > 0) {
+        if let Some(base) = begin.bases.get(&partition) {
             checkpoint::load(disk, partition, base, &engine)?;
-            epoch = BaseState::decode(&base.state).map_or(epoch, |state| state.epoch);
         }
         engines.insert(partition, engine);
     }
+    let mut needed = checkpoint::log_bases(images);
+    needed.insert(begin.epoch);
     // What cannot be removed now is removed later.
-    let _ = checkpoint::prune(disk, &[epoch]);
+    let _ = checkpoint::prune_at_start(disk, &needed);
     Ok(engines)
 }
 
@@ -183,7 +190,13 @@ impl ClusterNode {
         let has_groups = !start.images.is_empty();
         let bootstrap = Bootstrap::recover(me, &start.map, identity, has_groups, start.nonce)
             .ok_or(ClusterRecoverError::Identity)?;
-        let bases = newest_bases(&start.images).ok_or(ClusterRecoverError::Base(CANDIDATES))?;
+        let begin = newest_bases(&start.images).map_err(ClusterRecoverError::Checkpoint)?;
+        if let Some(&partition) = start.engines.keys().find(|&&kept| !begin.has(kept)) {
+            let epoch = begin.epoch;
+            let uneven = LoadError::Uneven { partition, epoch };
+            return Err(ClusterRecoverError::Checkpoint(uneven));
+        }
+        let bases = begin.bases;
         let has_candidate = start.images.remove(&CANDIDATES).is_some();
         let mut log_begin = Epoch(u64::MAX);
         let mut groups: BTreeMap<PartitionId, Box<dyn Group>> = BTreeMap::new();

@@ -4,6 +4,7 @@ use super::member::Member;
 use super::port::Answer;
 use crate::disk::RealDisk;
 use bytes::Bytes;
+use node::cluster::checkpoint::Needed;
 use node::cluster::{Answered, ClusterCheckpoint, ClusterEvent, Piece};
 use node::{CheckpointJob, Effects, Event, Node, Refused};
 use order::{Log, LogStatus, PartitionMap, SyncTicket, Synced, Truncated, Truncation};
@@ -11,7 +12,7 @@ use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use txn::{Epoch, NodeId, PartitionId, Position, Request, RequestId};
+use txn::{NodeId, PartitionId, Position, Request, RequestId};
 
 /// Where the core hands over what may wait for the disk. Dropped to end the threads at the other ends.
 pub(super) struct Hands {
@@ -34,8 +35,8 @@ pub(super) enum FileWork {
     Prepare,
     /// Remove what checkpoints cover.
     Truncate(Position),
-    /// Remove all checkpoints but those of these epochs, and what they cover of the journal.
-    Prune(Vec<Epoch>),
+    /// Remove the checkpoints that are not needed, and what the others cover of the journal.
+    Prune(Needed),
     /// Read a piece of a checkpoint for another node.
     Read(NodeId, Piece),
     /// Write a piece of a checkpoint that another node gave: its bytes, and whether it is the last.

@@ -241,8 +241,8 @@ impl Member {
                 self.checkpoint_in_progress = true;
                 let _ = hands.checkpoint.send(Job::Member(job));
             }
-            if let Some(epochs) = effects.prune.take() {
-                let _ = hands.files.send(FileWork::Prune(epochs));
+            if let Some(needed) = effects.prune.take() {
+                let _ = hands.files.send(FileWork::Prune(needed));
             }
             for (to, piece) in effects.read.drain(..) {
                 let _ = hands.files.send(FileWork::Read(to, piece));

@@ -130,8 +130,8 @@ pub(super) fn files(inner: &Arc<Inner>, work: &Receiver<FileWork>, preparer: &Pr
                     None => {}
                 }
             }
-            FileWork::Prune(epochs) => {
-                if let Err(error) = node::cluster::checkpoint::prune(&*inner.disk, &epochs) {
+            FileWork::Prune(needed) => {
+                if let Err(error) = node::cluster::checkpoint::prune(&*inner.disk, &needed) {
                     tracing::warn!("old checkpoints could not be removed: {error}");
                 }
                 let truncation = inner.core.lock().truncation(Position::NONE);

@@ -32,9 +32,9 @@ impl Turn<'_> {
                 Err(error) => ClusterEvent::JournalFailed(error.to_string()),
             });
         }
-        if let Some(epochs) = effects.prune.take() {
+        if let Some(needed) = effects.prune.take() {
             // What cannot be removed now is removed after the next checkpoint.
-            let _ = checkpoint::prune(&*disk, &epochs);
+            let _ = checkpoint::prune(&*disk, &needed);
             self.truncate();
         }
         if let Some(job) = self.process.effects.checkpoint.take() {

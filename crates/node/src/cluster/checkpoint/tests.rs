@@ -1,0 +1,345 @@
+//! What stays on the disk, and where a process starts. Also what other tests make nodes with checkpoints of.
+
+use super::*;
+use crate::cluster::{ClusterOptions, ClusterRecoverError, ClusterStart, load_engines};
+use execute::Serial;
+use order::consensus::{Entry, EntryKind, HardState, Members};
+use order::{Described, DiskFile};
+use sim::disk::VirtualDisk;
+use txn::Registry;
+
+pub(in crate::cluster) const ME: NodeId = NodeId(1);
+const P0: PartitionId = PartitionId(0);
+const P1: PartitionId = PartitionId(1);
+const P2: PartitionId = PartitionId(2);
+
+/// Four nodes in two zones; the first one keeps these partitions, out of four, in its zone.
+pub(in crate::cluster) fn map(kept: &[PartitionId]) -> PartitionMap {
+    let described = |(number, zone): (usize, &str)| Described {
+        name: format!("n{number}"),
+        zone: zone.to_owned(),
+        peer_address: format!("n{number}:7001"),
+        client_address: format!("n{number}:6379"),
+    };
+    let zones = ["x", "x", "y", "y"].into_iter().enumerate();
+    let described: Vec<Described> = zones.map(described).collect();
+    let mut map = PartitionMap::new("test", &described, 4).expect("a map");
+    for (number, entry) in map.partitions.iter_mut().enumerate() {
+        let keeps = kept.contains(&PartitionId(number as u16));
+        for node in entry.replicas.values_mut().filter(|node| node.0 <= 2) {
+            *node = if keeps { ME } else { NodeId(2) };
+        }
+    }
+    map
+}
+
+/// A base at the end of an epoch, with nothing in the partition.
+pub(in crate::cluster) fn base(epoch: u64, map: &PartitionMap) -> Base {
+    let state = BaseState {
+        epoch: Epoch(epoch),
+        time_ms: 0,
+        digest: epoch,
+        next: Position::FIRST,
+        streams: Streams::default(),
+        map: map.clone(),
+    };
+    Base {
+        index: epoch,
+        term: 1,
+        members: Members {
+            voters: vec![ME, NodeId(2), NodeId(3)],
+            ..Members::default()
+        },
+        state: state.encode().into(),
+    }
+}
+
+pub(in crate::cluster) fn bases(
+    epoch: u64,
+    map: &PartitionMap,
+    of: &[PartitionId],
+) -> BTreeMap<PartitionId, Base> {
+    of.iter().map(|&of| (of, base(epoch, map))).collect()
+}
+
+fn image(base: Base) -> GroupImage {
+    GroupImage {
+        hard_state: HardState {
+            term: 1,
+            vote: 0,
+            commit: base.index,
+        },
+        base,
+        entries: Vec::new(),
+    }
+}
+
+fn taken(epoch: u64, of: &[PartitionId]) -> Taken {
+    Taken {
+        epoch: Epoch(epoch),
+        bases: bases(epoch, &map(of), of),
+        asked_tick: 0,
+    }
+}
+
+/// A journal whose logs begin behind one checkpoint, and that knows of another.
+fn images(own: u64, of: &[PartitionId], candidate: Taken) -> GroupImages {
+    let map = map(of);
+    let own = of.iter().map(|&partition| match own {
+        0 => (partition, GroupImage::default()),
+        own => (partition, image(base(own, &map))),
+    });
+    let kept = kept_aside(CANDIDATES, candidate.epoch.0, candidate.encode());
+    let candidate = image(kept.base.expect("a base"));
+    own.chain([(CANDIDATES, candidate)]).collect()
+}
+
+fn engine() -> Arc<dyn Engine> {
+    Arc::new(Serial::new())
+}
+
+fn write(disk: &VirtualDisk, epoch: u64, of: &[PartitionId]) {
+    let part = |&partition: &PartitionId| {
+        let engine = engine();
+        Part {
+            partition,
+            header: Header {
+                position: Position::NONE,
+                epoch: Epoch(epoch),
+                time_ms: 0,
+                digest: epoch,
+                boot: 0,
+                clears: Vec::new(),
+            },
+            snapshot: Some(engine.view().open()),
+            engine,
+        }
+    };
+    let parts = of.iter().map(part).collect();
+    let epoch = Epoch(epoch);
+    let job = ClusterCheckpoint { epoch, parts };
+    job.write(disk).expect("a disk that works");
+}
+
+fn epochs(disk: &VirtualDisk) -> BTreeSet<u64> {
+    let names = disk.list().expect("names");
+    let epochs = names.iter().filter_map(|name| epoch_of_name(name));
+    epochs.map(|epoch| epoch.0).collect()
+}
+
+fn recover(
+    images: GroupImages,
+    map: PartitionMap,
+    engines: BTreeMap<PartitionId, Arc<dyn Engine>>,
+) -> Result<ClusterNode, ClusterRecoverError> {
+    let start = ClusterStart {
+        map,
+        images,
+        engines,
+        nonce: 1,
+    };
+    ClusterNode::recover(ClusterOptions::new(ME), Registry::new(), start)
+}
+
+/// A node whose logs begin behind the checkpoint of an epoch, or at the beginning if that is 0, where the map wants it to keep
+/// more than it does.
+pub(in crate::cluster) fn node(
+    epoch: u64,
+    keeps: &[PartitionId],
+    wanted: &[PartitionId],
+) -> ClusterNode {
+    let map = map(wanted);
+    let engines = keeps.iter().map(|&partition| (partition, engine()));
+    let images = match epoch {
+        0 => GroupImages::new(),
+        epoch => {
+            let candidate = Taken {
+                epoch: Epoch(epoch),
+                bases: bases(epoch, &map, keeps),
+                asked_tick: 0,
+            };
+            let mut images = images(epoch, keeps, candidate);
+            for partition in keeps {
+                images.insert(*partition, image(base(epoch, &map)));
+            }
+            images
+        }
+    };
+    let node = recover(images, map, engines.collect());
+    node.unwrap_or_else(|error| panic!("it starts: {error}"))
+}
+
+#[test]
+fn what_is_written_after_a_list_was_made_stays_when_the_list_is_followed() {
+    let disk = VirtualDisk::new(1);
+    let mut checkpoints = Checkpoints::new(Epoch(5), Epoch(3), bases(5, &map(&[P0]), &[P0]), true);
+    checkpoints.writing = Some(taken(8, &[P0]));
+    checkpoints.recording.push_back(taken(7, &[P0]));
+    let needed = checkpoints.prune(0, Some(Epoch(4)));
+    for epoch in [1, 2, 3, 4, 5, 7, 8, 9] {
+        write(&disk, epoch, &[P0, P1]);
+    }
+    let unfinished = disk
+        .create(&unfinished_name(P0, Epoch(10)), 0)
+        .expect("a file");
+    unfinished.write_at(0, b"begun").expect("written");
+    prune(&disk, &needed).expect("removed");
+    // 3 is where the logs begin, 4 is being fetched.
+    assert_eq!(epochs(&disk), BTreeSet::from([3, 4, 5, 7, 8, 9, 10]));
+    // By then the older ones are not needed, and the list speaks of newer ones.
+    checkpoints.durable_base = Epoch(7);
+    checkpoints.taken.extend(checkpoints.recording.pop_front());
+    checkpoints.taken.push_back(taken(9, &[P0]));
+    checkpoints.base = Epoch(7);
+    let needed = checkpoints.prune(FETCH_TICKS, None);
+    prune(&disk, &needed).expect("removed");
+    assert_eq!(epochs(&disk), BTreeSet::from([7, 8, 9, 10]));
+    checkpoints.writing = None;
+    prune(&disk, &checkpoints.prune(FETCH_TICKS, None)).expect("removed");
+    assert_eq!(epochs(&disk), BTreeSet::from([7, 9, 10]));
+}
+
+#[test]
+fn a_start_keeps_the_files_of_where_the_logs_begin_and_of_where_it_starts() {
+    let disk = VirtualDisk::new(1);
+    for epoch in [3, 5, 7, 9] {
+        write(&disk, epoch, &[P0, P1]);
+    }
+    let images = images(3, &[P0, P1], taken(7, &[P0, P1]));
+    let engines = load_engines(&disk, BTreeSet::new(), &images, &engine).expect("loaded");
+    assert_eq!(engines.len(), 2);
+    assert_eq!(epochs(&disk), BTreeSet::from([3, 7]));
+    let mut node = recover(images, map(&[P0, P1]), engines).expect("it starts");
+    assert_eq!(node.confirmed().epoch, Epoch(7));
+    let mut effects = ClusterEffects::default();
+    node.look_at_files(&mut effects);
+    prune(&disk, &effects.prune.take().expect("a list")).expect("removed");
+    assert_eq!(epochs(&disk), BTreeSet::from([3, 7]));
+    node.rebased(Epoch(7), &mut effects);
+    prune(&disk, &effects.prune.take().expect("a list")).expect("removed");
+    assert_eq!(epochs(&disk), BTreeSet::from([7]));
+}
+
+#[test]
+fn a_partition_without_a_checkpoint_is_left_out_beside_others_that_have_one() {
+    for own in [0, 3] {
+        let disk = VirtualDisk::new(1);
+        for epoch in [3, 7] {
+            write(&disk, epoch, &[P0, P1]);
+        }
+        let mut images = images(own, &[P0, P1], taken(7, &[P0, P1]));
+        // It has heard of a term, and nothing else.
+        let heard = HardState {
+            term: 4,
+            ..HardState::default()
+        };
+        images.entry(P2).or_default().hard_state = heard;
+        let kept = BTreeSet::from([P0, P1, P2, PartitionId(3)]);
+        let engines = load_engines(&disk, kept, &images, &engine).expect("loaded");
+        assert_eq!(engines.keys().copied().collect::<Vec<_>>(), [P0, P1]);
+        // A list of engines that does not agree is refused.
+        let mut uneven = engines.clone();
+        uneven.insert(P2, engine());
+        let refused = recover(images.clone(), map(&[P0, P1, P2]), uneven);
+        let refused = refused.err().map(|error| error.to_string());
+        assert!(refused.is_some_and(|text| text.contains("replace the node")));
+        let node = recover(images, map(&[P0, P1, P2]), engines).expect("it starts");
+        assert_eq!(node.confirmed().epoch, Epoch(7));
+        assert_eq!(node.engines().count(), 2);
+    }
+}
+
+#[test]
+fn at_the_beginning_nothing_is_left_out() {
+    let disk = VirtualDisk::new(1);
+    let images = GroupImages::from([(P0, GroupImage::default())]);
+    let engines = load_engines(&disk, BTreeSet::from([P1]), &images, &engine).expect("made");
+    assert_eq!(engines.keys().copied().collect::<Vec<_>>(), [P0, P1]);
+}
+
+#[test]
+fn logs_that_begin_at_several_epochs_without_a_checkpoint_of_all_are_refused() {
+    let entry = Entry {
+        index: 1,
+        term: 1,
+        kind: EntryKind::Batch,
+        data: Bytes::new(),
+    };
+    // It has promised an entry, and has no base.
+    let mut promised = images(7, &[P0, P1], taken(7, &[P0, P1]));
+    promised.entry(P2).or_default().entries.push(entry);
+    // The candidate does not have the one whose base is newer.
+    let mut newer = images(3, &[P0, P1], taken(7, &[P0, P1]));
+    newer.insert(P2, image(base(7, &map(&[P0, P1, P2]))));
+    for images in [promised, newer] {
+        let disk = VirtualDisk::new(1);
+        for epoch in [3, 7] {
+            write(&disk, epoch, &[P0, P1, P2]);
+        }
+        let refused = load_engines(&disk, BTreeSet::new(), &images, &engine).err();
+        let text = refused.as_ref().map(LoadError::to_string);
+        assert!(
+            matches!(refused, Some(LoadError::Uneven { .. })),
+            "{text:?}"
+        );
+        assert!(text.is_some_and(|text| text.contains("replace the node")));
+        assert_eq!(epochs(&disk), BTreeSet::from([3, 7]), "nothing is touched");
+    }
+}
+
+#[test]
+fn bases_whose_files_are_gone_are_an_error() {
+    // The candidate is older than what the logs have.
+    let images = images(7, &[P0], taken(3, &[P0]));
+    let disk = VirtualDisk::new(1);
+    write(&disk, 3, &[P0]);
+    let refused = load_engines(&disk, BTreeSet::new(), &images, &engine).err();
+    let text = refused.map(|error| error.to_string()).unwrap_or_default();
+    assert!(text.contains(&file_name(P0, Epoch(7))), "{text}");
+    assert!(text.contains("replace the node"), "{text}");
+}
+
+#[test]
+fn a_node_without_checkpoints_waits_for_its_first_one_before_it_keeps_more() {
+    let wanted = [P0, P1, P2];
+    let mut effects = ClusterEffects::default();
+    let mut node = node(0, &[P0, P1], &wanted);
+    node.checkpoints.recording.push_back(taken(3, &[P0, P1]));
+    node.keep_more(&mut effects);
+    assert!(
+        !effects.restart,
+        "it would begin behind the checkpoint, and the new one at the beginning"
+    );
+    node.checkpoints.writing = node.checkpoints.recording.pop_front();
+    node.keep_more(&mut effects);
+    assert!(!effects.restart);
+    node.checkpoints.writing = None;
+    node.keep_more(&mut effects);
+    assert!(effects.restart);
+}
+
+#[test]
+fn what_goes_along_with_bases_goes_along_once_in_a_record() {
+    let mut node = node(3, &[P0, P1, P2], &[P0, P1, P2]);
+    let mut effects = ClusterEffects::default();
+    for round in 1..3 {
+        let bases = bases(3 + round, &map(&[P0, P1, P2]), &[P0, P1, P2]);
+        for (partition, base) in bases {
+            let kept = Kept {
+                base: Some(base),
+                ..Kept::nothing(partition)
+            };
+            node.record(kept, &mut effects);
+        }
+        let count = |of: PartitionId| {
+            effects
+                .kept
+                .iter()
+                .filter(|kept| kept.partition == of)
+                .count()
+        };
+        assert_eq!(count(CANDIDATES), 1, "record {round}");
+        assert_eq!(effects.kept.len(), 4, "record {round}");
+        effects.kept.clear();
+    }
+}
