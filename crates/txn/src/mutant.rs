@@ -108,11 +108,13 @@ pub enum Mutant {
     FeedAgreedAhead,
     /// A node lets its logs begin behind its own checkpoint, whatever the replicas of other partitions have.
     CutLogsAlone,
+    /// A founder whose disk was lost takes part again.
+    ForgetLostDisk,
 }
 
 impl Mutant {
     /// Those that only a cluster can have.
-    pub const OF_CLUSTERS: [Mutant; 17] = [
+    pub const OF_CLUSTERS: [Mutant; 18] = [
         Mutant::ForgetVote,
         Mutant::PromiseBeforeSync,
         Mutant::ProposeTwice,
@@ -130,6 +132,7 @@ impl Mutant {
         Mutant::FeedOutOfTurn,
         Mutant::FeedAgreedAhead,
         Mutant::CutLogsAlone,
+        Mutant::ForgetLostDisk,
     ];
     /// Those of a node on its own.
     pub const ALL: [Mutant; 29] = [
