@@ -155,6 +155,17 @@ fn options(defect: Defect, seed: u64) -> Options {
                         wishes.zones = Some(3);
                         wishes.partitions = Some(2);
                     }
+                    // A node that keeps more than before, and so starts from the beginning, where another follows it.
+                    Mutant::FeedByOwnMap => {
+                        wishes.nodes = Some(6);
+                        wishes.zones = Some(3);
+                        wishes.partitions = Some(3);
+                        wishes.clients = Some(8);
+                        wishes.pipeline = Some(20);
+                        checkpoint_bytes = Some(0);
+                        let fault = Fault::Replace { host: 0 };
+                        faults = Some(vec![TimedFault { at_ms: 100, fault }]);
+                    }
                     // What is answered in any partition must be seen in all of them.
                     Mutant::ReadWithoutIndex => {
                         wishes.partitions = Some(4);

@@ -15,7 +15,8 @@
 //!
 //! Invariants:
 //! 1. A follower is never told that something is agreed before it was sent the batch, under the same subscription.
-//! 2. A follower never confirms what its group has not agreed on, whomever it follows, and however often that changes.
+//! 2. A follower is sent all that it executes, whichever map either of the two has.
+//! 3. A follower never confirms what its group has not agreed on, whomever it follows, and however often that changes.
 
 use super::frames::Frame;
 use super::machine::{ClusterEffects, ClusterNode};
@@ -82,6 +83,8 @@ impl Answered {
 /// A node that follows a group through this one.
 #[derive(Clone, Debug)]
 struct Follower {
+    /// What it executes. It says so itself: this node's map may be older than its, or newer.
+    kept: Vec<PartitionId>,
     subscription: u64,
     boot: BootId,
     /// Frames that were sent.
@@ -95,6 +98,15 @@ struct Follower {
     told_tick: u64,
     /// What its clients wait for, and it was not yet sent.
     answers: Vec<Answered>,
+}
+
+/// How a node wants to follow a group.
+pub(super) struct Wish {
+    pub subscription: u64,
+    pub boot: BootId,
+    pub after: Epoch,
+    pub waits: bool,
+    pub kept: Vec<PartitionId>,
 }
 
 /// News of a group.
@@ -259,15 +271,14 @@ impl ClusterNode {
     }
 
     /// A node wants to follow a group through this one.
-    pub(super) fn follow(
-        &mut self,
-        from: NodeId,
-        group: PartitionId,
-        subscription: u64,
-        boot: BootId,
-        after: Epoch,
-        waits: bool,
-    ) {
+    pub(super) fn follow(&mut self, from: NodeId, group: PartitionId, wish: Wish) {
+        let Wish {
+            subscription,
+            boot,
+            after,
+            waits,
+            kept,
+        } = wish;
         if !self.groups.contains_key(&group) {
             return;
         }
@@ -280,6 +291,7 @@ impl ClusterNode {
             recent.filter(|(node, answered)| waits && *node == from && answered.partition == group);
         let follower = Follower {
             answers: recent.map(|(_, answered)| answered.clone()).collect(),
+            kept,
             subscription,
             boot,
             number: 0,
@@ -323,7 +335,10 @@ impl ClusterNode {
         follower: &mut Follower,
         effects: &mut ClusterEffects,
     ) -> Option<bool> {
-        let kept: Vec<PartitionId> = self.map().kept_by(node).collect();
+        let kept: Vec<PartitionId> = match is_active(Mutant::FeedByOwnMap) {
+            true => self.map().kept_by(node).collect(),
+            false => follower.kept.clone(),
+        };
         let boot = follower.boot;
         let fed = |held: &Held| Fed {
             epoch: held.batch.epoch,
@@ -565,6 +580,7 @@ impl ClusterNode {
                 boot: self.boot,
                 after: self.merge.confirmed().epoch,
                 waits: self.feeds.waits(group),
+                kept: self.engines().map(|(partition, _)| partition).collect(),
             };
             self.send(node, &frame, effects);
         }

@@ -81,6 +81,8 @@ pub enum Frame {
         after: Epoch,
         /// Its clients wait for outcomes.
         waits: bool,
+        /// The partitions that it executes: what it needs of a batch.
+        kept: Vec<PartitionId>,
     },
     /// It does not follow the group through the receiver any more.
     Unfollow {
@@ -309,6 +311,7 @@ impl Frame {
                 boot,
                 after,
                 waits,
+                kept,
             } => {
                 out.push(FOLLOW);
                 put_varint(&mut out, u64::from(partition.0));
@@ -316,6 +319,10 @@ impl Frame {
                 put_varint(&mut out, u64::from(boot.0));
                 put_varint(&mut out, after.0);
                 out.push(u8::from(*waits));
+                put_varint(&mut out, kept.len() as u64);
+                for partition in kept {
+                    put_varint(&mut out, u64::from(partition.0));
+                }
             }
             Frame::Unfollow { partition } => {
                 out.push(UNFOLLOW);
@@ -550,6 +557,9 @@ fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
             boot: BootId(u32::try_from(reader.varint()?).ok()?),
             after: Epoch(reader.varint()?),
             waits: reader.u8()? == 1,
+            kept: (0..reader.varint()?)
+                .map(|_| take_partition(reader))
+                .collect::<Option<_>>()?,
         },
         UNFOLLOW => Frame::Unfollow {
             partition: take_partition(reader)?,

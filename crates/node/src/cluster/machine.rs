@@ -3,7 +3,7 @@
 use super::ClusterOptions;
 use super::bootstrap::Bootstrap;
 use super::checkpoint::{CANDIDATES, Checkpoints, ClusterCheckpoint};
-use super::feeds::{Answered, Feeds, News, is_spread};
+use super::feeds::{Answered, Feeds, News, Wish, is_spread};
 use super::frames::Frame;
 use super::gateway::Gateway;
 use super::install::{Installs, Piece};
@@ -660,7 +660,17 @@ impl ClusterNode {
                 boot,
                 after,
                 waits,
-            } => self.follow(from, partition, subscription, boot, after, waits),
+                kept,
+            } => {
+                let wish = Wish {
+                    subscription,
+                    boot,
+                    after,
+                    waits,
+                    kept,
+                };
+                self.follow(from, partition, wish);
+            }
             Frame::Unfollow { partition } => self.unfollow(from, partition),
             Frame::Feed {
                 partition,
