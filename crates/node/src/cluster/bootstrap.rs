@@ -315,6 +315,7 @@ impl ClusterNode {
         let frame = Frame::Clock {
             standing,
             checkpoint: self.checkpoints.newest(),
+            map_version: self.map().version,
         };
         if !self.bootstrap.takes_part() {
             for node in self.bootstrap.others() {

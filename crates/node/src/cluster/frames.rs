@@ -6,7 +6,7 @@ use super::bootstrap::Standing;
 use super::feeds::{Answered, Fed};
 use super::install::Piece;
 use bytes::Bytes;
-use order::{Control, Submission, put_submission, take_submission};
+use order::{Control, PartitionMap, Submission, put_submission, take_submission};
 use txn::codec::{Reader, put_bytes, put_reply, put_varint, take_reply};
 use txn::{BootId, Epoch, NodeId, PartitionId, Position, Registry, RequestId, SessionId, Stop};
 
@@ -112,7 +112,13 @@ pub enum Frame {
         standing: Option<Standing>,
         /// The epoch of its newest checkpoint.
         checkpoint: Epoch,
+        /// The version of its map.
+        map_version: u32,
     },
+    /// The sender wants the receiver's map: it has heard that it is newer than its own.
+    MapWanted,
+    /// The sender's map. The receiver needs it to know where the others are; what else it says, the order tells.
+    Map(Box<PartitionMap>),
     /// The members of a group are as the map of a version wants them: its leader tells the leader of partition 0.
     Followed {
         /// The group.
@@ -145,6 +151,8 @@ const LEFT: u8 = 13;
 const FOLLOW: u8 = 14;
 const UNFOLLOW: u8 = 15;
 const FEED: u8 = 16;
+const MAP_WANTED: u8 = 17;
+const MAP: u8 = 18;
 
 /// How an outcome begins.
 const REPLIED: u8 = 0;
@@ -357,12 +365,19 @@ impl Frame {
             Frame::Clock {
                 standing,
                 checkpoint,
+                map_version,
             } => {
                 out.push(CLOCK);
                 put_varint(&mut out, checkpoint.0);
+                put_varint(&mut out, u64::from(*map_version));
                 if let Some(standing) = standing {
                     standing.encode(&mut out);
                 }
+            }
+            Frame::MapWanted => out.push(MAP_WANTED),
+            Frame::Map(map) => {
+                out.push(MAP);
+                map.encode(&mut out);
             }
             Frame::Followed { partition, version } => {
                 out.push(FOLLOWED);
@@ -478,6 +493,8 @@ fn describe_frame(bytes: &Bytes) -> Option<String> {
             Some(Standing::Bootstrapping { nonce }) => format!("clock {clock_ms}, new {nonce:x}"),
             _ => format!("clock {clock_ms}"),
         },
+        Frame::MapWanted => "wants the map".to_owned(),
+        Frame::Map(map) => format!("map {}", map.version),
         Frame::Followed { partition, version } => format!("{partition} has followed map {version}"),
         Frame::Left { partition, version } => {
             format!("{partition} goes on without you (map {version})")
@@ -591,11 +608,14 @@ fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
         }
         CLOCK => Frame::Clock {
             checkpoint: Epoch(reader.varint()?),
+            map_version: u32::try_from(reader.varint()?).ok()?,
             standing: match reader.is_empty() {
                 true => None,
                 false => Some(Standing::decode(reader)?),
             },
         },
+        MAP_WANTED => Frame::MapWanted,
+        MAP => Frame::Map(Box::new(PartitionMap::decode(reader)?)),
         FOLLOWED => Frame::Followed {
             partition: take_partition(reader)?,
             version: u32::try_from(reader.varint()?).ok()?,

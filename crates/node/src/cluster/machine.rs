@@ -139,6 +139,9 @@ pub struct ClusterEffects {
     pub boot: Option<BootId>,
     /// Changes of the map that this node had wanted, and what they did.
     pub changed: Vec<(Control, Changed)>,
+    /// A newer map than this node's own, from another node: where the others are. Who was down while nodes were replaced
+    /// needs it, because the leader from whom it would learn of them may be one of them.
+    pub known: Option<Arc<PartitionMap>>,
     /// What an operator should read.
     pub warnings: Vec<String>,
     /// End this process and start it again: it goes on behind the checkpoint that was installed, or keeps further
@@ -230,6 +233,8 @@ pub struct ClusterNode {
     peers: Peers,
     /// Changes that this node wants, until they are in the order.
     wanted: Vec<Control>,
+    /// The version of the newest map of another node that was handed out.
+    pub(super) known_version: u32,
     /// The newest epoch that another node has begun.
     begun: Epoch,
     /// What is written, and not yet kept, oldest first.
@@ -305,6 +310,7 @@ impl ClusterNode {
             reads: Reads::default(),
             peers: Peers::default(),
             wanted: Vec::new(),
+            known_version: 0,
             begun: Epoch(0),
             unkept: VecDeque::new(),
             records: 0,
@@ -692,10 +698,24 @@ impl ClusterNode {
             Frame::Clock {
                 standing,
                 checkpoint,
+                map_version,
             } => {
                 self.checkpoints.heard(from, checkpoint);
+                if map_version > self.known_version.max(self.map().version) {
+                    self.send(from, &Frame::MapWanted, effects);
+                }
                 if let Some(standing) = standing {
                     self.heard(from, standing, effects);
+                }
+            }
+            Frame::MapWanted => {
+                let map = Frame::Map(Box::new((**self.map()).clone()));
+                self.send(from, &map, effects);
+            }
+            Frame::Map(map) => {
+                if map.version > self.known_version.max(self.map().version) {
+                    self.known_version = map.version;
+                    effects.known = Some(Arc::from(map));
                 }
             }
             Frame::Followed { partition, version } => self.followed(partition, version),

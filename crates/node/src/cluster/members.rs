@@ -254,6 +254,10 @@ impl ClusterNode {
         effects: &mut ClusterEffects,
     ) -> bool {
         let map = self.map();
+        // Who is behind does not know who is new.
+        if self.known_version > map.version {
+            return false;
+        }
         let Some(entry) = map.partitions.get(usize::from(partition.0)) else {
             return false;
         };

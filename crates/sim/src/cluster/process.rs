@@ -818,6 +818,9 @@ impl Turn<'_> {
             }
             let process = &mut *self.process;
             let effects = &mut process.effects;
+            if let Some(known) = effects.known.take() {
+                process.known = known;
+            }
             let changed = std::mem::take(&mut effects.changed);
             if let Some(text) = effects.ended.take() {
                 self.ended(&text)?;
