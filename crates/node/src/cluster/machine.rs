@@ -866,6 +866,11 @@ impl ClusterNode {
         ahead.get(majority.saturating_sub(1)).copied().unwrap_or(0)
     }
 
+    /// Whether another node's clock is near this one's, or behind: one that is ahead would hand over again what it got.
+    pub(super) fn is_clock_right(&self, node: NodeId) -> bool {
+        self.peers.is_ahead_ms(node) <= self.options.clock_ahead_ms_max.cast_signed() / 2
+    }
+
     pub(super) fn transfer(&mut self, partition: PartitionId, to: NodeId) {
         if let Some(group) = self.groups.get_mut(&partition) {
             // One that does not lead has nothing to hand over.
@@ -890,11 +895,9 @@ impl ClusterNode {
                 .matched
                 .iter()
                 .any(|&(node, matched)| node == preferred && matched + 8 >= status.last);
-            // One whose clock is ahead would hand over at once.
-            let ahead_ms = self.peers.is_ahead_ms(preferred);
             if preferred != self.options.me
                 && has_all
-                && ahead_ms <= self.options.clock_ahead_ms_max.cast_signed() / 2
+                && self.is_clock_right(preferred)
                 && status.members.voters.contains(&preferred)
                 && self.is_live(preferred)
             {
