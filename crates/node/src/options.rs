@@ -87,7 +87,7 @@ impl Default for NodeOptions {
         NodeOptions {
             fsync: FsyncPolicy::default(),
             limits: Limits::default(),
-            checkpoint_bytes: 256 * 1024 * 1024,
+            checkpoint_bytes: 64 << 20,
             expire: None,
             expire_system: None,
         }

@@ -8,7 +8,7 @@ use crate::cost::CostTable;
 use crate::draw::Draw;
 use crate::ordo::EngineKind;
 use crate::traffic::WorkloadKind;
-use crate::world::fault::{Stage, draw_faults, outage};
+use crate::world::fault::{Fault, Stage, draw_faults, lost_disk, outage};
 use crate::world::{Latency, TimedFault};
 use node::FsyncPolicy;
 use serde::{Deserialize, Serialize};
@@ -55,6 +55,11 @@ impl std::str::FromStr for SystemKind {
             })
     }
 }
+
+/// Of a hundred clusters that can bear it, how many lose a disk.
+const LOST_DISK_PERCENT: u32 = 12;
+/// Of a hundred clusters, in how many a node is replaced that has nothing.
+const REPLACEMENT_PERCENT: u32 = 8;
 
 /// A run's options. What is missing in a scenario file is drawn from its seed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -298,8 +303,35 @@ impl Options {
             for timed in &mut options.faults {
                 timed.fault.spare_promises(fsync);
             }
+            if wishes.faults != Some(false) {
+                let at_ms = draw.below(stage.until_ms);
+                if draw.percent(LOST_DISK_PERCENT)
+                    && !options.faults.is_empty()
+                    && options.disks_lost_max() > 0
+                {
+                    let fault = lost_disk(&mut draw, options.nodes, at_ms);
+                    options.faults.push(fault);
+                }
+                // Also where nothing is wrong.
+                if draw.percent(REPLACEMENT_PERCENT) {
+                    let host = draw.below(u64::from(options.nodes)) as u16;
+                    let at_ms = draw.below(stage.until_ms);
+                    let fault = Fault::Replace { host };
+                    options.faults.push(TimedFault { at_ms, fault });
+                }
+                options.faults.sort_by_key(|timed| timed.at_ms);
+            }
         }
         options
+    }
+
+    /// How many hosts may lose their disks: every group must keep a majority of replicas that know what they promised. A
+    /// node that promises what it has only written may have forgotten some of it, beside the lost disks.
+    fn disks_lost_max(&self) -> usize {
+        if self.fsync != FsyncPolicy::Always.to_string() {
+            return 0;
+        }
+        usize::from(self.zones.saturating_sub(1) / 2)
     }
 
     /// Reads a scenario.
@@ -379,6 +411,13 @@ impl Options {
             return Err(format!(
                 "a zone with {in_a_zone} nodes needs as many partitions, not {}: give --partitions, or more --zones",
                 self.partitions
+            ));
+        }
+        let lost = self.faults.iter().filter(|timed| timed.fault.loses_disk());
+        let (lost, lost_max) = (lost.count(), self.disks_lost_max());
+        if self.system == SystemKind::Cluster && lost > lost_max {
+            return Err(format!(
+                "{lost} disks are lost, and this cluster bears {lost_max}: a minority of the zones, where fsync is always"
             ));
         }
         for timed in &self.faults {

@@ -1,11 +1,13 @@
 //! Clusters in the world: every oracle watches, whatever goes wrong.
 
+use node::FsyncPolicy;
 use ordo_sim::draw::{one_seed, seeds, tracing};
 use ordo_sim::options::{Options, SystemKind, Wishes};
 use ordo_sim::ordo::{EngineKind, Tally};
 use ordo_sim::run::{Report, run};
 use ordo_sim::trace::Trace;
 use ordo_sim::traffic::WorkloadKind;
+use ordo_sim::world::{Fault, TimedFault};
 
 fn options(seed: u64, wishes: Wishes) -> Options {
     let wishes = Wishes {
@@ -76,4 +78,73 @@ fn without_faults_nothing_is_unknown() {
     }
     println!("{sum:?}");
     assert!(sum.executed > 0 && sum.speculated * 2 > sum.executed);
+}
+
+/// A world in which one thing goes wrong, while clients are at work.
+fn with_fault(seed: u64, wishes: Wishes, fault: Fault) -> Options {
+    let mut options = options(
+        seed,
+        Wishes {
+            faults: Some(false),
+            fsync: Some(FsyncPolicy::Always),
+            operations: Some(60),
+            ..wishes
+        },
+    );
+    let at_ms = 400;
+    options.think_us = options.think_us.max(40_000);
+    options.faults = vec![TimedFault { at_ms, fault }];
+    options
+}
+
+#[test]
+fn a_node_whose_disk_was_lost_is_refused_and_replaced() {
+    let mut sum = Tally::default();
+    for seed in seeds(8) {
+        let lost = Fault::Crash {
+            host: (seed % 3) as u16,
+            power: true,
+            at_disk_operation: 0,
+            flip_bit: false,
+            lose_disk: true,
+            down_ms: 20,
+        };
+        let wishes = Wishes {
+            nodes: Some(3),
+            ..Wishes::default()
+        };
+        let options = with_fault(seed, wishes, lost);
+        let tally = pass(&options).tally;
+        assert!(
+            tally.disks_refused > 0 && tally.replaced == 1 && tally.changes >= 2,
+            "{options}\n{tally:?}"
+        );
+        sum.add(&tally);
+    }
+    println!("{sum:?}");
+    assert!(sum.committed > 0);
+}
+
+#[test]
+fn a_healthy_node_of_a_zone_of_two_is_replaced_and_ends() {
+    let mut sum = Tally::default();
+    for seed in seeds(8) {
+        let wishes = Wishes {
+            nodes: Some(6),
+            zones: Some(3),
+            partitions: Some(3),
+            ..Wishes::default()
+        };
+        let host = (seed % 6) as u16;
+        let options = with_fault(seed, wishes, Fault::Replace { host });
+        let tally = pass(&options).tally;
+        assert_eq!(
+            (tally.left, tally.replaced, tally.disks_refused),
+            (1, 1, 0),
+            "{options}\n{tally:?}"
+        );
+        sum.add(&tally);
+    }
+    println!("{sum:?}");
+    assert!(sum.committed > 0);
 }

@@ -44,6 +44,21 @@ fn kill(host: u16, at_ms: u64) -> TimedFault {
     }
 }
 
+/// A host's disk is gone for good, and with it what was there.
+fn lose_disk(host: u16, at_ms: u64) -> TimedFault {
+    TimedFault {
+        at_ms,
+        fault: Fault::Crash {
+            host,
+            power: true,
+            at_disk_operation: 0,
+            flip_bit: false,
+            lose_disk: true,
+            down_ms: 5,
+        },
+    }
+}
+
 /// A world in which the code that has the defect is much used. Everything that is not named here is drawn.
 fn options(defect: Defect, seed: u64) -> Options {
     let mut wishes = Wishes {
@@ -140,6 +155,17 @@ fn options(defect: Defect, seed: u64) -> Options {
                         wishes.zones = Some(3);
                         wishes.partitions = Some(2);
                     }
+                    // A node that keeps more than before, and so starts from the beginning, where another follows it.
+                    Mutant::FeedByOwnMap => {
+                        wishes.nodes = Some(6);
+                        wishes.zones = Some(3);
+                        wishes.partitions = Some(3);
+                        wishes.clients = Some(8);
+                        wishes.pipeline = Some(20);
+                        checkpoint_bytes = Some(0);
+                        let fault = Fault::Replace { host: 0 };
+                        faults = Some(vec![TimedFault { at_ms: 100, fault }]);
+                    }
                     // What is answered in any partition must be seen in all of them.
                     Mutant::ReadWithoutIndex => {
                         wishes.partitions = Some(4);
@@ -167,6 +193,12 @@ fn options(defect: Defect, seed: u64) -> Options {
                         latency = Some(Latency::STEADY);
                         think_us = Some(10_000);
                         faults = Some(vec![kill(1, 150)]);
+                    }
+                    // A cluster that was formed, and then a host without its disk.
+                    Mutant::ForgetLostDisk => {
+                        latency = Some(Latency::STEADY);
+                        think_us = Some(10_000);
+                        faults = Some(vec![lose_disk(1, 300)]);
                     }
                     Mutant::SkipEverySecond => wishes.fsync = Some(FsyncPolicy::Everysec),
                     _ => {}

@@ -106,13 +106,17 @@ pub enum Mutant {
     FeedOutOfTurn,
     /// Who follows a group is told that more is agreed than it was sent.
     FeedAgreedAhead,
+    /// Whoever is followed goes by its own map for what a follower executes.
+    FeedByOwnMap,
     /// A node lets its logs begin behind its own checkpoint, whatever the replicas of other partitions have.
     CutLogsAlone,
+    /// A founder whose disk was lost takes part again.
+    ForgetLostDisk,
 }
 
 impl Mutant {
     /// Those that only a cluster can have.
-    pub const OF_CLUSTERS: [Mutant; 17] = [
+    pub const OF_CLUSTERS: [Mutant; 19] = [
         Mutant::ForgetVote,
         Mutant::PromiseBeforeSync,
         Mutant::ProposeTwice,
@@ -129,7 +133,9 @@ impl Mutant {
         Mutant::FeedWithoutRewind,
         Mutant::FeedOutOfTurn,
         Mutant::FeedAgreedAhead,
+        Mutant::FeedByOwnMap,
         Mutant::CutLogsAlone,
+        Mutant::ForgetLostDisk,
     ];
     /// Those of a node on its own.
     pub const ALL: [Mutant; 29] = [

@@ -22,6 +22,7 @@ use order::consensus::{Base, HardState, Kept};
 use order::{GroupImage, PartitionMap};
 use std::collections::{BTreeMap, BTreeSet};
 use txn::codec::{Reader, put_varint};
+use txn::mutant::{Mutant, is_active};
 use txn::{NodeId, PartitionId};
 
 /// Under which number the journal keeps what a disk knows of itself: no partition has it.
@@ -228,7 +229,10 @@ impl Bootstrap {
                 self.heard.insert(from, nonce);
                 self.form(synced)
             }
-            Standing::Formed(nonces) if nonces.get(&self.me) == Some(&self.nonce) => {
+            Standing::Formed(nonces)
+                if nonces.get(&self.me) == Some(&self.nonce)
+                    || is_active(Mutant::ForgetLostDisk) =>
+            {
                 self.formed = Some(nonces);
                 self.pending = true;
                 Heard::Formed
@@ -312,6 +316,7 @@ impl ClusterNode {
             standing,
             checkpoint: self.checkpoints.newest(),
             hears_all: self.would_lead(),
+            map_version: self.map().version,
         };
         if !self.bootstrap.takes_part() {
             for node in self.bootstrap.others() {

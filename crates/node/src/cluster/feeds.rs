@@ -15,7 +15,8 @@
 //!
 //! Invariants:
 //! 1. A follower is never told that something is agreed before it was sent the batch, under the same subscription.
-//! 2. A follower never confirms what its group has not agreed on, whomever it follows, and however often that changes.
+//! 2. A follower is sent all that it executes, whichever map either of the two has.
+//! 3. A follower never confirms what its group has not agreed on, whomever it follows, and however often that changes.
 
 use super::frames::Frame;
 use super::machine::{ClusterEffects, ClusterNode};
@@ -82,10 +83,10 @@ impl Answered {
 /// A node that follows a group through this one.
 #[derive(Clone, Debug)]
 struct Follower {
+    /// What it executes. It says so itself: this node's map may be older than its, or newer.
+    kept: Vec<PartitionId>,
     subscription: u64,
     boot: BootId,
-    /// What it executes itself, whatever a map says.
-    executes: Vec<PartitionId>,
     /// Frames that were sent.
     number: u64,
     /// The last epoch that it was told of, and where the log has that.
@@ -97,6 +98,15 @@ struct Follower {
     told_tick: u64,
     /// What its clients wait for, and it was not yet sent.
     answers: Vec<Answered>,
+}
+
+/// How a node wants to follow a group.
+pub(super) struct Wish {
+    pub subscription: u64,
+    pub boot: BootId,
+    pub after: Epoch,
+    pub waits: bool,
+    pub kept: Vec<PartitionId>,
 }
 
 /// News of a group.
@@ -252,7 +262,7 @@ impl ClusterNode {
             }
             let follower = self.feeds.followers.get_mut(&(answered.partition, node));
             match follower {
-                Some(follower) if follower.executes.contains(&answered.partition) => continue,
+                Some(follower) if follower.kept.contains(&answered.partition) => continue,
                 Some(follower) => follower.answers.push(answered.clone()),
                 None => {}
             }
@@ -262,15 +272,14 @@ impl ClusterNode {
     }
 
     /// A node wants to follow a group through this one.
-    pub(super) fn follow(
-        &mut self,
-        from: NodeId,
-        group: PartitionId,
-        subscription: u64,
-        boot: BootId,
-        after: Epoch,
-        (waits, executes): (bool, Vec<PartitionId>),
-    ) {
+    pub(super) fn follow(&mut self, from: NodeId, group: PartitionId, wish: Wish) {
+        let Wish {
+            subscription,
+            boot,
+            after,
+            waits,
+            kept,
+        } = wish;
         // One who has less than the follower is no help.
         if !self.groups.contains_key(&group) || self.merge.held(group) < after {
             return;
@@ -284,9 +293,9 @@ impl ClusterNode {
             recent.filter(|(node, answered)| waits && *node == from && answered.partition == group);
         let follower = Follower {
             answers: recent.map(|(_, answered)| answered.clone()).collect(),
+            kept,
             subscription,
             boot,
-            executes,
             number: 0,
             told: after,
             index: 0,
@@ -328,7 +337,10 @@ impl ClusterNode {
         follower: &mut Follower,
         effects: &mut ClusterEffects,
     ) -> Option<bool> {
-        let kept = &follower.executes;
+        let kept: Vec<PartitionId> = match is_active(Mutant::FeedByOwnMap) {
+            true => self.map().kept_by(node).collect(),
+            false => follower.kept.clone(),
+        };
         let boot = follower.boot;
         let fed = |held: &Held| Fed {
             epoch: held.batch.epoch,
@@ -337,7 +349,7 @@ impl ClusterNode {
             digest: held.digest,
             bytes: held.bytes,
             noted: held.batch.last_of(boot),
-            part: held.batch.part_for(kept).encode().into(),
+            part: held.batch.part_for(&kept).encode().into(),
         };
         let mut batches: Vec<Fed> = Vec::new();
         let mut bytes = 0;
@@ -589,7 +601,7 @@ impl ClusterNode {
                 boot: self.boot,
                 after: self.merge.confirmed().epoch,
                 waits: self.feeds.waits(group),
-                executes: self.engines().map(|(partition, _)| partition).collect(),
+                kept: self.engines().map(|(partition, _)| partition).collect(),
             };
             self.send(node, &frame, effects);
         }

@@ -6,7 +6,7 @@ use super::bootstrap::Standing;
 use super::feeds::{Answered, Fed};
 use super::install::Piece;
 use bytes::Bytes;
-use order::{Control, Submission, put_submission, take_submission};
+use order::{Control, PartitionMap, Submission, put_submission, take_submission};
 use txn::codec::{Reader, put_bytes, put_reply, put_varint, take_reply};
 use txn::{BootId, Epoch, NodeId, PartitionId, Position, Registry, RequestId, SessionId, Stop};
 
@@ -81,8 +81,8 @@ pub enum Frame {
         after: Epoch,
         /// Its clients wait for outcomes.
         waits: bool,
-        /// What it executes itself.
-        executes: Vec<PartitionId>,
+        /// The partitions that it executes: what it needs of a batch.
+        kept: Vec<PartitionId>,
     },
     /// It does not follow the group through the receiver any more.
     Unfollow {
@@ -116,7 +116,13 @@ pub enum Frame {
         checkpoint: Epoch,
         /// Whether it hears the leaders of all groups, and would lead others.
         hears_all: bool,
+        /// The version of its map.
+        map_version: u32,
     },
+    /// The sender wants the receiver's map: it has heard that it is newer than its own.
+    MapWanted,
+    /// The sender's map. The receiver needs it to know where the others are; what else it says, the order tells.
+    Map(Box<PartitionMap>),
     /// The members of a group are as the map of a version wants them: its leader tells the leader of partition 0.
     Followed {
         /// The group.
@@ -149,6 +155,8 @@ const LEFT: u8 = 13;
 const FOLLOW: u8 = 14;
 const UNFOLLOW: u8 = 15;
 const FEED: u8 = 16;
+const MAP_WANTED: u8 = 17;
+const MAP: u8 = 18;
 
 /// How an outcome begins.
 const REPLIED: u8 = 0;
@@ -315,7 +323,7 @@ impl Frame {
                 boot,
                 after,
                 waits,
-                executes,
+                kept,
             } => {
                 out.push(FOLLOW);
                 put_varint(&mut out, u64::from(partition.0));
@@ -323,8 +331,8 @@ impl Frame {
                 put_varint(&mut out, u64::from(boot.0));
                 put_varint(&mut out, after.0);
                 out.push(u8::from(*waits));
-                put_varint(&mut out, executes.len() as u64);
-                for partition in executes {
+                put_varint(&mut out, kept.len() as u64);
+                for partition in kept {
                     put_varint(&mut out, u64::from(partition.0));
                 }
             }
@@ -364,13 +372,20 @@ impl Frame {
                 standing,
                 checkpoint,
                 hears_all,
+                map_version,
             } => {
                 out.push(CLOCK);
                 put_varint(&mut out, checkpoint.0);
                 out.push(u8::from(*hears_all));
+                put_varint(&mut out, u64::from(*map_version));
                 if let Some(standing) = standing {
                     standing.encode(&mut out);
                 }
+            }
+            Frame::MapWanted => out.push(MAP_WANTED),
+            Frame::Map(map) => {
+                out.push(MAP);
+                map.encode(&mut out);
             }
             Frame::Followed { partition, version } => {
                 out.push(FOLLOWED);
@@ -486,6 +501,8 @@ fn describe_frame(bytes: &Bytes) -> Option<String> {
             Some(Standing::Bootstrapping { nonce }) => format!("clock {clock_ms}, new {nonce:x}"),
             _ => format!("clock {clock_ms}"),
         },
+        Frame::MapWanted => "wants the map".to_owned(),
+        Frame::Map(map) => format!("map {}", map.version),
         Frame::Followed { partition, version } => format!("{partition} has followed map {version}"),
         Frame::Left { partition, version } => {
             format!("{partition} goes on without you (map {version})")
@@ -565,13 +582,9 @@ fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
             boot: BootId(u32::try_from(reader.varint()?).ok()?),
             after: Epoch(reader.varint()?),
             waits: reader.u8()? == 1,
-            executes: {
-                let mut executes = Vec::new();
-                for _ in 0..reader.varint()? {
-                    executes.push(take_partition(reader)?);
-                }
-                executes
-            },
+            kept: (0..reader.varint()?)
+                .map(|_| take_partition(reader))
+                .collect::<Option<_>>()?,
         },
         UNFOLLOW => Frame::Unfollow {
             partition: take_partition(reader)?,
@@ -606,11 +619,14 @@ fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
         CLOCK => Frame::Clock {
             checkpoint: Epoch(reader.varint()?),
             hears_all: reader.u8()? == 1,
+            map_version: u32::try_from(reader.varint()?).ok()?,
             standing: match reader.is_empty() {
                 true => None,
                 false => Some(Standing::decode(reader)?),
             },
         },
+        MAP_WANTED => Frame::MapWanted,
+        MAP => Frame::Map(Box::new(PartitionMap::decode(reader)?)),
         FOLLOWED => Frame::Followed {
             partition: take_partition(reader)?,
             version: u32::try_from(reader.varint()?).ok()?,

@@ -3,7 +3,7 @@
 use super::ClusterOptions;
 use super::bootstrap::Bootstrap;
 use super::checkpoint::{CANDIDATES, Checkpoints, ClusterCheckpoint, Needed};
-use super::feeds::{Answered, Feeds, News, is_spread};
+use super::feeds::{Answered, Feeds, News, Wish, is_spread};
 use super::frames::Frame;
 use super::gateway::Gateway;
 use super::install::{Installs, Piece};
@@ -143,6 +143,9 @@ pub struct ClusterEffects {
     pub boot: Option<BootId>,
     /// Changes of the map that this node had wanted, and what they did.
     pub changed: Vec<(Control, Changed)>,
+    /// A newer map than this node's own, from another node: where the others are. Who was down while nodes were replaced
+    /// needs it, because the leader from whom it would learn of them may be one of them.
+    pub known: Option<Arc<PartitionMap>>,
     /// What an operator should read.
     pub warnings: Vec<String>,
     /// End this process and start it again: it goes on behind the checkpoint that was installed, or keeps further
@@ -234,6 +237,8 @@ pub struct ClusterNode {
     peers: Peers,
     /// Changes that this node wants, until they are in the order.
     wanted: Vec<Control>,
+    /// The version of the newest map of another node that was handed out.
+    pub(super) known_version: u32,
     /// The newest epoch that another node has begun.
     begun: Epoch,
     /// What is written, and not yet kept, oldest first.
@@ -311,6 +316,7 @@ impl ClusterNode {
             reads: Reads::new(nonce),
             peers: Peers::default(),
             wanted: Vec::new(),
+            known_version: 0,
             begun: Epoch(0),
             unkept: VecDeque::new(),
             records: 0,
@@ -669,10 +675,16 @@ impl ClusterNode {
                 boot,
                 after,
                 waits,
-                executes,
+                kept,
             } => {
-                let wants = (waits, executes);
-                self.follow(from, partition, subscription, boot, after, wants);
+                let wish = Wish {
+                    subscription,
+                    boot,
+                    after,
+                    waits,
+                    kept,
+                };
+                self.follow(from, partition, wish);
             }
             Frame::Unfollow { partition } => self.unfollow(from, partition),
             Frame::Feed {
@@ -698,11 +710,25 @@ impl ClusterNode {
                 standing,
                 checkpoint,
                 hears_all,
+                map_version,
             } => {
                 self.checkpoints.heard(from, checkpoint);
                 self.peers.says(from, hears_all);
+                if map_version > self.known_version.max(self.map().version) {
+                    self.send(from, &Frame::MapWanted, effects);
+                }
                 if let Some(standing) = standing {
                     self.heard(from, standing, effects);
+                }
+            }
+            Frame::MapWanted => {
+                let map = Frame::Map(Box::new((**self.map()).clone()));
+                self.send(from, &map, effects);
+            }
+            Frame::Map(map) => {
+                if map.version > self.known_version.max(self.map().version) {
+                    self.known_version = map.version;
+                    effects.known = Some(Arc::from(map));
                 }
             }
             Frame::Followed { partition, version } => self.followed(partition, version),
@@ -923,6 +949,11 @@ impl ClusterNode {
         ahead.get(majority.saturating_sub(1)).copied().unwrap_or(0)
     }
 
+    /// Whether another node's clock is near this one's, or behind: one that is ahead would hand over again what it got.
+    pub(super) fn is_clock_right(&self, node: NodeId) -> bool {
+        self.peers.is_ahead_ms(node) <= self.options.clock_ahead_ms_max.cast_signed() / 2
+    }
+
     pub(super) fn transfer(&mut self, partition: PartitionId, to: NodeId) {
         if let Some(group) = self.groups.get_mut(&partition) {
             // One that does not lead has nothing to hand over.
@@ -947,12 +978,10 @@ impl ClusterNode {
                 .matched
                 .iter()
                 .any(|&(node, matched)| node == preferred && matched + 8 >= status.last);
-            // One whose clock is ahead would hand over at once.
-            let ahead_ms = self.peers.is_ahead_ms(preferred);
             if preferred != self.options.me
                 && has_all
                 && self.peers.hears_all(preferred)
-                && ahead_ms <= self.options.clock_ahead_ms_max.cast_signed() / 2
+                && self.is_clock_right(preferred)
                 && status.members.voters.contains(&preferred)
                 && self.is_live(preferred)
             {

@@ -172,7 +172,7 @@ impl ClusterNode {
             if is_settled(&wanted, members) {
                 self.tell_followed(partition, effects);
             }
-            match next_step(&situation) {
+            match self.next_step_of(&situation) {
                 Some(Step::Transfer(to)) => self.transfer(partition, to),
                 Some(Step::Change(change)) => {
                     if let Some(group) = self.groups.get_mut(&partition) {
@@ -196,6 +196,22 @@ impl ClusterNode {
         if self.leads.contains_key(&PartitionId(0)) {
             self.finish_leaving(effects);
         }
+    }
+
+    /// The next step. Who leaves hands over to a node whose clock is right, if it can: one that is ahead would hand over
+    /// again, perhaps to the one that leaves, without end.
+    fn next_step_of(&self, situation: &Situation<'_>) -> Option<Step> {
+        let step = next_step(situation);
+        if !matches!(step, Some(Step::Transfer(_))) {
+            return step;
+        }
+        let ready = situation.ready.iter().copied();
+        let right: BTreeSet<NodeId> = ready.filter(|&node| self.is_clock_right(node)).collect();
+        let better = next_step(&Situation {
+            ready: &right,
+            ..*situation
+        });
+        better.or(step)
     }
 
     /// A group's members are as this node's map wants them.
@@ -254,6 +270,10 @@ impl ClusterNode {
         effects: &mut ClusterEffects,
     ) -> bool {
         let map = self.map();
+        // Who is behind does not know who is new.
+        if self.known_version > map.version {
+            return false;
+        }
         let Some(entry) = map.partitions.get(usize::from(partition.0)) else {
             return false;
         };

@@ -132,7 +132,7 @@ impl ClusterOptions {
             fsync: FsyncPolicy::Always,
             limits: Limits::default(),
             tick_ms: 50,
-            checkpoint_bytes: 256 << 20,
+            checkpoint_bytes: 64 << 20,
             trail_bytes_max: 32 << 20,
             epochs_in_flight_max: 4,
             speculate: true,

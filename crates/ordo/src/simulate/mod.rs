@@ -342,12 +342,21 @@ fn print_report(report: &Report) {
         restarts,
         executed,
         speculated,
+        disks_refused,
+        replaced,
+        left,
         ..
     } = tally;
     say!(
         "{committed} ordered transactions ({rolled_back} rolled back), {snapshot_reads} reads at snapshots, {refused} refused, \
          {unknown} of unknown outcome; {ends} processes ended, {checkpoints} checkpoints, {restarts} incarnations thrown away"
     );
+    if *replaced > 0 {
+        say!(
+            "{replaced} nodes were replaced: {left} processes ended as they should, {disks_refused} were refused because their \
+             disk was lost"
+        );
+    }
     if *executed > 0 {
         say!(
             "{speculated} of {executed} executions at replicas ({} %) were speculatively committed when their epoch was confirmed",
@@ -374,6 +383,9 @@ fn to_json(options: &Options, report: &Report, violation: Option<&Violation>) ->
         "processes_ended": tally.ends,
         "checkpoints": tally.checkpoints,
         "restarts": tally.restarts,
+        "disks_refused": tally.disks_refused,
+        "nodes_left": tally.left,
+        "nodes_replaced": tally.replaced,
         "executed": tally.executed,
         "speculated": tally.speculated,
         "oracle": violation.map(|violation| violation.oracle),

@@ -263,6 +263,9 @@ impl Member {
         let delivered = std::mem::take(&mut effects.delivered);
         let booted = effects.boot.take().is_some();
         let ended = effects.ended.take();
+        if let Some(known) = effects.known.take() {
+            self.known = known;
+        }
         let restart = std::mem::take(&mut effects.restart);
         let is_spread = self.node.is_spread();
         let is_spread =

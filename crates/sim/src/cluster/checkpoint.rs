@@ -47,6 +47,8 @@ impl Turn<'_> {
             self.core
                 .note(Address::Host(self.host), || "starts anew".to_owned());
             self.system.tally.installed += 1;
+            let map = self.process.newest_map();
+            self.system.sites[usize::from(self.host)].remember(&map);
             self.core.exit(self.host);
         }
         events

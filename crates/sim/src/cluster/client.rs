@@ -204,7 +204,7 @@ fn timed_out(
 
 /// Opens another connection, to the next node: what was asked on this one has an unknown outcome.
 pub(super) fn disconnect(system: &mut Cluster, number: u16, core: &mut Core<Cluster>) {
-    let (hosts, further) = (system.plan.hosts, further(system));
+    let (hosts, further) = (system.sites.len() as u16, further(system));
     let client = &mut system.clients[usize::from(number)];
     let asked = std::mem::take(&mut client.asked);
     let loading = client.is_loading();
@@ -242,7 +242,7 @@ fn go_on(system: &mut Cluster, number: u16, core: &mut Core<Cluster>) {
         system.plan.timeout_ms,
         system.plan.think_us,
     );
-    let (hosts, further) = (system.plan.hosts, further(system));
+    let (hosts, further) = (system.sites.len() as u16, further(system));
     let client = &mut system.clients[usize::from(number)];
     if client.sent == 0 && !system.open[usize::from(client.host)] && !client.is_done() {
         // Nobody listens there.

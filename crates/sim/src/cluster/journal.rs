@@ -4,7 +4,7 @@ use super::process::Turn;
 use super::{Cluster, Timer};
 use crate::world::{Address, Core, MortalDisk, Violation};
 use node::FsyncPolicy;
-use node::cluster::ClusterEvent;
+use node::cluster::{ClusterEvent, joined_record};
 use order::consensus::Kept;
 use order::{GroupImages, Journal, OpenError, SyncTicket, Synced};
 use std::io;
@@ -52,6 +52,19 @@ impl Keeper {
             unsynced_since_tick: None,
         };
         Ok((keeper, images))
+    }
+
+    /// Makes the journal of a node that joins one that can be told from a lost one.
+    pub fn mark_joined(&mut self) -> io::Result<()> {
+        self.journal.append(&[joined_record()])?;
+        self.journal.sync()?;
+        self.before = self.journal.status().last;
+        Ok(())
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.journal.status().last == Position::NONE
     }
 
     /// Whether a sync has failed, even if nobody was told yet.

@@ -4,7 +4,9 @@
 //! a journal on the host's disk, and for every partition a real engine with virtual workers. A client is connected to one
 //! node at a time; every command goes to a partition of its choice, which executes it on records of its own.
 //!
-//! Frames between nodes travel as datagrams: they may be lost, come twice, or overtake each other.
+//! Frames between nodes travel as datagrams: they may be lost, come twice, or overtake each other. The map says at which host
+//! a node is; a host can come back as another node ([`site`]). Where a fault takes a disk for good or wants a node replaced,
+//! an [`operator`] sees to it.
 //!
 //! The oracles ([`watch`], [`epochs`]): all replicas of a partition confirm the same transactions at the same positions and
 //! times; all nodes confirm the same epochs; the order has no request twice; every replica final-commits what the serial specification says; nothing that was answered
@@ -14,7 +16,9 @@ mod checkpoint;
 mod client;
 mod epochs;
 mod journal;
+mod operator;
 mod process;
+mod site;
 mod watch;
 mod work;
 
@@ -35,8 +39,10 @@ use client::Client;
 use epochs::Epochs;
 use node::cluster::ClusterOptions;
 use node::{FsyncPolicy, Limits};
-use order::{Described, PartitionMap};
+use operator::Operator;
+use order::{Changed, Control, Described, PartitionMap};
 use process::Process;
+use site::{Post, Site};
 use std::fmt;
 use std::sync::Arc;
 use txn::hash::mix;
@@ -109,7 +115,31 @@ impl Plan {
 #[derive(Clone)]
 pub enum Frame {
     /// What nodes say to each other.
-    Peer(bytes::Bytes),
+    Peer {
+        /// Who says it.
+        from: NodeId,
+        /// To whom: another node may have taken over the host.
+        to: NodeId,
+        /// What.
+        bytes: bytes::Bytes,
+    },
+    /// The operator asks for the map.
+    Ask,
+    /// A node's newest map.
+    Told {
+        /// The map.
+        map: Arc<PartitionMap>,
+    },
+    /// The operator wants the map changed.
+    Order {
+        /// How.
+        control: Control,
+    },
+    /// That was ordered, and this came of it.
+    Ordered {
+        /// What.
+        changed: Changed,
+    },
     /// A command: the `number`th of this connection, from 1.
     Command {
         /// The client's connection, from 1.
@@ -142,7 +172,11 @@ pub enum Frame {
 impl fmt::Display for Frame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Frame::Peer(bytes) => f.write_str(&node::cluster::describe(bytes)),
+            Frame::Peer { bytes, .. } => f.write_str(&node::cluster::describe(bytes)),
+            Frame::Ask => f.write_str("asks for the map"),
+            Frame::Told { map } => write!(f, "map {}", map.version),
+            Frame::Order { control } => write!(f, "wants {control:?}"),
+            Frame::Ordered { changed } => write!(f, "ordered: {changed:?}"),
             Frame::Command {
                 connection,
                 number,
@@ -179,6 +213,8 @@ pub enum Timer {
     Look,
     /// A client goes on.
     Go,
+    /// The operator looks at a map.
+    Operate,
     /// A client looks whether its oldest command is answered.
     Timeout {
         /// Its connection.
@@ -194,7 +230,11 @@ pub struct Cluster {
     population: Population,
     work: Work,
     registry: Registry,
-    map: PartitionMap,
+    /// The first map.
+    map: Arc<PartitionMap>,
+    /// What is to run at each host: the founders' hosts, and then spare ones.
+    sites: Vec<Site>,
+    operator: Operator,
     partitions: Vec<PartitionWatch>,
     epochs: Epochs,
     /// Which hosts accept connections: their processes run, and the cluster knows them.
@@ -210,11 +250,31 @@ pub struct Cluster {
     latencies: Vec<(u64, u64)>,
 }
 
+/// How long a replacement may take, beside so many flights of frames.
+const REPLACEMENT_MS: u64 = 20_000;
+const REPLACEMENT_FLIGHTS: u64 = 400;
+
+/// How many nodes are to be replaced, at most: so many spare hosts there are.
+fn replacements(options: &Options) -> u16 {
+    let faults = options.faults.iter();
+    faults
+        .filter(|timed| timed.fault.replaces_node())
+        .count()
+        .try_into()
+        .unwrap_or(u16::MAX)
+}
+
 /// Bounds of a run: a client's commands may all be left when the faults are over, and each takes some flights.
 fn limits(options: &Options) -> WorldLimits {
     let each_us = options.think_us + options.latency.flight_us() * 10;
+    // A node that is replaced has to be missed, to fetch what the others have, and to be let go.
+    let replacements = u64::from(replacements(options));
+    let replacement_ms = replacements * REPLACEMENT_FLIGHTS * options.latency.flight_us() / 1_000;
     WorldLimits {
-        settle_ms: 20_000 + options.operations * each_us / 1_000,
+        settle_ms: 20_000
+            + options.operations * each_us / 1_000
+            + replacements * REPLACEMENT_MS
+            + replacement_ms,
         events: 5_000_000,
     }
 }
@@ -271,8 +331,12 @@ fn run_plan(
         plan.speculate = model.speculate;
     }
     let work = Work::new(model.map_or(0, |model| model.work_ns));
-    let system = Cluster::new(plan, population, work, options.zones);
+    let spares = replacements(options);
+    let system = Cluster::new(plan, population, work, options.zones, spares);
     let setting = Setting {
+        hosts: options.nodes + spares,
+        // One more: the operator.
+        clients: options.clients + u16::from(spares > 0),
         limits: limits(options),
         ..setting(options)
     };
@@ -291,7 +355,7 @@ fn run_plan(
 }
 
 impl Cluster {
-    fn new(plan: Plan, population: Population, work: Work, zones: u16) -> Cluster {
+    fn new(plan: Plan, population: Population, work: Work, zones: u16, spares: u16) -> Cluster {
         let described: Vec<Described> = (0..plan.hosts)
             .map(|host| Described {
                 name: format!("n{host}"),
@@ -306,21 +370,26 @@ impl Cluster {
             .map(|number| Client::new(number, &plan, &population))
             .collect();
         let loading = clients.iter().filter(|client| client.loads()).count() as u16;
+        let founders = (1..=plan.hosts).map(|number| Post::Founder(NodeId(number)));
+        let vacant = (0..spares).map(|_| Post::Vacant);
+        let sites: Vec<Site> = founders.chain(vacant).map(Site::new).collect();
         Cluster {
             registry: population.registry_of(|procedure| work.on(procedure)),
             work,
-            map,
+            map: Arc::new(map),
+            operator: Operator::new((spares > 0).then_some(plan.clients)),
             partitions: (0..plan.partitions)
                 .map(|_| PartitionWatch::new())
                 .collect(),
             epochs: Epochs::default(),
-            open: vec![false; usize::from(plan.hosts)],
+            open: vec![false; sites.len()],
             clients,
             loading,
             processes: 0,
             history: Vec::new(),
             tally: Tally::default(),
-            latencies: vec![(0, 0); usize::from(plan.hosts)],
+            latencies: vec![(0, 0); sites.len()],
+            sites,
             population,
             plan,
         }
@@ -338,7 +407,9 @@ impl System for Cluster {
 
     fn frame_bytes(frame: &Frame) -> u64 {
         match frame {
-            Frame::Peer(bytes) => 4 + bytes.len() as u64,
+            Frame::Peer { bytes, .. } => 4 + bytes.len() as u64,
+            Frame::Ask | Frame::Ordered { .. } => 10,
+            Frame::Told { .. } | Frame::Order { .. } => 500,
             Frame::Command { draft, .. } => 20 + draft.bytes(),
             Frame::Reply { .. } => 40,
             Frame::Closed { .. } => 10,
@@ -381,6 +452,15 @@ impl System for Cluster {
     ) -> Result<(), Violation> {
         self.tally.ends += 1;
         self.open[usize::from(host)] = false;
+        let site = &mut self.sites[usize::from(host)];
+        site.runs = false;
+        if end == End::DiskLost {
+            site.lose_disk();
+            if site.has_forgotten && matches!(site.post, Post::Joins { .. }) {
+                // It asks for the map, which says that it has run.
+                site.rests = true;
+            }
+        }
         if end == End::Killed {
             // The host's kernel tells the other ends of its connections.
             for (client, connection) in client::connected(&self.clients, host) {
@@ -401,6 +481,10 @@ impl System for Cluster {
         input: Input<Frame, Timer>,
         core: &mut Core<Self>,
     ) -> Result<(), Violation> {
+        if self.operator.me == Some(client) {
+            self.operate(input, core);
+            return Ok(());
+        }
         client::take(self, client, input, core)
     }
 
@@ -416,6 +500,7 @@ impl System for Cluster {
     fn settled(&self, nodes: &mut [Option<Process>]) -> bool {
         let alike = |process: &Process| {
             process.is_idle()
+                && process.has_booted()
                 && process.positions().all(|(partition, position)| {
                     // A model does not follow the order.
                     !self.plan.judged
@@ -423,7 +508,14 @@ impl System for Cluster {
                 })
         };
         self.clients.iter().all(Client::is_done)
-            && nodes.iter().all(|node| node.as_ref().is_some_and(alike))
+            && self.operator.is_done()
+            && nodes
+                .iter()
+                .zip(&self.sites)
+                .all(|(node, site)| match node {
+                    Some(process) => site.is_taken() && alike(process),
+                    None => !site.is_taken(),
+                })
     }
 
     fn check_end(
@@ -445,6 +537,10 @@ impl System for Cluster {
         Ok(())
     }
 
+    fn replace(&mut self, host: u16, core: &mut Core<Self>) {
+        Cluster::replace(self, host, core);
+    }
+
     fn needs_restart(&self, node: &Process) -> bool {
         node.needs_restart()
     }
@@ -462,10 +558,12 @@ impl System for Cluster {
         }
         for (host, node) in nodes.iter().enumerate() {
             match node {
+                None if !self.sites[host].is_taken() => {}
                 None => waiting.push(format!("host {host} is down")),
                 Some(node) => waiting.push(format!("host {host}: {}", node.describe())),
             }
         }
+        waiting.push(self.operator.to_string());
         let lasts: Vec<Position> = self.partitions.iter().map(PartitionWatch::last).collect();
         waiting.push(format!("the orders end at {lasts:?}"));
         waiting.join("; ")

@@ -5,6 +5,7 @@
 //! everything else ([`journal`](super::journal)).
 
 use super::journal::Keeper;
+use super::site::{Post, host_at};
 use super::watch::{PartitionWatch, ReplicaWatch};
 use super::{Cluster, Frame, Timer};
 use crate::judge;
@@ -23,6 +24,7 @@ use node::cluster::{
     ClusterStart, load_engines,
 };
 use node::{Refused, Route, session};
+use order::{Changed, Control, PartitionMap};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -78,6 +80,9 @@ struct Lane {
 
 /// A running process.
 pub struct Process {
+    me: NodeId,
+    /// The map by which it started.
+    known: Arc<PartitionMap>,
     node: ClusterNode,
     pub(super) effects: ClusterEffects,
     lanes: BTreeMap<PartitionId, Lane>,
@@ -109,13 +114,6 @@ const COLLECT_TICKS: u64 = 32;
 /// at so many records.
 const COLLECTED: usize = 200;
 
-fn node_of(host: u16) -> NodeId {
-    NodeId(host + 1)
-}
-fn host_of(node: NodeId) -> u16 {
-    node.0 - 1
-}
-
 impl Process {
     /// Starts a process from what its host's disk holds.
     pub(super) fn start(
@@ -123,12 +121,30 @@ impl Process {
         host: u16,
         core: &mut Core<Cluster>,
     ) -> Result<Start<Process>, Violation> {
+        let Some((identity, has_run)) = system.identify(host) else {
+            return Ok(Start::Idle);
+        };
         let plan = &system.plan;
-        let (keeper, images) = match Keeper::open(core, host, plan.segment_bytes) {
+        let (mut keeper, images) = match Keeper::open(core, host, plan.segment_bytes) {
             Ok(opened) => opened,
             Err(_) if core.host(host).process_disk().is_dead() => return Ok(Start::Died),
             Err(error) => return Ok(Start::Refused(error.to_string())),
         };
+        // As `ordo serve` does: a founder with an empty journal is the cluster's business, one that joined is its own.
+        let me = identity.node;
+        let has_joined = !identity.first.nodes.contains_key(&me);
+        if has_joined && has_run && keeper.is_empty() {
+            return Ok(Start::Refused(format!("the journal of {me} is lost")));
+        }
+        if !has_run {
+            if has_joined && let Err(error) = keeper.mark_joined() {
+                return Ok(match core.host(host).process_disk().is_dead() {
+                    true => Start::Died,
+                    false => Start::Refused(error.to_string()),
+                });
+            }
+            system.sites[usize::from(host)].identity = Some(identity.clone());
+        }
         let workers = usize::from(plan.workers);
         let made: RefCell<Vec<Arc<Recorder>>> = RefCell::default();
         let make = || -> Arc<dyn Engine> {
@@ -145,8 +161,7 @@ impl Process {
             engine
         };
         let disk = core.host(host).process_disk();
-        let me = node_of(host);
-        let kept = system.map.kept_by(me).collect();
+        let kept = identity.map.kept_by(me).collect();
         let engines = match load_engines(&*disk, kept, &images, &make) {
             Ok(engines) => engines,
             Err(_) if disk.is_dead() => return Ok(Start::Died),
@@ -186,10 +201,10 @@ impl Process {
             request_timeout_ms: 60_000,
             expire: Some(Arc::new(redis_surface::ExpireProcedure)),
             expire_system: Some(Arc::new(redis_surface::ExpireSystemProcedure)),
-            ..ClusterOptions::new(node_of(host))
+            ..ClusterOptions::new(me)
         };
         let start = ClusterStart {
-            map: system.map.clone(),
+            map: (*identity.first).clone(),
             images,
             engines,
             nonce: system.processes,
@@ -204,6 +219,8 @@ impl Process {
             _ => plan.workers,
         };
         let mut process = Process {
+            me,
+            known: identity.map,
             node,
             effects: ClusterEffects::default(),
             lanes,
@@ -241,6 +258,7 @@ impl Process {
         turn.prepare_soon();
         turn.perform()?;
         turn.wake();
+        system.sites[usize::from(host)].runs = true;
         Ok(Start::Running(process))
     }
 
@@ -267,6 +285,24 @@ impl Process {
 
     pub(super) fn is_stopped(&self) -> bool {
         self.node.status().stopped.is_some()
+    }
+
+    /// Whether it accepts clients: a node accepts nobody before the cluster has given it a boot id.
+    fn serves(&self) -> bool {
+        self.has_booted() && !self.is_stopped()
+    }
+
+    pub(super) fn has_booted(&self) -> bool {
+        self.node.boot() != BootId(0)
+    }
+
+    /// The newest map that it knows: where the others are.
+    pub(super) fn newest_map(&self) -> Arc<PartitionMap> {
+        let own = self.node.map();
+        match self.known.version > own.version {
+            true => self.known.clone(),
+            false => own.clone(),
+        }
     }
 
     pub(super) fn needs_restart(&self) -> bool {
@@ -435,7 +471,7 @@ impl Turn<'_> {
             Input::Timer(Timer::Synced) => self.synced()?,
             Input::Timer(Timer::Checkpointed) => self.checkpointed()?,
             Input::Timer(Timer::Prepared) => self.prepared(),
-            Input::Timer(Timer::Go | Timer::Timeout { .. }) => {}
+            Input::Timer(Timer::Go | Timer::Operate | Timer::Timeout { .. }) => {}
         }
         Ok(())
     }
@@ -492,9 +528,19 @@ impl Turn<'_> {
         for (from, frame) in arrived {
             spent_ns += self.system.plan.costs.command_ns;
             match (from, frame) {
-                (Address::Host(peer), Frame::Peer(bytes)) => {
-                    let from = node_of(peer);
-                    self.handle(ClusterEvent::Frame { from, bytes })?;
+                (Address::Host(_), Frame::Peer { from, to, bytes }) => {
+                    // What is meant for another, or comes from somebody whom the map does not know, has no connection.
+                    let is_known = self.process.newest_map().nodes.contains_key(&from);
+                    if to == self.process.me && is_known {
+                        self.handle(ClusterEvent::Frame { from, bytes })?;
+                    }
+                }
+                (operator, Frame::Ask) if self.process.serves() => {
+                    let map = self.process.newest_map();
+                    self.core.send(self.me(), operator, Frame::Told { map });
+                }
+                (_, Frame::Order { control }) if self.process.serves() => {
+                    self.handle(ClusterEvent::ChangeWanted(control))?;
                 }
                 (
                     Address::Client(client),
@@ -527,9 +573,8 @@ impl Turn<'_> {
         if number == known {
             return true;
         }
-        // A node accepts nobody before the cluster has given it a boot id.
         let boot = self.process.node.boot();
-        if number < known || command != 1 || boot == BootId(0) || self.process.is_stopped() {
+        if number < known || command != 1 || !self.process.serves() {
             let frame = Frame::Closed { connection: number };
             self.core.send(self.me(), Address::Client(client), frame);
             return false;
@@ -749,11 +794,13 @@ impl Turn<'_> {
             for warning in effects.warnings.drain(..) {
                 self.core.note(Address::Host(self.host), || warning);
             }
-            for (to, bytes) in effects.frames.drain(..) {
-                let frame = Frame::Peer(bytes.into());
-                let to = Address::Host(host_of(to));
-                self.core.send(Address::Host(self.host), to, frame);
+            if !effects.frames.is_empty() {
+                let frames = std::mem::take(&mut effects.frames);
+                self.send(frames);
+                continue;
             }
+            let process = &mut *self.process;
+            let effects = &mut process.effects;
             if std::mem::take(&mut effects.sync) {
                 if let Some(event) = self.start_sync() {
                     let process = &mut *self.process;
@@ -771,7 +818,18 @@ impl Turn<'_> {
             }
             let process = &mut *self.process;
             let effects = &mut process.effects;
+            if let Some(known) = effects.known.take() {
+                process.known = known;
+            }
+            let changed = std::mem::take(&mut effects.changed);
+            if let Some(text) = effects.ended.take() {
+                self.ended(&text)?;
+            }
+            self.tell_operator(&changed);
+            let process = &mut *self.process;
+            let effects = &mut process.effects;
             if let Some(boot) = effects.boot.take() {
+                self.system.sites[usize::from(self.host)].booted(boot)?;
                 self.system.open[usize::from(self.host)] = true;
                 for lane in process.lanes.values_mut() {
                     let status = lane.engine.status();
@@ -801,6 +859,57 @@ impl Turn<'_> {
         if !self.process.readable.is_empty() {
             self.run_reads()?;
         }
+        Ok(())
+    }
+
+    /// Sends what the node says to others, to where the map has them.
+    fn send(&mut self, frames: Vec<(NodeId, Vec<u8>)>) {
+        let map = self.process.newest_map();
+        let from = self.process.me;
+        for (to, bytes) in frames {
+            let entry = map.nodes.get(&to);
+            let host = entry.and_then(|entry| host_at(&entry.peer_address));
+            if let Some(host) = host.filter(|&host| host != self.host) {
+                let bytes = bytes.into();
+                let frame = Frame::Peer { from, to, bytes };
+                self.core.send(self.me(), Address::Host(host), frame);
+            }
+        }
+    }
+
+    /// What became of the changes that the operator wanted.
+    fn tell_operator(&mut self, changes: &[(Control, Changed)]) {
+        let Some(operator) = self.system.operator.me else {
+            return;
+        };
+        for (control, changed) in changes {
+            if matches!(control, Control::AddNode { .. } | Control::Drain { .. }) {
+                let frame = Frame::Ordered { changed: *changed };
+                self.core.send(self.me(), Address::Client(operator), frame);
+            }
+        }
+    }
+
+    /// The node ends by itself.
+    fn ended(&mut self, text: &str) -> Result<(), Violation> {
+        let me = self.process.me;
+        self.core.note(self.me(), || text.to_owned());
+        let is_replaced = self.system.operator.replaces(me);
+        let place = &mut self.system.sites[usize::from(self.host)];
+        if text.contains("has left the cluster") && is_replaced {
+            self.system.tally.left += 1;
+            place.post = Post::Vacant;
+            place.identity = None;
+        } else if text.contains("disk was lost") && place.lost_disk {
+            self.system.tally.disks_refused += 1;
+            // Somebody may start it again, in vain.
+            place.rests = self.core.draw.percent(60);
+            self.system.replace(self.host, self.core);
+        } else {
+            let text = format!("{me} ends, and has no reason to: {text}");
+            return Err(Violation::new("members", text));
+        }
+        self.core.exit(self.host);
         Ok(())
     }
 

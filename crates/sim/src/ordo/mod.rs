@@ -224,6 +224,14 @@ pub struct Tally {
     pub recovered_from_checkpoint: u64,
     /// Checkpoints that were fetched from another node.
     pub installed: u64,
+    /// Processes of clusters that were refused because their disk was lost.
+    pub disks_refused: u64,
+    /// Changes of the map that the operator ordered.
+    pub changes: u64,
+    /// Processes that ended because their node had left the cluster.
+    pub left: u64,
+    /// Nodes in whose place others are.
+    pub replaced: u64,
     /// Incarnations of transactions that were thrown away.
     pub restarts: u64,
     /// Times that a transaction was parked.
@@ -260,6 +268,10 @@ impl Tally {
         self.checkpoints += other.checkpoints;
         self.recovered_from_checkpoint += other.recovered_from_checkpoint;
         self.installed += other.installed;
+        self.disks_refused += other.disks_refused;
+        self.changes += other.changes;
+        self.left += other.left;
+        self.replaced += other.replaced;
         self.restarts += other.restarts;
         self.suspensions += other.suspensions;
         self.executed += other.executed;

@@ -159,6 +159,11 @@ pub enum Fault {
         /// How long.
         for_ms: u64,
     },
+    /// The operator of a cluster replaces a host's node by another one, whether or not anything is wrong with it.
+    Replace {
+        /// Which.
+        host: u16,
+    },
     /// A client's connection breaks, and it opens another.
     Disconnect {
         /// Which.
@@ -168,7 +173,8 @@ pub enum Fault {
 
 impl Fault {
     /// Makes it one that a replica's promises survive: a flipped bit looks like a torn end where nothing else tells, a lost
-    /// disk takes the votes with it, and where entries are not synced a loss of power takes what was promised.
+    /// disk takes the votes with it (so few are lost, and on purpose: see [`lost_disk`]), and where entries are not synced a
+    /// loss of power takes what was promised.
     pub fn spare_promises(&mut self, fsync: node::FsyncPolicy) {
         if let Fault::Crash {
             power,
@@ -180,6 +186,22 @@ impl Fault {
             *power &= fsync == node::FsyncPolicy::Always;
             (*flip_bit, *lose_disk) = (false, false);
         }
+    }
+
+    /// Whether a host comes back without its disk.
+    pub fn loses_disk(&self) -> bool {
+        matches!(
+            self,
+            Fault::Crash {
+                lose_disk: true,
+                ..
+            }
+        )
+    }
+
+    /// Whether the operator of a cluster has to replace a node for it.
+    pub fn replaces_node(&self) -> bool {
+        self.loses_disk() || matches!(self, Fault::Replace { .. })
     }
 
     /// How long it lasts.
@@ -199,6 +221,7 @@ impl Fault {
             | Fault::ClockDrift { .. }
             | Fault::WriteFails { .. }
             | Fault::SyncFails { .. }
+            | Fault::Replace { .. }
             | Fault::Disconnect { .. } => 0,
         }
     }
@@ -216,6 +239,7 @@ impl Fault {
             | Fault::DiskFull { host, .. }
             | Fault::WriteFails { host, .. }
             | Fault::SyncFails { host, .. }
+            | Fault::Replace { host }
             | Fault::Isolate { host, .. } => named.push(*host),
             Fault::Partition { hosts, .. } => named.extend(hosts),
             Fault::SlowLink { from, to, .. } | Fault::CutLink { from, to, .. } => {
@@ -355,6 +379,7 @@ impl fmt::Display for Fault {
                 f,
                 "the network loses {loss_permille} and repeats {duplicate_permille} of 1000 frames for {for_ms} ms"
             ),
+            Fault::Replace { host } => write!(f, "the node of host {host} is replaced"),
             Fault::Disconnect { client } => write!(f, "the connection of client {client} breaks"),
         }
     }
@@ -417,6 +442,21 @@ pub fn outage(draw: &mut Draw, hosts: u16, at_ms: u64) -> Vec<TimedFault> {
             },
         })
         .collect()
+}
+
+/// A host loses its disk for good.
+pub fn lost_disk(draw: &mut Draw, hosts: u16, at_ms: u64) -> TimedFault {
+    TimedFault {
+        at_ms,
+        fault: Fault::Crash {
+            host: draw.below(u64::from(hosts)) as u16,
+            power: true,
+            at_disk_operation: draw.pick(&[0, 0, 0, 20]),
+            flip_bit: false,
+            lose_disk: true,
+            down_ms: draw.pick(&[5, 50, 500]) + draw.below(50),
+        },
+    }
 }
 
 /// A loss of power soon after a fault, sometimes: only that shows what the disk never had.

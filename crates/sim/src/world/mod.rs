@@ -114,6 +114,8 @@ pub enum Start<N> {
     Died,
     /// It refused, with this text.
     Refused(String),
+    /// Nothing is to run there.
+    Idle,
 }
 
 /// How a process ended.
@@ -177,6 +179,8 @@ pub trait System: Sized {
         nodes: &mut [Option<Self::Node>],
         core: &mut Core<Self>,
     ) -> Result<(), Violation>;
+    /// The operator is to replace what runs on a host.
+    fn replace(&mut self, _host: u16, _core: &mut Core<Self>) {}
     /// Whether an operator would have to restart the process now that its disk works again.
     fn needs_restart(&self, node: &Self::Node) -> bool;
     /// Whether a loss of power may take what a process has not synced: if not, processes are only killed.
@@ -319,6 +323,16 @@ impl<S: System> Core<S> {
     /// A host's process ends by itself after its present turn, and starts again.
     pub fn exit(&self, host: u16) {
         self.hosts[usize::from(host)].mortal.dies_after(0);
+    }
+    /// Starts a host's process, if it does not run.
+    pub fn start(&mut self, host: u16) {
+        self.queue
+            .add(self.now_ns, Event::Relief(Relief::Restart(host)));
+    }
+    /// Puts an empty disk into a host whose process does not run.
+    pub fn wipe(&mut self, host: u16) {
+        let seed = self.draw.bits();
+        self.hosts[usize::from(host)].disk = VirtualDisk::new(seed);
     }
     /// Folds something into the run's digest.
     pub fn witness(&mut self, bits: u64) {
@@ -779,6 +793,10 @@ impl<S: System> World<S> {
                 Ok(())
             }
             Start::Died => self.end(host),
+            Start::Idle => {
+                self.core.hosts[place].death = None;
+                Ok(())
+            }
             Start::Refused(text) => match flipped {
                 Some((name, offset, bit)) => {
                     self.core.note_fault(Some(Address::Host(host)), || {
@@ -959,6 +977,7 @@ impl<S: System> World<S> {
                 };
                 later(&mut self.core, for_ms, Relief::Weather);
             }
+            Fault::Replace { host } => self.system.replace(host, &mut self.core),
             Fault::Disconnect { client } => return self.system.disconnect(client, &mut self.core),
         }
         Ok(())

@@ -100,6 +100,7 @@ fn hear(node: &mut ClusterNode, others: &[NodeId], effects: &mut ClusterEffects)
         let clock = Frame::Clock {
             standing: None,
             hears_all: true,
+            map_version: 1,
             checkpoint,
         };
         let bytes = clock.encode(0).into();

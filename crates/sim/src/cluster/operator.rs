@@ -1,0 +1,248 @@
+//! Who replaces nodes: a person with `ordo admin`, as a simulated client.
+//!
+//! The operator learns that a node was refused for its lost disk, or is told to replace a node that has nothing ([`Fault::Replace`]).
+//! Then it looks at the map of some node, now and then, and does the next thing that is to do: it adds a node in the same
+//! zone, on a spare host or the same one, orders the old one to hand over, starts the new one once the map gives it
+//! something to keep, and ends what is left of the old one once the map does not know it any more. Every step is a function
+//! of a map, so an answer that does not come, or is old, costs time and nothing else. Any node may be asked, also one that
+//! is down, cut off or about to leave.
+//!
+//! [`Fault::Replace`]: crate::world::Fault::Replace
+
+use super::site::{Post, Site};
+use super::{Cluster, Frame, Timer};
+use crate::world::{Address, Core, Input};
+use order::{Changed, Control, PartitionMap};
+use std::fmt;
+use std::sync::Arc;
+use txn::{BootId, NodeId, ZoneId};
+
+/// One node takes the place of another.
+struct Task {
+    old: NodeId,
+    old_host: u16,
+    zone: ZoneId,
+    /// The new one's.
+    name: String,
+    host: u16,
+    done: bool,
+}
+
+/// See the module's head.
+#[derive(Default)]
+pub(super) struct Operator {
+    /// Its number among the clients, if there is an operator.
+    pub me: Option<u16>,
+    tasks: Vec<Task>,
+    /// A timer is set.
+    waits: bool,
+}
+
+/// The operator takes its time, so many of the nodes' ticks at most.
+const REACTION_TICKS: u64 = 60;
+/// It looks at a map after so many ticks, at most, as long as there is something to do.
+const LOOK_TICKS: u64 = 16;
+
+impl Operator {
+    /// An operator with this number, or none.
+    pub fn new(me: Option<u16>) -> Operator {
+        Operator {
+            me,
+            ..Operator::default()
+        }
+    }
+
+    /// Whether nothing is left to do.
+    pub fn is_done(&self) -> bool {
+        self.tasks.iter().all(|task| task.done)
+    }
+
+    /// Whether a node is to be replaced, or was.
+    pub fn replaces(&self, node: NodeId) -> bool {
+        self.tasks.iter().any(|task| task.old == node)
+    }
+}
+
+impl fmt::Display for Operator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for task in self.tasks.iter().filter(|task| !task.done) {
+            let Task {
+                old,
+                old_host,
+                name,
+                host,
+                ..
+            } = task;
+            write!(
+                f,
+                "{old} at host {old_host} is to be replaced by {name} at host {host}; "
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl Cluster {
+    /// The operator is to replace the node at a host. Without its disk, the host may have the new node, too.
+    pub(super) fn replace(&mut self, old_host: u16, core: &mut Core<Cluster>) {
+        let Some(me) = self.operator.me else { return };
+        let site = &self.sites[usize::from(old_host)];
+        let Some(old) = site.node().filter(|&old| !self.operator.replaces(old)) else {
+            return;
+        };
+        let is_spare = |host: u16| {
+            let is_vacant = matches!(self.sites[usize::from(host)].post, Post::Vacant);
+            is_vacant && !self.operator.tasks.iter().any(|task| task.host == host)
+        };
+        let spare = (self.plan.hosts..self.sites.len() as u16).find(|&host| is_spare(host));
+        let host = match spare {
+            _ if site.lost_disk && core.draw.percent(50) => old_host,
+            Some(spare) => spare,
+            None => return,
+        };
+        let task = Task {
+            old,
+            old_host,
+            // Hosts are dealt to zones in turn, and a new node is in its predecessor's.
+            zone: self.zone_of(old),
+            name: format!("n{old_host}-{}", self.operator.tasks.len()),
+            host,
+            done: false,
+        };
+        core.note(Address::Client(me), || {
+            format!("replaces {old} by {} at host {host}", task.name)
+        });
+        self.operator.tasks.push(task);
+        let after_ns = core.draw.below(REACTION_TICKS) * self.plan.tick_ns;
+        self.look_later(after_ns, core);
+    }
+
+    fn zone_of(&self, node: NodeId) -> ZoneId {
+        match self.map.nodes.get(&node) {
+            Some(entry) => entry.zone,
+            None => {
+                let mut tasks = self.operator.tasks.iter();
+                let before =
+                    tasks.find(|task| self.sites[usize::from(task.host)].node() == Some(node));
+                before.map_or(ZoneId(0), |task| task.zone)
+            }
+        }
+    }
+
+    fn look_later(&mut self, after_ns: u64, core: &mut Core<Cluster>) {
+        if let Some(me) = self.operator.me
+            && !std::mem::replace(&mut self.operator.waits, true)
+        {
+            core.set_timer(Address::Client(me), after_ns, Timer::Operate);
+        }
+    }
+
+    /// Something reaches the operator.
+    pub(super) fn operate(&mut self, input: Input<Frame, Timer>, core: &mut Core<Cluster>) {
+        let Some(me) = self.operator.me else { return };
+        match input {
+            Input::Timer(Timer::Operate) => {
+                self.operator.waits = false;
+                if self.operator.is_done() {
+                    return;
+                }
+                let host = core.draw.below(self.sites.len() as u64) as u16;
+                core.send(Address::Client(me), Address::Host(host), Frame::Ask);
+                let after_ns = core.draw.between(1, LOOK_TICKS) * self.plan.tick_ns;
+                self.look_later(after_ns, core);
+            }
+            Input::Frame {
+                from: Address::Host(host),
+                frame: Frame::Told { map },
+            } => {
+                for number in 0..self.operator.tasks.len() {
+                    self.go_on_with(number, host, &map, core);
+                }
+            }
+            Input::Frame {
+                from: Address::Host(host),
+                frame: Frame::Ordered { changed },
+            } => {
+                self.tally.changes += u64::from(changed == Changed::Map);
+                core.send(Address::Client(me), Address::Host(host), Frame::Ask);
+            }
+            Input::Timer(_) | Input::Frame { .. } => {}
+        }
+    }
+
+    /// Does the next thing of a task, as the map of the node at a host has it.
+    fn go_on_with(
+        &mut self,
+        number: usize,
+        asked: u16,
+        map: &Arc<PartitionMap>,
+        core: &mut Core<Cluster>,
+    ) {
+        let Some(me) = self.operator.me.map(Address::Client) else {
+            return;
+        };
+        let task = &mut self.operator.tasks[number];
+        if task.done || map.last_node < task.old {
+            return;
+        }
+        let order = |control, core: &mut Core<Cluster>| {
+            core.send(me, Address::Host(asked), Frame::Order { control });
+        };
+        let mut nodes = map.nodes.iter();
+        let Some((&new, entry)) = nodes.find(|(_, entry)| entry.name == task.name) else {
+            let control = Control::AddNode {
+                version: map.version,
+                name: task.name.clone(),
+                zone: task.zone,
+                // Another one than the old node has, also at the same host.
+                peer_address: format!("n{}:{}", task.host, 10 + number),
+                client_address: format!("n{}:2", task.host),
+            };
+            return order(control, core);
+        };
+        let site = &mut self.sites[usize::from(task.host)];
+        if !site.is_of(&task.name) {
+            if site.runs {
+                site.rests = true;
+                core.exit(task.host);
+            } else {
+                // An empty directory.
+                core.wipe(task.host);
+                let name = task.name.clone();
+                *site = Site::new(Post::Joins { name, learnt: None });
+            }
+        }
+        let may_start = entry.boot == BootId(0) && map.kept_by(new).next().is_some();
+        if let Post::Joins { name, learnt } = &mut site.post
+            && *name == task.name
+            && site.identity.is_none()
+            && may_start
+        {
+            *learnt = Some(map.clone());
+            core.start(task.host);
+        }
+        if let Some(old) = map.nodes.get(&task.old) {
+            if !old.leaving {
+                let control = Control::Drain {
+                    version: map.version,
+                    node: task.old,
+                };
+                order(control, core);
+            }
+            return;
+        }
+        // The old node is out of the map. Its process may not know: it may have been down all the time.
+        let site = &mut self.sites[usize::from(task.old_host)];
+        if site.node() == Some(task.old) {
+            site.post = Post::Vacant;
+            site.identity = None;
+        }
+        if matches!(site.post, Post::Vacant) && site.runs {
+            core.exit(task.old_host);
+        } else if entry.boot != BootId(0) {
+            task.done = true;
+            self.tally.replaced += 1;
+            core.note(me, || format!("{} has been replaced by {new}", task.old));
+        }
+    }
+}
