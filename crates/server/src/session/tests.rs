@@ -248,3 +248,16 @@ fn a_change_is_answered_when_it_ends_and_holds_what_is_behind_it() {
         assert!(room.session.takes_commands());
     }
 }
+
+#[test]
+fn a_request_that_cannot_travel_is_refused_with_its_length() {
+    let words = |bytes: usize| -> Args {
+        let word = vec![b'x'; bytes / 2];
+        [word.as_slice(), word.as_slice()].into_iter().collect()
+    };
+    assert_eq!(too_long(&words(REPLICATED_BYTES_MAX)), None);
+    let refused = format!("{:?}", too_long(&words(REPLICATED_BYTES_MAX + 2)));
+    for part in ["33554434 bytes", "at most 33554432", "split the value"] {
+        assert!(refused.contains(part), "{refused}");
+    }
+}
