@@ -261,3 +261,16 @@ fn a_request_that_cannot_travel_is_refused_with_its_length() {
         assert!(refused.contains(part), "{refused}");
     }
 }
+
+#[test]
+fn a_member_refuses_a_request_that_cannot_travel() {
+    let mut room = Room::new(Some(Arc::default()));
+    let long = "x".repeat(REPLICATED_BYTES_MAX);
+    let refused = room.call(&format!("SET k {long}"));
+    assert!(refused.starts_with("-ERR this command, or"), "{refused}");
+    room.call("MULTI");
+    room.call(&format!("SET k {}", &long[..REPLICATED_BYTES_MAX / 2]));
+    room.call(&format!("SET l {}", &long[..REPLICATED_BYTES_MAX / 2]));
+    let refused = room.call("EXEC");
+    assert!(refused.starts_with("-ERR this command, or"), "{refused}");
+}
