@@ -49,6 +49,27 @@ pub(super) fn count(mut bytes: &[u8]) -> Option<u64> {
     Some(frames)
 }
 
+/// Takes the frames above the bound out, and tells how many bytes that were; none, and nothing is changed, if the bytes are
+/// not whole frames.
+pub(super) fn take_long(out: &mut Vec<u8>) -> Option<usize> {
+    let mut kept = Vec::new();
+    let mut rest = &out[..];
+    while !rest.is_empty() {
+        let (len, is_long) = match frame_bytes(rest) {
+            Ok(len) => (len?, false),
+            Err(TooLong(len)) => (HEAD_BYTES.checked_add(len)?, true),
+        };
+        let (frame, behind) = rest.split_at_checked(len)?;
+        if !is_long {
+            kept.extend_from_slice(frame);
+        }
+        rest = behind;
+    }
+    let taken_bytes = out.len() - kept.len();
+    *out = kept;
+    Some(taken_bytes)
+}
+
 /// What was read from a connection and is not a whole frame yet.
 ///
 /// Frames are handed over as slices of the memory that they were read into, which is used again once all of them are
@@ -181,6 +202,23 @@ mod tests {
         assert_eq!(count(&bytes[..good]), Some(1));
         assert_eq!(count(&bytes[..good - 1]), None);
         assert_eq!(count(&bytes[..2]), None);
+    }
+
+    #[test]
+    fn a_frame_above_the_bound_is_taken_out_from_between_others() {
+        let mut bytes = Vec::new();
+        for len in [3, FRAME_BYTES_MAX + 1, FRAME_BYTES_MAX, 5] {
+            put_frame(&mut bytes, |out| out.resize(out.len() + len, 1));
+        }
+        let whole = bytes.len();
+        assert_eq!(take_long(&mut bytes), Some(4 + FRAME_BYTES_MAX + 1));
+        assert_eq!(bytes.len(), whole - (4 + FRAME_BYTES_MAX + 1));
+        assert_eq!(count(&bytes), Some(3));
+        assert_eq!(take_long(&mut bytes), Some(0));
+        bytes.pop();
+        let before = bytes.len();
+        assert_eq!(take_long(&mut bytes), None);
+        assert_eq!(bytes.len(), before);
     }
 
     #[test]

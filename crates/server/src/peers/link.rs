@@ -145,17 +145,26 @@ impl Link {
         if !out.is_empty() {
             match frames::count(out) {
                 Some(frames) => self.send_frames(protocol, frames, out),
-                None => {
-                    tracing::error!(
-                        "{} bytes for {} are not whole frames of at most {} bytes: dropped",
-                        out.len(),
-                        self.peer,
-                        frames::FRAME_BYTES_MAX
-                    );
-                    self.drop_bytes(out.len());
-                }
+                None => self.send_rest(protocol, out),
             }
             out.clear();
+        }
+    }
+
+    /// Sends what there is beside frames that are too long: whole conversations go through here, and must not end for one.
+    fn send_rest(&self, protocol: u16, out: &mut Vec<u8>) {
+        let dropped = frames::take_long(out);
+        let dropped_bytes = dropped.unwrap_or(out.len());
+        tracing::error!(
+            "{dropped_bytes} bytes for {} are not whole frames of at most {} bytes: dropped",
+            self.peer,
+            frames::FRAME_BYTES_MAX
+        );
+        self.drop_bytes(dropped_bytes);
+        if dropped.is_some()
+            && let Some(frames @ 1..) = frames::count(out)
+        {
+            self.send_frames(protocol, frames, out);
         }
     }
 

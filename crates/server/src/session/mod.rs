@@ -94,6 +94,19 @@ impl Submissions {
 const SUBMITTED_REQUESTS_MAX: usize = 8192;
 /// About how many bytes are submitted together at most.
 const SUBMITTED_BYTES_MAX: usize = 32 << 20;
+/// What the words of one request may have in a cluster: it travels in one frame, beside a batch of others.
+const REPLICATED_BYTES_MAX: usize = 32 << 20;
+
+/// The error of a request that cannot travel to other nodes.
+fn too_long(args: &Args) -> Option<Reply> {
+    let bytes: usize = args.iter().map(|word| word.len()).sum();
+    (bytes > REPLICATED_BYTES_MAX).then(|| {
+        Reply::error_owned(format!(
+            "ERR this command, or this MULTI block, has {bytes} bytes, and a cluster takes at most {REPLICATED_BYTES_MAX} in one: \
+             split the value, or send fewer words at a time"
+        ))
+    })
+}
 
 /// The procedures of commands, blocks and scripts, at hand for a thread.
 pub struct Commands {
@@ -387,6 +400,11 @@ impl Session {
             attempt: 0,
         };
         let runtime = &desk.shared.runtime;
+        if runtime.is_member()
+            && let Some(error) = too_long(&args)
+        {
+            return self.answer(desk, &error);
+        }
         let partition_route = match self.partition_route(desk, &involved) {
             Ok(route) => route,
             Err(error) => return self.answer(desk, &error),

@@ -248,3 +248,29 @@ fn a_change_is_answered_when_it_ends_and_holds_what_is_behind_it() {
         assert!(room.session.takes_commands());
     }
 }
+
+#[test]
+fn a_request_that_cannot_travel_is_refused_with_its_length() {
+    let words = |bytes: usize| -> Args {
+        let word = vec![b'x'; bytes / 2];
+        [word.as_slice(), word.as_slice()].into_iter().collect()
+    };
+    assert_eq!(too_long(&words(REPLICATED_BYTES_MAX)), None);
+    let refused = format!("{:?}", too_long(&words(REPLICATED_BYTES_MAX + 2)));
+    for part in ["33554434 bytes", "at most 33554432", "split the value"] {
+        assert!(refused.contains(part), "{refused}");
+    }
+}
+
+#[test]
+fn a_member_refuses_a_request_that_cannot_travel() {
+    let mut room = Room::new(Some(Arc::default()));
+    let long = "x".repeat(REPLICATED_BYTES_MAX);
+    let refused = room.call(&format!("SET k {long}"));
+    assert!(refused.starts_with("-ERR this command, or"), "{refused}");
+    room.call("MULTI");
+    room.call(&format!("SET k {}", &long[..REPLICATED_BYTES_MAX / 2]));
+    room.call(&format!("SET l {}", &long[..REPLICATED_BYTES_MAX / 2]));
+    let refused = room.call("EXEC");
+    assert!(refused.starts_with("-ERR this command, or"), "{refused}");
+}

@@ -257,10 +257,18 @@ fn what_cannot_be_sent_is_dropped_and_counted() {
     put_frame(&mut frames, |out| out.resize(4 + FRAME_BYTES_MAX + 1, 0));
     one.peers.send(NodeId(2), 1, &mut frames);
     assert_eq!(dropped(), 12 + 4 + FRAME_BYTES_MAX as u64 + 1);
+    // Too long a frame among others, which go.
+    put_frame(&mut frames, |out| out.extend_from_slice(b"before"));
+    put_frame(&mut frames, |out| {
+        out.resize(out.len() + FRAME_BYTES_MAX + 1, 0)
+    });
+    put_frame(&mut frames, |out| out.extend_from_slice(b"behind"));
+    one.peers.send(NodeId(2), 1, &mut frames);
+    assert_eq!(dropped(), 12 + 2 * (4 + FRAME_BYTES_MAX as u64 + 1));
     // A stranger.
     one.say(3, b"who?");
     one.say(2, b"fine");
     two.ear.wait_frame(b"fine");
-    assert_eq!(two.ear.heard.lock().frames.len(), 1);
+    assert_eq!(two.ear.heard.lock().frames.len(), 3);
     assert!(one.ear.heard.lock().downs.is_empty(), "the link broke");
 }
