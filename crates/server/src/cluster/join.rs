@@ -161,7 +161,7 @@ mod tests {
             nonce: 1,
             peer_address: "e:7001".to_owned(),
             client_address: "e:6379".to_owned(),
-            level: 0,
+            level: order::LEVEL_FIRST,
         };
         map.apply(&start, txn::Epoch(1));
         let Verdict::Refuse(text) = verdict(&map, "e") else {

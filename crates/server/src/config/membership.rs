@@ -66,7 +66,7 @@ mod tests {
     fn described(client_host: &str) -> (TempDir, String) {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let path = dir.path().join("cluster.toml");
-        let mut text = "name = 'shop'\nsecret = 'sixteen letters!'\n".to_owned();
+        let mut text = "name = 'shop'\nsecret = 'sixteen letters!'\npartitions = 2\n".to_owned();
         for (number, name) in [(1, "alpha"), (2, "beta"), (3, "gamma")] {
             text += &format!(
                 "[[node]]\nname = '{name}'\nzone = 'z'\npeer_address = '10.0.0.{number}:7101'\n\

@@ -440,8 +440,15 @@ mod tests {
 
     #[test]
     fn the_help_text_lists_every_setting() {
+        let text = help();
         for setting in SETTINGS {
-            assert!(help().contains(&format!("--{}", setting.name)));
+            let is_listed = text.contains(&format!("--{}", setting.name));
+            assert_eq!(
+                is_listed,
+                !HIDDEN.contains(&setting.name),
+                "{}",
+                setting.name
+            );
         }
     }
 }

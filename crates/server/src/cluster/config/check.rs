@@ -208,7 +208,7 @@ impl Source<'_> {
     }
 
     /// Says what is allowed and probably not meant. `zones` are the founders'.
-    fn look_at_zones(&mut self, zones: &[&str], nodes: &[ClusterNode], partitions: u16) {
+    fn look_at_zones(&mut self, zones: &[&str]) {
         match zones.len() {
             1 => self.warn(
                 "there is one zone, so nothing is replicated: what its nodes lose is lost. Three zones with a node each \
@@ -221,17 +221,6 @@ impl Source<'_> {
                 count - 1,
             )),
             _ => {}
-        }
-        for zone in zones {
-            let founders = nodes
-                .iter()
-                .filter(|node| !node.joins && node.zone == *zone);
-            let count = founders.count();
-            if count > usize::from(partitions) {
-                self.warn(format!(
-                    "zone '{zone}' has {count} nodes for {partitions} partitions: some keep no replica"
-                ));
-            }
         }
     }
 }
@@ -304,7 +293,20 @@ pub(super) fn checked(
             return Err(source.wrong(Some(value), problem));
         }
     };
-    source.look_at_zones(&zones, &nodes, partitions);
+    for zone in &zones {
+        let founders = nodes
+            .iter()
+            .filter(|node| !node.joins && node.zone == *zone);
+        let count = founders.count();
+        if count > usize::from(partitions) {
+            let problem = format!(
+                "zone '{zone}' begins with {count} nodes, and there are {partitions} partitions: some node would keep nothing. Give \
+                 the cluster more partitions, or let nodes join later (joins = true)"
+            );
+            return Err(source.wrong(file.partitions.as_ref(), problem));
+        }
+    }
+    source.look_at_zones(&zones);
     Ok(ClusterConfig {
         name,
         secret,

@@ -293,10 +293,10 @@ fn what_is_probably_not_meant_is_said() {
         four.len() == 1 && four[0].contains("4 zones bear the loss of 1, as 3"),
         "{four:?}"
     );
-    let idle = warnings(&(three() + &node("d", "x", 4)));
+    let idle = error(&(HEAD.to_owned() + &three() + &node("d", "x", 4)));
     assert!(
-        idle.len() == 1 && idle[0].contains("zone 'x' has 2 nodes for 1 partitions"),
-        "{idle:?}"
+        idle.contains("zone 'x' begins with 2 nodes, and there are 1 partitions"),
+        "{idle}"
     );
     // One that will replace another is idle only for a while.
     assert_eq!(
