@@ -142,6 +142,10 @@ impl ClusterNode {
 
     /// Leads the members of the groups that this node leads to the map.
     pub(super) fn lead_members(&mut self, effects: &mut ClusterEffects) {
+        self.notice_leaving(effects);
+        if self.is_stopped() {
+            return;
+        }
         let led: Vec<PartitionId> = self.leads.keys().copied().collect();
         for partition in led {
             let wanted = self.wanted(partition);
@@ -212,6 +216,24 @@ impl ClusterNode {
             ..*situation
         });
         better.or(step)
+    }
+
+    /// A node that is to leave, and knows itself that a group goes on without it, is not told so: it asks for no votes.
+    fn notice_leaving(&mut self, effects: &mut ClusterEffects) {
+        let me = self.options.me;
+        let map = self.map().clone();
+        if !map.nodes.get(&me).is_some_and(|entry| entry.leaving) {
+            return;
+        }
+        let mut left = Vec::new();
+        for (&partition, group) in &self.groups {
+            if !has_part(&group.members(), me) {
+                left.push(partition);
+            }
+        }
+        for partition in left {
+            self.left(partition, map.version, effects);
+        }
     }
 
     /// A group's members are as this node's map wants them.
