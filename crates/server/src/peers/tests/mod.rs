@@ -90,6 +90,11 @@ impl Ear {
         });
     }
 
+    fn has_frame(&self, body: &[u8]) -> bool {
+        let heard = self.heard.lock();
+        heard.frames.iter().any(|(_, _, frame)| frame == body)
+    }
+
     fn stall(&self, stalled: bool) {
         self.heard.lock().stalled = stalled;
         self.changed.notify_all();
