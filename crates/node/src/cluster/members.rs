@@ -88,7 +88,15 @@ pub(super) fn next_step(situation: &Situation<'_>) -> Option<Step> {
         return None;
     }
     if !members.voters_outgoing.is_empty() {
-        return Some(Step::Change(MemberChange::Finish));
+        // With the change done, a leader that leaves would lead a group that it is no part of.
+        let successor = || {
+            let mut voters = members.voters.iter();
+            voters.find(|node| live.contains(node) && ready.contains(node))
+        };
+        return match members.voters.contains(&me) {
+            true => Some(Step::Change(MemberChange::Finish)),
+            false => successor().map(|&to| Step::Transfer(to)),
+        };
     }
     let is_voter = |node: &NodeId| members.voters.contains(node);
     if let Some(&missing) = wanted
@@ -518,6 +526,11 @@ mod tests {
                 "another leader's change is ended first",
                 (2, &[2, 3, 5], &[2, 3, 4], &[1, 2, 3], &[], ALL, ALL),
                 finish(),
+            ),
+            (
+                "one that leaves leads in the middle of a change: another one ends it",
+                (1, &[2, 3, 4], &[2, 3, 4], &[1, 2, 3], &[], ALL, &[1, 3, 4]),
+                transfer(3),
             ),
             (
                 "a learner is not wanted any more",

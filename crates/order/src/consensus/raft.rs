@@ -178,6 +178,12 @@ impl RaftGroup {
     /// be impossible: it would go on as if they were there, or panic. So who is told that more is agreed than it has says what
     /// it has, and the leader begins there. Knowing less of a follower than is true costs messages only.
     fn mend(&mut self, message: &mut Message) {
+        // Nor does it expect a leader that is no part of its group any more.
+        let raft = &mut self.raft.raft;
+        if raft.state == StateRole::Leader && raft.prs().get(raft.id).is_none() {
+            let term = raft.term;
+            raft.become_follower(term, INVALID_ID);
+        }
         let last = self.raft.raft.raft_log.last_index();
         match message.get_msg_type() {
             MessageType::MsgHeartbeat if message.commit > last => {
