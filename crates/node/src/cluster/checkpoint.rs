@@ -314,10 +314,7 @@ impl Taken {
         let mut bases = BTreeMap::new();
         while !reader.is_empty() {
             let partition = PartitionId(u16::try_from(reader.varint()?).ok()?);
-            bases.insert(
-                partition,
-                Base::decode(&Bytes::copy_from_slice(reader.bytes()?))?,
-            );
+            bases.insert(partition, Base::take(&mut Reader::new(reader.bytes()?))?);
         }
         Some(Taken {
             epoch,

@@ -16,6 +16,7 @@ use order::{Disk, DiskFile};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::RangeInclusive;
+use txn::codec::Reader;
 use txn::{Epoch, NodeId, PartitionId};
 
 /// Bytes of a piece.
@@ -108,7 +109,10 @@ impl Install {
     /// The bases that came, if there is one of this epoch for everything that was wanted; otherwise whose is missing.
     pub fn read_bases(&self) -> Result<BTreeMap<PartitionId, Base>, PartitionId> {
         let read = |&partition: &PartitionId| {
-            let base = self.bases.get(&partition).and_then(Base::decode);
+            let base = self
+                .bases
+                .get(&partition)
+                .and_then(|bytes| Base::take(&mut Reader::new(bytes)));
             let base = base.filter(|base| {
                 let state = BaseState::decode(&base.state);
                 base.index > 0 && state.is_some_and(|state| state.epoch == self.epoch)

@@ -105,10 +105,11 @@ impl Base {
         put_bytes(out, &self.state);
     }
 
-    /// Reads a base.
-    pub fn decode(bytes: &Bytes) -> Option<Base> {
-        let mut reader = Reader::new(bytes);
+    /// Reads a base. `None` on anything that was not written as above.
+    pub fn take(reader: &mut Reader<'_>) -> Option<Base> {
         let index = reader.varint()?;
+        // There is always a next entry.
+        index.checked_add(1)?;
         let term = reader.varint()?;
         let mut nodes = || -> Option<Vec<NodeId>> {
             let mut nodes = Vec::new();
@@ -117,28 +118,23 @@ impl Base {
             }
             Some(nodes)
         };
-        let members = Members {
-            voters: nodes()?,
-            voters_outgoing: nodes()?,
-            learners: nodes()?,
-            learners_next: nodes()?,
-            auto_leave: false,
-        };
-        let auto_leave = match reader.u8()? {
-            0 => false,
-            1 => true,
-            _ => return None,
-        };
-        let state = bytes.slice_ref(reader.bytes()?);
-        let members = Members {
-            auto_leave,
-            ..members
-        };
-        reader.is_empty().then_some(Base {
+        let (voters, voters_outgoing) = (nodes()?, nodes()?);
+        let (learners, learners_next) = (nodes()?, nodes()?);
+        Some(Base {
             index,
             term,
-            members,
-            state,
+            members: Members {
+                voters,
+                voters_outgoing,
+                learners,
+                learners_next,
+                auto_leave: match reader.u8()? {
+                    0 => false,
+                    1 => true,
+                    _ => return None,
+                },
+            },
+            state: Bytes::copy_from_slice(reader.bytes()?),
         })
     }
 }

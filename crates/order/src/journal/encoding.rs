@@ -1,10 +1,10 @@
 //! A record's payload: what some groups keep, as bytes. `docs/log-format.md` has the table.
 
-use crate::consensus::{Base, Entry, EntryKind, HardState, Kept, Members};
+use crate::consensus::{Base, Entry, EntryKind, HardState, Kept};
 use crate::record;
 use bytes::Bytes;
 use txn::codec::{Reader, put_bytes, put_varint};
-use txn::{NodeId, PartitionId, Position};
+use txn::{PartitionId, Position};
 
 /// The form of a payload that this program writes and reads.
 const VERSION: u8 = 1;
@@ -51,10 +51,7 @@ pub(super) fn put_kept(out: &mut Vec<u8>, kept: &Kept, hard_state: Option<HardSt
             | flag(hard_state.is_some(), HAS_HARD_STATE),
     );
     if let Some(base) = &kept.base {
-        put_varint(out, base.index);
-        put_varint(out, base.term);
-        put_members(out, &base.members);
-        put_bytes(out, &base.state);
+        base.encode(out);
     }
     put_varint(out, kept.entries.len() as u64);
     if let Some(first) = kept.entries.first() {
@@ -79,23 +76,6 @@ pub(super) fn put_kept(out: &mut Vec<u8>, kept: &Kept, hard_state: Option<HardSt
 pub(super) fn put_forgotten(out: &mut Vec<u8>, partition: PartitionId) {
     put_varint(out, u64::from(partition.0));
     out.push(FORGOTTEN);
-}
-
-fn put_members(out: &mut Vec<u8>, members: &Members) {
-    let Members {
-        voters,
-        voters_outgoing,
-        learners,
-        learners_next,
-        auto_leave,
-    } = members;
-    for nodes in [voters, voters_outgoing, learners, learners_next] {
-        put_varint(out, nodes.len() as u64);
-        for node in nodes {
-            put_varint(out, u64::from(node.0));
-        }
-    }
-    out.push(u8::from(*auto_leave));
 }
 
 /// Reads a payload, padding included. `None` on anything that was not written as above; what it
@@ -127,7 +107,7 @@ fn take_part(reader: &mut Reader<'_>) -> Option<Part> {
         return None;
     }
     let base = match has(HAS_BASE) {
-        true => Some(take_base(reader)?),
+        true => Some(Base::take(reader)?),
         false => None,
     };
     let entries = take_entries(reader)?;
@@ -146,37 +126,6 @@ fn take_part(reader: &mut Reader<'_>) -> Option<Part> {
         entries,
         hard_state,
     })))
-}
-
-fn take_base(reader: &mut Reader<'_>) -> Option<Base> {
-    let index = reader.varint()?;
-    // There is always a next entry.
-    index.checked_add(1)?;
-    Some(Base {
-        index,
-        term: reader.varint()?,
-        members: Members {
-            voters: take_nodes(reader)?,
-            voters_outgoing: take_nodes(reader)?,
-            learners: take_nodes(reader)?,
-            learners_next: take_nodes(reader)?,
-            auto_leave: match reader.u8()? {
-                0 => false,
-                1 => true,
-                _ => return None,
-            },
-        },
-        state: Bytes::copy_from_slice(reader.bytes()?),
-    })
-}
-
-fn take_nodes(reader: &mut Reader<'_>) -> Option<Vec<NodeId>> {
-    let count = reader.varint()?;
-    let mut nodes = Vec::new();
-    for _ in 0..count {
-        nodes.push(NodeId(take_u16(reader)?));
-    }
-    Some(nodes)
 }
 
 fn take_entries(reader: &mut Reader<'_>) -> Option<Vec<Entry>> {
@@ -212,8 +161,10 @@ fn take_u16(reader: &mut Reader<'_>) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::consensus::Members;
     use proptest::collection::vec;
     use proptest::prelude::*;
+    use txn::NodeId;
 
     fn bytes() -> impl Strategy<Value = Bytes> {
         vec(any::<u8>(), 0..40).prop_map(Bytes::from)
