@@ -19,6 +19,7 @@ pub mod nocc;
 mod running;
 mod scan;
 pub mod serial;
+pub mod siblings;
 pub mod snapshot;
 pub mod sparkle;
 

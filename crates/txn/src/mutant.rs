@@ -112,9 +112,53 @@ pub enum Mutant {
     CutLogsAlone,
     /// A founder whose disk was lost takes part again.
     ForgetLostDisk,
+
+    // Siblings.
+    /// A speculative confirmation does not say whom the transaction has aborted.
+    ForgetRaised,
+    /// Nor whom it has aborted by being undone.
+    ForgetCascade,
+    /// An anchor gives the number of the first of a group only (Sparkle, Algorithm 3, lines 17-20).
+    AnchorOnlyFirst,
+    /// An anchor is said while the transaction before has not final-committed.
+    AnchorTooEarly,
+    /// A sub-transaction final-commits without looking at what its siblings have confirmed.
+    CommitUnsettled,
+    /// One that starts over for a sibling raises its number (Sparkle, Algorithm 3, line 28).
+    RaiseOnStartOver,
+    /// One that starts over for a sibling leaves no dependencies of what it had told.
+    VoidDependencies,
+    /// A confirmation counts whichever execution it confirms.
+    BelieveAnyExecution,
+    /// Any number that was heard of counts as the last one.
+    BelieveAnyNumber,
+    /// A value that was used counts under whichever number it was told.
+    BelieveAnyValue,
+    /// What was told under an earlier number stays.
+    KeepOldValues,
+    /// What is told under a later number is dropped.
+    DropLaterNumbers,
+    /// What another process of a sibling tells counts like what the first one told.
+    MixEras,
 }
 
 impl Mutant {
+    /// Those of the confirmation protocol.
+    pub const OF_SIBLINGS: [Mutant; 13] = [
+        Mutant::ForgetRaised,
+        Mutant::ForgetCascade,
+        Mutant::AnchorOnlyFirst,
+        Mutant::AnchorTooEarly,
+        Mutant::CommitUnsettled,
+        Mutant::RaiseOnStartOver,
+        Mutant::VoidDependencies,
+        Mutant::BelieveAnyExecution,
+        Mutant::BelieveAnyNumber,
+        Mutant::BelieveAnyValue,
+        Mutant::KeepOldValues,
+        Mutant::DropLaterNumbers,
+        Mutant::MixEras,
+    ];
     /// Those that only a cluster can have.
     pub const OF_CLUSTERS: [Mutant; 19] = [
         Mutant::ForgetVote,

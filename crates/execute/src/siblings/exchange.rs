@@ -1,0 +1,418 @@
+//! The book of one sub-transaction.
+
+use smallvec::SmallVec;
+use txn::PartitionId;
+use txn::mutant::{Mutant, is_active};
+
+/// How often a sub-transaction was aborted by transactions of its own partition after it had told its siblings something
+/// (Sparkle's `local_abort_number`), in one era of its replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AbortNumber {
+    /// Which process of the replica, and which of its attempts at the order: later ones are greater.
+    pub era: u64,
+    /// Counts from 0 in each era.
+    pub count: u32,
+}
+
+impl AbortNumber {
+    /// Of a sub-transaction that has final-committed: values under it are final whoever says them.
+    pub const FINAL: AbortNumber = AbortNumber {
+        era: u64::MAX,
+        count: u32::MAX,
+    };
+
+    /// The first of an era.
+    pub fn first(era: u64) -> AbortNumber {
+        AbortNumber { era, count: 0 }
+    }
+}
+
+/// What an execution was based on: its own number, and the numbers under which it had its siblings' values, where it used any.
+pub type Basis = SmallVec<[(PartitionId, AbortNumber); 3]>;
+
+/// What follows from a message.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Heard {
+    /// A value came that the procedure may be waiting for.
+    pub wake: bool,
+    /// A value that it used was wrong: it must start over.
+    pub restart: bool,
+    /// The execution that is speculatively committed is now based on this: say so.
+    pub confirm: Option<Basis>,
+}
+
+/// What is known of a sibling.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Sibling<K, V> {
+    partition: PartitionId,
+    /// The greatest number that was heard of; `None` before anything was.
+    number: Option<AbortNumber>,
+    /// The number that an anchor named: the last one of its era.
+    anchored: Option<AbortNumber>,
+    /// What it told under `number`.
+    values: Vec<(K, V)>,
+    /// What this sub-transaction used.
+    used: Vec<(K, V)>,
+    /// What its executions were based on, as far as they were said.
+    confirmed: Vec<Basis>,
+    /// `number` is its last one. Set at final commit.
+    settled: bool,
+    /// What another era of it told: of no account until that number is anchored.
+    other: Option<Other<K, V>>,
+}
+
+/// What a sibling told in another era than the first one that was heard of.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Other<K, V> {
+    number: AbortNumber,
+    anchored: bool,
+    values: Vec<(K, V)>,
+}
+
+impl<K: PartialEq, V: PartialEq> Sibling<K, V> {
+    fn value(&self, key: &K) -> Option<&V> {
+        let mut values = self.values.iter();
+        Some(&values.find(|(known, _)| known == key)?.1)
+    }
+
+    /// The number under which it told all that was used.
+    fn basis(&self) -> Option<AbortNumber> {
+        let told = |(key, value): &(K, V)| self.value(key) == Some(value);
+        self.number.filter(|_| self.used.iter().all(told))
+    }
+
+    /// Whether this is of another era than what was heard first.
+    fn is_other(&self, number: AbortNumber) -> bool {
+        let is_other = |known: AbortNumber| known.era != number.era;
+        number != AbortNumber::FINAL
+            && self.number.is_some_and(is_other)
+            && !is_active(Mutant::MixEras)
+    }
+
+    /// Takes note of what was told in another era. Returns what has become final by that.
+    fn hear_other(&mut self, number: AbortNumber, anchored: bool, values: &[(K, V)]) -> Vec<(K, V)>
+    where
+        K: Clone,
+        V: Clone,
+    {
+        let other = match &mut self.other {
+            Some(other) if other.number >= number => other,
+            other => other.insert(Other {
+                number,
+                anchored: false,
+                values: Vec::new(),
+            }),
+        };
+        if other.number != number {
+            return Vec::new();
+        }
+        other.anchored |= anchored;
+        other.values.extend_from_slice(values);
+        match other.anchored {
+            true => std::mem::take(&mut other.values),
+            false => Vec::new(),
+        }
+    }
+
+    /// Takes note of a number; whether what is said under it counts.
+    fn hear(&mut self, number: AbortNumber) -> bool {
+        match self.number {
+            Some(known) if number < known => false,
+            Some(known) if number == known => true,
+            Some(_) if is_active(Mutant::DropLaterNumbers) => false,
+            _ => {
+                self.number = Some(number);
+                if !is_active(Mutant::KeepOldValues) {
+                    self.values.clear();
+                }
+                true
+            }
+        }
+    }
+}
+
+/// The book that a sub-transaction keeps of its siblings. `K` and `V` are keys and what is read there.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Exchange<K, V> {
+    me: PartitionId,
+    number: AbortNumber,
+    /// What was told under `number`, in order.
+    told: Vec<(K, V)>,
+    /// Something was said under `number`.
+    said: bool,
+    /// It is speculatively committed.
+    executed: bool,
+    /// What the last confirmation named.
+    confirmed: Option<Basis>,
+    siblings: Vec<Sibling<K, V>>,
+}
+
+impl<K: Clone + PartialEq, V: Clone + PartialEq> Exchange<K, V> {
+    /// The book of a transaction's part at `me`, which begins in `era`.
+    pub fn new(me: PartitionId, partitions: &[PartitionId], era: u64) -> Exchange<K, V> {
+        let siblings = partitions.iter().filter(|&&partition| partition != me);
+        let siblings = siblings.map(|&partition| Sibling {
+            partition,
+            number: None,
+            anchored: None,
+            values: Vec::new(),
+            used: Vec::new(),
+            confirmed: Vec::new(),
+            settled: false,
+            other: None,
+        });
+        Exchange {
+            me,
+            number: AbortNumber::first(era),
+            told: Vec::new(),
+            said: false,
+            executed: false,
+            confirmed: None,
+            siblings: siblings.collect(),
+        }
+    }
+
+    fn sibling(&mut self, partition: PartitionId) -> Option<&mut Sibling<K, V>> {
+        let mut siblings = self.siblings.iter_mut();
+        siblings.find(|sibling| sibling.partition == partition)
+    }
+
+    /// Its own number.
+    pub fn number(&self) -> AbortNumber {
+        self.number
+    }
+    /// What it told under its number, in the order in which it was read.
+    pub fn told(&self) -> &[(K, V)] {
+        &self.told
+    }
+    /// What its last confirmation named, if that stands.
+    pub fn confirmed(&self) -> Option<&Basis> {
+        self.confirmed.as_ref()
+    }
+    /// The greatest number of a sibling that was heard of.
+    pub fn number_of(&self, partition: PartitionId) -> Option<AbortNumber> {
+        let mut siblings = self.siblings.iter();
+        siblings
+            .find(|sibling| sibling.partition == partition)?
+            .number
+    }
+    /// The siblings' partitions.
+    pub fn siblings(&self) -> impl Iterator<Item = PartitionId> {
+        self.siblings.iter().map(|sibling| sibling.partition)
+    }
+
+    /// What a sibling told of a key, if it did.
+    pub fn value(&self, partition: PartitionId, key: &K) -> Option<&V> {
+        let mut siblings = self.siblings.iter();
+        let sibling = siblings.find(|sibling| sibling.partition == partition)?;
+        sibling.value(key)
+    }
+
+    // What happens here.
+
+    /// It has read a key of its own partition; whether the siblings are to be told.
+    pub fn read(&mut self, key: K, value: V) -> bool {
+        if self.told.iter().any(|(told, _)| *told == key) {
+            return false;
+        }
+        self.told.push((key, value));
+        self.said = true;
+        true
+    }
+
+    /// It reads a key of a sibling's partition: the value, if that was told.
+    pub fn take(&mut self, partition: PartitionId, key: &K) -> Option<V> {
+        let sibling = self.sibling(partition)?;
+        let value = sibling.value(key)?.clone();
+        if !sibling.used.iter().any(|(used, _)| used == key) {
+            sibling.used.push((key.clone(), value.clone()));
+        }
+        Some(value)
+    }
+
+    /// An earlier transaction of its partition aborted it. Returns its new number if that has changed: the aborter names it
+    /// in its own confirmation.
+    pub fn abort(&mut self) -> Option<AbortNumber> {
+        let raised = self.said;
+        if raised {
+            self.number.count += 1;
+            self.told.clear();
+            self.said = false;
+        }
+        self.start_over();
+        raised.then_some(self.number)
+    }
+
+    /// A sibling's value was wrong: it runs again, under the same number.
+    pub fn start_over(&mut self) {
+        self.executed = false;
+        self.confirmed = None;
+        for sibling in &mut self.siblings {
+            sibling.used.clear();
+        }
+    }
+
+    /// It is speculatively committed. Returns what to confirm, if everything that it used still stands.
+    pub fn execute(&mut self) -> Option<Basis> {
+        self.executed = true;
+        self.confirm()
+    }
+
+    fn confirm(&mut self) -> Option<Basis> {
+        if !self.executed {
+            return None;
+        }
+        let mut basis = Basis::from_slice(&[(self.me, self.number)]);
+        for sibling in &self.siblings {
+            if !sibling.used.is_empty() {
+                basis.push((sibling.partition, sibling.basis()?));
+            }
+        }
+        if self.confirmed.as_ref() == Some(&basis) {
+            return None;
+        }
+        self.confirmed = Some(basis.clone());
+        self.said = true;
+        Some(basis)
+    }
+
+    // What siblings say.
+
+    /// A sibling has read something, under this number.
+    pub fn learn(&mut self, from: PartitionId, number: AbortNumber, values: &[(K, V)]) -> Heard {
+        let Some(sibling) = self.sibling(from) else {
+            return Heard::default();
+        };
+        if sibling.settled {
+            return Heard::default();
+        }
+        if sibling.is_other(number) {
+            let values = sibling.hear_other(number, false, values);
+            return self.learn_anchored(from, &values);
+        }
+        if !sibling.hear(number) {
+            return Heard::default();
+        }
+        let mut heard = Heard::default();
+        for (key, value) in values {
+            if sibling.value(key).is_some() {
+                continue;
+            }
+            sibling.values.push((key.clone(), value.clone()));
+            let mut used = sibling.used.iter();
+            match used.find(|(used, _)| used == key) {
+                Some((_, used)) if used != value => heard.restart = true,
+                Some(_) => {}
+                None => heard.wake = true,
+            }
+        }
+        if !heard.restart {
+            heard.confirm = self.confirm();
+        }
+        heard
+    }
+
+    /// A sibling has final-committed, and this is all that it read.
+    pub fn learn_final(&mut self, from: PartitionId, values: &[(K, V)]) -> Heard {
+        self.learn(from, AbortNumber::FINAL, values)
+    }
+
+    /// Takes what a sibling told in another era under its last number there, which is final.
+    fn learn_anchored(&mut self, from: PartitionId, values: &[(K, V)]) -> Heard {
+        match values {
+            [] => Heard::default(),
+            values => self.learn_final(from, values),
+        }
+    }
+
+    /// A sibling's number is at least this one.
+    pub fn learn_number(&mut self, from: PartitionId, number: AbortNumber) {
+        if let Some(sibling) = self.sibling(from)
+            && !sibling.settled
+            && !sibling.is_other(number)
+        {
+            sibling.hear(number);
+        }
+    }
+
+    /// Everything before the sibling has final-committed: this number is its last one.
+    pub fn learn_anchor(&mut self, from: PartitionId, number: AbortNumber) -> Heard {
+        let Some(sibling) = self.sibling(from) else {
+            return Heard::default();
+        };
+        if sibling.settled {
+            return Heard::default();
+        }
+        if sibling.is_other(number) {
+            let values = sibling.hear_other(number, true, &[]);
+            return self.learn_anchored(from, &values);
+        }
+        sibling.hear(number);
+        sibling.anchored = sibling.anchored.max(Some(number));
+        Heard::default()
+    }
+
+    /// A sibling is speculatively committed, on this basis.
+    pub fn learn_confirmation(&mut self, from: PartitionId, basis: &Basis) {
+        let number = basis.iter().find(|(partition, _)| *partition == from);
+        if let Some(&(_, number)) = number {
+            self.learn_number(from, number);
+        }
+        if let Some(sibling) = self.sibling(from)
+            && !sibling.confirmed.contains(basis)
+        {
+            sibling.confirmed.push(basis.clone());
+        }
+    }
+
+    // What follows.
+
+    /// Whether a basis is made of last numbers only; to be asked when those are known.
+    fn is_last(&self, basis: &Basis) -> bool {
+        if is_active(Mutant::BelieveAnyExecution) {
+            return true;
+        }
+        basis.iter().all(|(partition, number)| {
+            *number == AbortNumber::FINAL
+                || if *partition == self.me {
+                    *number == self.number
+                } else {
+                    let mut siblings = self.siblings.iter();
+                    siblings.any(|sibling| {
+                        sibling.partition == *partition && sibling.number == Some(*number)
+                    })
+                }
+        })
+    }
+
+    /// Whether all siblings' numbers are their last ones, and everything that was used was told under them.
+    ///
+    /// `previous` is the transaction before this one in the same group, if there is one; it must have final-committed here.
+    pub fn is_settled(&self, previous: Option<&Exchange<K, V>>) -> bool {
+        self.siblings.iter().enumerate().all(|(place, sibling)| {
+            let Some(number) = sibling.number else {
+                return false;
+            };
+            let is_last = number == AbortNumber::FINAL
+                || is_active(Mutant::BelieveAnyNumber)
+                || sibling.anchored == Some(number)
+                || previous.is_some_and(|previous| {
+                    let before = &previous.siblings[place];
+                    let same_era = before.number.is_some_and(|last| last.era == number.era);
+                    let mut executions = before.confirmed.iter();
+                    before.settled && same_era && executions.any(|basis| previous.is_last(basis))
+                });
+            is_last && (sibling.basis().is_some() || is_active(Mutant::BelieveAnyValue))
+        })
+    }
+
+    /// It final-commits. From here on only what later transactions of its group want to know of it changes.
+    pub fn settle(&mut self) {
+        for sibling in &mut self.siblings {
+            sibling.settled = true;
+            sibling.values = Vec::new();
+            sibling.used = Vec::new();
+            sibling.other = None;
+        }
+    }
+}
