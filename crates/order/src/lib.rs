@@ -51,6 +51,7 @@
 //!    remains of a failed write, are overwritten with zeros and synced first.
 //! 4. A failed write leaves the log as it was; a failed sync ends it, since what the kernel dropped nobody can know.
 
+pub mod arrange;
 mod batch;
 pub mod consensus;
 mod disk;
