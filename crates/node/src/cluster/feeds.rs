@@ -7,8 +7,8 @@
 //! as in a log; the merge treats both alike.
 //!
 //! Whoever is followed also answers: it sends the follower the outcomes of its clients' requests that were executed here.
-//! A follower that comes anew gets the recent ones again, so an outcome is lost only if its replica and all that it
-//! remembered are gone; the client is then told that nobody knows.
+//! A follower that comes anew names the requests that it waits for and gets their outcomes again, so an outcome is lost
+//! only if its replica and all that it remembered are gone; the client is then told that nobody knows.
 //!
 //! A subscription numbers its frames. One that comes out of turn is as good as lost, and a lost one ends the subscription:
 //! the follower begins another behind what is confirmed.
@@ -80,6 +80,16 @@ impl Answered {
     }
 }
 
+/// An outcome that may be asked for again.
+#[derive(Clone, Debug)]
+struct Recent {
+    /// Whose client waits.
+    node: NodeId,
+    /// An epoch that was confirmed when the request was executed: not before the request's own.
+    confirmed: Epoch,
+    answered: Answered,
+}
+
 /// A node that follows a group through this one.
 #[derive(Clone, Debug)]
 struct Follower {
@@ -105,7 +115,7 @@ pub(super) struct Wish {
     pub subscription: u64,
     pub boot: BootId,
     pub after: Epoch,
-    pub waits: bool,
+    pub waits: Vec<RequestId>,
     pub kept: Vec<PartitionId>,
 }
 
@@ -137,7 +147,7 @@ pub(super) struct Feeds {
     followed: BTreeMap<PartitionId, Followed>,
     subscriptions: u64,
     /// Outcomes for nodes that do not execute what their clients ask for.
-    recent: VecDeque<(NodeId, Answered)>,
+    recent: VecDeque<Recent>,
     recent_bytes: usize,
     /// Requests of this process's clients that other nodes execute: where, and since when.
     unanswered: BTreeMap<RequestId, (PartitionId, u64)>,
@@ -191,9 +201,11 @@ impl Feeds {
         self.unanswered.len()
     }
 
-    fn waits(&self, group: PartitionId) -> bool {
-        let mut waiting = self.unanswered.values();
-        waiting.any(|&(partition, _)| partition == group)
+    /// What this process's clients wait for that is executed by a group's replicas.
+    fn waiting(&self, group: PartitionId) -> Vec<RequestId> {
+        let waiting = self.unanswered.iter();
+        let of_group = waiting.filter(|(_, (partition, _))| *partition == group);
+        of_group.map(|(&id, _)| id).collect()
     }
 
     /// A client's request is executed elsewhere.
@@ -217,13 +229,31 @@ impl Feeds {
         given_up
     }
 
-    fn remember(&mut self, node: NodeId, answered: Answered) {
-        self.recent_bytes += answered.bytes();
-        self.recent.push_back((node, answered));
+    fn remember(&mut self, recent: Recent) {
+        self.recent_bytes += recent.answered.bytes();
+        self.recent.push_back(recent);
         while self.recent.len() > RECENT_MAX || self.recent_bytes > RECENT_BYTES_MAX {
             let oldest = self.recent.pop_front();
-            self.recent_bytes -= oldest.map_or(0, |(_, answered)| answered.bytes());
+            self.recent_bytes -= oldest.map_or(0, |oldest| oldest.answered.bytes());
         }
+    }
+
+    /// The outcomes that a node lacks which waited for these requests when it had confirmed an epoch. What it was asked
+    /// for later is in a later epoch, and may have been executed before its wish came.
+    fn lacking(
+        &self,
+        node: NodeId,
+        group: PartitionId,
+        waits: &[RequestId],
+        after: Epoch,
+    ) -> Vec<Answered> {
+        let waits: BTreeSet<&RequestId> = waits.iter().collect();
+        let of_node = self.recent.iter().filter(|recent| {
+            recent.node == node
+                && recent.answered.partition == group
+                && (recent.confirmed > after || waits.contains(&recent.answered.id))
+        });
+        of_node.map(|recent| recent.answered.clone()).collect()
     }
 }
 
@@ -252,6 +282,7 @@ impl ClusterNode {
         if self.is_stopped() {
             return;
         }
+        let confirmed = self.merge.confirmed().epoch;
         for answered in answered {
             let (boot, _) = session::boot_and_port(answered.id.session);
             let Some(node) = self.map().node_of_boot(BootId(boot)) else {
@@ -266,7 +297,11 @@ impl ClusterNode {
                 Some(follower) => follower.answers.push(answered.clone()),
                 None => {}
             }
-            self.feeds.remember(node, answered);
+            self.feeds.remember(Recent {
+                node,
+                confirmed,
+                answered,
+            });
         }
         self.feed(effects);
     }
@@ -288,11 +323,8 @@ impl ClusterNode {
         if older.is_some_and(|older| older.subscription >= subscription && older.boot == boot) {
             return;
         }
-        let recent = self.feeds.recent.iter();
-        let recent =
-            recent.filter(|(node, answered)| waits && *node == from && answered.partition == group);
         let follower = Follower {
-            answers: recent.map(|(_, answered)| answered.clone()).collect(),
+            answers: self.feeds.lacking(from, group, &waits, after),
             kept,
             subscription,
             boot,
@@ -600,7 +632,7 @@ impl ClusterNode {
                 subscription,
                 boot: self.boot,
                 after: self.merge.confirmed().epoch,
-                waits: self.feeds.waits(group),
+                waits: self.feeds.waiting(group),
                 kept: self.engines().map(|(partition, _)| partition).collect(),
             };
             self.send(node, &frame, effects);

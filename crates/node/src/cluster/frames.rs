@@ -79,8 +79,8 @@ pub enum Frame {
         boot: BootId,
         /// It knows what the group has up to this epoch.
         after: Epoch,
-        /// Its clients wait for outcomes.
-        waits: bool,
+        /// What its clients wait for, in order: outcomes that it may have missed.
+        waits: Vec<RequestId>,
         /// The partitions that it executes: what it needs of a batch.
         kept: Vec<PartitionId>,
     },
@@ -203,6 +203,33 @@ fn take_fed(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Fed> {
         noted: reader.varint()?,
         part: bytes.slice_ref(reader.bytes()?),
     })
+}
+
+/// Requests in order: many are of few sessions, whose ids are large, so each says how far its session is from the one before.
+fn put_waits(out: &mut Vec<u8>, waits: &[RequestId]) {
+    put_varint(out, waits.len() as u64);
+    let mut session = 0;
+    for id in waits {
+        let step = id.session.0.wrapping_sub(session);
+        session = id.session.0;
+        for number in [step, id.sequence, u64::from(id.attempt)] {
+            put_varint(out, number);
+        }
+    }
+}
+
+fn take_waits(reader: &mut Reader<'_>) -> Option<Vec<RequestId>> {
+    let mut waits = Vec::new();
+    let mut session: u64 = 0;
+    for _ in 0..reader.varint()? {
+        session = session.wrapping_add(reader.varint()?);
+        waits.push(RequestId {
+            session: SessionId(session),
+            sequence: reader.varint()?,
+            attempt: reader.varint()?.try_into().ok()?,
+        });
+    }
+    Some(waits)
 }
 
 fn put_answered(out: &mut Vec<u8>, answered: &Answered) {
@@ -330,7 +357,7 @@ impl Frame {
                 put_varint(&mut out, *subscription);
                 put_varint(&mut out, u64::from(boot.0));
                 put_varint(&mut out, after.0);
-                out.push(u8::from(*waits));
+                put_waits(&mut out, waits);
                 put_varint(&mut out, kept.len() as u64);
                 for partition in kept {
                     put_varint(&mut out, u64::from(partition.0));
@@ -476,10 +503,12 @@ fn describe_frame(bytes: &Bytes) -> Option<String> {
             partition,
             subscription,
             after,
+            waits,
             ..
         } => format!(
-            "{partition}: tell me what follows epoch {} ({subscription})",
-            after.0
+            "{partition}: tell me what follows epoch {}, and {} answers ({subscription})",
+            after.0,
+            waits.len()
         ),
         Frame::Unfollow { partition } => format!("{partition}: tell me no more"),
         Frame::Feed {
@@ -581,7 +610,7 @@ fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
             subscription: reader.varint()?,
             boot: BootId(u32::try_from(reader.varint()?).ok()?),
             after: Epoch(reader.varint()?),
-            waits: reader.u8()? == 1,
+            waits: take_waits(reader)?,
             kept: (0..reader.varint()?)
                 .map(|_| take_partition(reader))
                 .collect::<Option<_>>()?,

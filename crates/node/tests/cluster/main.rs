@@ -2,6 +2,7 @@
 
 mod agreement;
 mod bootstrap;
+mod feeds;
 mod levels;
 mod members;
 mod rig;

@@ -8,8 +8,8 @@ use execute::{Budget, Committed, Engine, Serial, WorkerId};
 use order::consensus::Kept;
 use order::{Changed, Control, Described, GroupImage, GroupImages, PartitionMap};
 use ordo_node::cluster::{
-    ClusterEffects, ClusterEvent, ClusterNode, ClusterOptions, ClusterRecoverError, ClusterStart,
-    LEVEL,
+    Answered, ClusterEffects, ClusterEvent, ClusterNode, ClusterOptions, ClusterRecoverError,
+    ClusterStart, Frame, LEVEL,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -71,13 +71,78 @@ struct Host {
     ended: Option<String>,
 }
 
+/// What is between the nodes. A link's frames arrive in the order sent, but feeds may be slow.
+#[derive(Default)]
+pub struct Wire {
+    /// How many bytes of feeds a link takes in a tick; 0 if any.
+    pub feed_bytes_per_tick: u64,
+    /// How many ticks it takes a node's wish to follow a group to arrive.
+    pub follow_ticks: u64,
+    /// From whom to whom no feeds arrive.
+    pub feeds_lost: Vec<(NodeId, NodeId)>,
+    /// So many of the next feeds that tell outcomes do not arrive.
+    pub answers_lost: usize,
+    /// How many outcomes feeds have told.
+    pub answers: usize,
+    tick: u64,
+    frames: VecDeque<(NodeId, NodeId, Vec<u8>)>,
+    /// What arrives at a later tick.
+    late: Vec<(u64, NodeId, NodeId, Vec<u8>)>,
+    /// Until when links are busy with feeds, in bytes since the start.
+    busy: BTreeMap<(NodeId, NodeId), u64>,
+}
+
+impl Wire {
+    fn send(&mut self, from: NodeId, to: NodeId, bytes: Vec<u8>, registry: &Registry) {
+        let frame = Frame::decode(&bytes.clone().into(), registry);
+        let (_, frame) = frame.expect("what a node sends can be read");
+        let arrives = match frame {
+            Frame::Feed { answers, .. } => {
+                self.answers += answers.len();
+                if self.feeds_lost.contains(&(from, to)) {
+                    return;
+                }
+                if !answers.is_empty() && self.answers_lost > 0 {
+                    self.answers_lost -= 1;
+                    return;
+                }
+                self.feed_arrives((from, to), bytes.len() as u64)
+            }
+            Frame::Follow { .. } => self.tick + self.follow_ticks,
+            _ => self.tick,
+        };
+        if arrives <= self.tick {
+            self.frames.push_back((from, to, bytes));
+        } else {
+            self.late.push((arrives, from, to, bytes));
+        }
+    }
+
+    /// At which tick a feed arrives that is sent now.
+    fn feed_arrives(&mut self, link: (NodeId, NodeId), bytes: u64) -> u64 {
+        if self.feed_bytes_per_tick == 0 {
+            return self.tick;
+        }
+        let busy = self.busy.entry(link).or_default();
+        *busy = (*busy).max(self.tick * self.feed_bytes_per_tick) + bytes;
+        *busy / self.feed_bytes_per_tick
+    }
+
+    fn tick(&mut self) {
+        self.tick += 1;
+        let due = self.late.extract_if(.., |late| late.0 <= self.tick);
+        self.frames
+            .extend(due.map(|(_, from, to, bytes)| (from, to, bytes)));
+    }
+}
+
 /// A cluster.
 pub struct Rig {
     first: PartitionMap,
     registry: Registry,
     add: Arc<dyn Procedure>,
     hosts: BTreeMap<NodeId, Host>,
-    frames: VecDeque<(NodeId, NodeId, Vec<u8>)>,
+    pub wire: Wire,
     now_ms: u64,
     nonces: u64,
     /// Additions that were answered, by partition.
@@ -124,7 +189,7 @@ impl Rig {
             registry,
             add,
             hosts: BTreeMap::new(),
-            frames: VecDeque::new(),
+            wire: Wire::default(),
             now_ms: 1_000_000,
             nonces: 0,
             answered: BTreeMap::new(),
@@ -379,11 +444,12 @@ impl Rig {
                 .handle(ClusterEvent::Written(record), now_ms, &mut process.effects);
         }
         process.syncing |= std::mem::take(&mut process.effects.sync);
-        for (to, bytes) in process.effects.frames.drain(..) {
-            self.frames.push_back((node, to, bytes));
-        }
         process.effects.refused.clear();
         process.changed.append(&mut process.effects.changed);
+        for answered in process.effects.answered.drain(..) {
+            *self.answered.entry(answered.partition).or_default() += 1;
+        }
+        let mut foreign = Vec::new();
         let mut committed: Vec<Committed> = Vec::new();
         for (&partition, engine) in &process.engines {
             while engine.step(WorkerId(0), Budget::ONE, &mut committed) == execute::Progress::Worked
@@ -397,8 +463,19 @@ impl Rig {
                 let (boot, _) = ordo_node::session::boot_and_port(committed.request.id.session);
                 if boot == process.node.boot().0 {
                     *self.answered.entry(partition).or_default() += 1;
+                } else if process.node.is_spread() {
+                    foreign.push(Answered {
+                        id: committed.request.id,
+                        partition,
+                        position: committed.position,
+                        outcome: committed.outcome,
+                    });
                 }
             }
+        }
+        process.node.executed(foreign, now_ms, &mut process.effects);
+        for (to, bytes) in process.effects.frames.drain(..) {
+            self.wire.send(node, to, bytes, &self.registry);
         }
         assert!(!process.effects.restart, "{node} is to start again");
         if let Some(text) = process.effects.ended.take() {
@@ -410,13 +487,14 @@ impl Rig {
     /// A tick of all clocks, and what follows from it.
     pub fn round(&mut self) {
         self.now_ms += TICK_MS;
+        self.wire.tick();
         let nodes: Vec<NodeId> = self.hosts.keys().copied().collect();
         for &node in &nodes {
             self.handle(node, ClusterEvent::Tick);
         }
         let mut left = 20_000;
         loop {
-            while let Some((from, to, bytes)) = self.frames.pop_front() {
+            while let Some((from, to, bytes)) = self.wire.frames.pop_front() {
                 left -= 1;
                 assert!(left > 0, "nodes talk without end");
                 let is_cut = self.cut.contains(&(from, to)) || self.cut.contains(&(to, from));
@@ -438,7 +516,7 @@ impl Rig {
                     self.handle(node, ClusterEvent::Synced(record));
                 }
             }
-            if !any && self.frames.is_empty() {
+            if !any && self.wire.frames.is_empty() {
                 break;
             }
         }

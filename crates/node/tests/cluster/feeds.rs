@@ -1,0 +1,68 @@
+//! Who gets the outcomes of its clients' requests from another node, and must get them all.
+
+use crate::rig::Rig;
+use txn::{NodeId, PartitionId};
+
+const P0: PartitionId = PartitionId(0);
+
+/// The node that keeps no replica of group 0, and its neighbour, which does.
+const GATEWAY: NodeId = NodeId(4);
+const NEIGHBOUR: NodeId = NodeId(1);
+
+/// A cluster with a node of which clients want what its neighbour executes.
+fn spread() -> Rig {
+    let rig = Rig::running(&["x", "y", "z", "x"], 2);
+    let kept: Vec<PartitionId> = rig.node(GATEWAY).map().kept_by(GATEWAY).collect();
+    assert_eq!(kept, [PartitionId(1)]);
+    rig
+}
+
+fn answered(rig: &Rig) -> i64 {
+    rig.answered.get(&P0).copied().unwrap_or(0)
+}
+
+/// Whoever is followed remembers what it has told, because it may be lost: but most of it was not.
+#[test]
+fn a_follower_that_comes_anew_gets_what_it_lacks_and_no_more() {
+    let mut rig = spread();
+    for _ in 0..200 {
+        assert!(rig.add(GATEWAY, P0));
+        rig.round();
+    }
+    rig.until("all is answered", |rig| answered(rig) == 200);
+    let before = rig.wire.answers;
+    rig.wire.feeds_lost.push((NEIGHBOUR, GATEWAY));
+    for _ in 0..3 {
+        assert!(rig.add(GATEWAY, P0));
+    }
+    rig.until("what was lost is answered", |rig| answered(rig) == 203);
+    let told = rig.wire.answers - before;
+    assert!(
+        (3..=9).contains(&told),
+        "3 outcomes were missing, and by those who were asked {told} were told"
+    );
+}
+
+/// A node wants to follow another, and while its wish is on the way it takes a request, which is executed before that.
+#[test]
+fn what_is_executed_before_a_wish_comes_is_told() {
+    let mut rig = spread();
+    rig.wire.follow_ticks = 3;
+    rig.wire.feeds_lost.push((NEIGHBOUR, GATEWAY));
+    for _ in 0..60 {
+        assert!(rig.add(GATEWAY, P0));
+        rig.round();
+    }
+    rig.until("all is answered", |rig| answered(rig) == 60);
+}
+
+/// A node has heard that a request is in the order, and not how it ended.
+#[test]
+fn an_outcome_that_was_lost_is_told_again() {
+    let mut rig = spread();
+    rig.wire.answers_lost = 1;
+    assert!(rig.add(GATEWAY, P0));
+    rig.round();
+    assert_eq!((rig.wire.answers, answered(&rig)), (1, 0));
+    rig.until("it is answered", |rig| answered(rig) == 1);
+}
