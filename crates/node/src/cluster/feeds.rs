@@ -11,7 +11,8 @@
 //! only if its replica and all that it remembered are gone; the client is then told that nobody knows.
 //!
 //! A subscription numbers its frames. One that comes out of turn is as good as lost, and a lost one ends the subscription:
-//! the follower begins another behind what is confirmed.
+//! the follower begins another behind what is confirmed. One that has not begun in time is not waited for, but is taken if
+//! it begins before a later one: over a slow link, what is told may take longer than anybody's patience.
 //!
 //! Invariants:
 //! 1. A follower is never told that something is agreed before it was sent the batch, under the same subscription.
@@ -136,8 +137,10 @@ struct Followed {
     heard_tick: u64,
     /// When it last heard something new, or needed nothing.
     news_tick: u64,
-    /// Whom it has asked, and when.
+    /// Whom it has asked last, and when.
     asked: Option<(NodeId, u64, u64)>,
+    /// Subscriptions up to this one are over, or were asked for by another process, or under another name.
+    over: u64,
 }
 
 /// Both sides of dispatch. See the module's head.
@@ -192,7 +195,10 @@ impl Feeds {
     /// Who asks groups of other nodes has another name now: they are asked anew.
     pub fn renew(&mut self) {
         for followed in self.followed.values_mut() {
-            *followed = Followed::default();
+            *followed = Followed {
+                over: self.subscriptions,
+                ..Followed::default()
+            };
         }
     }
 
@@ -478,16 +484,16 @@ impl ClusterNode {
         effects: &mut ClusterEffects,
     ) {
         let now = self.ticks;
+        let newest = self.feeds.subscriptions;
         let Some(followed) = self.feeds.followed.get_mut(&group) else {
             return;
         };
-        if followed
-            .asked
-            .is_some_and(|(asked, name, _)| (asked, name) == (from, subscription))
-            && number == 1
+        if number == 1
+            && (followed.over + 1..=newest).contains(&subscription)
             && news.held >= self.merge.confirmed().epoch
         {
-            followed.asked = None;
+            followed.over = subscription;
+            followed.asked.take_if(|(_, name, _)| *name <= subscription);
             let before = followed.through.replace((from, subscription, 1));
             if let Some((before, ..)) = before.filter(|&(before, ..)| before != from) {
                 self.send(before, &Frame::Unfollow { partition: group }, effects);
@@ -624,7 +630,10 @@ impl ClusterNode {
             };
             self.feeds.subscriptions += 1;
             let subscription = self.feeds.subscriptions;
-            let followed = self.feeds.followed.entry(group).or_default();
+            let followed = self.feeds.followed.entry(group).or_insert(Followed {
+                over: subscription - 1,
+                ..Followed::default()
+            });
             followed.asked = Some((node, subscription, now));
             followed.news_tick = now;
             let frame = Frame::Follow {

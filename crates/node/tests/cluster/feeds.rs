@@ -66,3 +66,16 @@ fn an_outcome_that_was_lost_is_told_again() {
     assert_eq!((rig.wire.answers, answered(&rig)), (1, 0));
     rig.until("it is answered", |rig| answered(rig) == 1);
 }
+
+/// What many clients wait for takes longer than a node waits until it follows another one.
+#[test]
+fn what_is_told_too_late_is_of_use() {
+    let mut rig = spread();
+    rig.wire.feeds_lost.push((NEIGHBOUR, GATEWAY));
+    for _ in 0..200 {
+        assert!(rig.add(GATEWAY, P0));
+    }
+    rig.wire.feed_bytes_per_tick = 200;
+    rig.until("all is answered", |rig| answered(rig) == 200);
+    rig.check();
+}
