@@ -30,7 +30,7 @@ use std::sync::Arc;
 use txn::mutant::{Mutant, is_active};
 use txn::{BootId, Epoch, NodeId, Outcome, PartitionId, Position, RequestId};
 
-/// About how many bytes of batches go into one frame.
+/// About how many bytes of batches go into one frame, and of outcomes.
 const FRAME_BYTES_MAX: u64 = 1 << 20;
 /// A follower hears of every group at least once in so many ticks.
 const FEED_TICKS: u64 = 4;
@@ -109,6 +109,20 @@ struct Follower {
     told_tick: u64,
     /// What its clients wait for, and it was not yet sent.
     answers: Vec<Answered>,
+}
+
+impl Follower {
+    /// The answers that go into the next frame.
+    fn next_answers(&mut self) -> Vec<Answered> {
+        let mut bytes = 0;
+        let fits = self.answers.iter().take_while(|answered| {
+            let has_room = bytes < FRAME_BYTES_MAX;
+            bytes += answered.bytes() as u64;
+            has_room
+        });
+        let count = fits.count();
+        self.answers.drain(..count).collect()
+    }
 }
 
 /// How a node wants to follow a group.
@@ -449,10 +463,10 @@ impl ClusterNode {
             held: self.merge.held(group),
             agreed,
             leader,
-            answers: std::mem::take(&mut follower.answers),
+            answers: follower.next_answers(),
         };
         self.send(node, &frame, effects);
-        Some(has_more)
+        Some(has_more || !follower.answers.is_empty())
     }
 
     /// The index of the first batch behind what a follower was told, which is confirmed here. `None` if it is gone.

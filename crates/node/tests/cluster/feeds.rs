@@ -79,3 +79,20 @@ fn what_is_told_too_late_is_of_use() {
     rig.until("all is answered", |rig| answered(rig) == 200);
     rig.check();
 }
+
+/// Outcomes that wait for a follower may be more than a frame can carry.
+#[test]
+fn large_outcomes_go_into_several_frames() {
+    let mut rig = spread();
+    rig.outcome_bytes = 300 << 10;
+    rig.wire.feeds_lost.push((NEIGHBOUR, GATEWAY));
+    for _ in 0..20 {
+        assert!(rig.add(GATEWAY, P0));
+    }
+    rig.until("all is answered", |rig| answered(rig) == 20);
+    let longest = rig.wire.feed_bytes;
+    assert!(
+        (1 << 20..2 << 20).contains(&longest),
+        "20 outcomes of 300 KiB, and the longest frame has {longest} bytes"
+    );
+}
