@@ -96,6 +96,11 @@ pub(crate) fn read_file<D: Disk>(
     )
 }
 
+/// The size of a file.
+pub(crate) fn file_bytes<D: Disk>(disk: &D, name: &str) -> io::Result<u64> {
+    disk.open(name)?.len_bytes()
+}
+
 /// Removes all but the newest checkpoints, and what an interrupted one left. What cannot be removed stays.
 pub(crate) fn prune<D: Disk>(disk: &D) -> io::Result<()> {
     for position in list(disk)?.into_iter().skip(KEPT) {

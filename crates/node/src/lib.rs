@@ -34,7 +34,7 @@
 //!
 //! [`recover()`] loads the newest valid checkpoint and replays the log behind it through the engine. Checkpoints are written
 //! from a snapshot while writers go on ([`CheckpointJob`]); the two newest are kept, and the log from the older one on, so
-//! that a damaged checkpoint costs time and not data.
+//! that a damaged checkpoint costs time and not data. `schedule` says when one is due.
 //!
 //! # Invariants
 //!
@@ -51,6 +51,7 @@ mod machine;
 mod options;
 mod recover;
 mod route;
+mod schedule;
 pub mod session;
 
 pub use checkpoint::{CheckpointFailed, CheckpointJob, CheckpointWritten};

@@ -3,6 +3,8 @@
 use crate::checkpoint::{CheckpointFailed, CheckpointJob, CheckpointWritten, KEPT};
 use crate::expiry::ExpiryScan;
 use crate::options::{FsyncPolicy, NodeOptions};
+use crate::recover::Found;
+use crate::schedule::Schedule;
 use execute::Engine;
 use order::{BatchTooLarge, Sequencer, Tail};
 use std::collections::VecDeque;
@@ -181,6 +183,7 @@ pub struct Node {
     /// The last batch that final-committed wholly.
     passed: Tail,
 
+    schedule: Schedule,
     log_bytes_since_checkpoint: u64,
     /// Log bytes before the checkpoint that is being written.
     checkpointing: Option<u64>,
@@ -195,16 +198,17 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node whose engine holds everything up to `tail`, and whose log ends there, wholly synced.
-    pub(crate) fn new(
-        engine: Arc<dyn Engine>,
-        options: NodeOptions,
-        tail: Tail,
-        boot: u32,
-        log_bytes: u64,
-        checkpoints: VecDeque<Position>,
-    ) -> Node {
+    /// A node whose engine holds everything up to the log's tail, all of it synced.
+    pub(crate) fn new(engine: Arc<dyn Engine>, options: NodeOptions, found: Found) -> Node {
+        let Found {
+            tail,
+            boot,
+            log_bytes,
+            checkpoints,
+            checkpoint_bytes,
+        } = found;
         let last = tail.last();
+        let schedule = Schedule::new(options.checkpoint_bytes, checkpoint_bytes);
         Node {
             engine,
             sequencer: Sequencer::new(tail),
@@ -223,6 +227,7 @@ impl Node {
             in_flight: VecDeque::new(),
             in_flight_bytes: 0,
             passed: tail,
+            schedule,
             log_bytes_since_checkpoint: log_bytes,
             checkpointing: None,
             checkpoint_retry_at_ms: 0,
@@ -420,8 +425,7 @@ impl Node {
             }
             FsyncPolicy::Everysec | FsyncPolicy::No => self.confirm(self.written, effects),
         }
-        if self.options.checkpoint_bytes > 0
-            && self.log_bytes_since_checkpoint >= self.options.checkpoint_bytes
+        if self.schedule.is_due(self.log_bytes_since_checkpoint)
             && now_ms >= self.checkpoint_retry_at_ms
         {
             self.start_checkpoint(effects);
@@ -644,6 +648,7 @@ impl Node {
         effects: &mut Effects,
     ) {
         self.checkpointing = None;
+        self.schedule.written(written.bytes);
         self.counters.checkpoints += 1;
         self.counters.checkpoint_error = None;
         self.counters.last_checkpoint_at_ms = now_ms;

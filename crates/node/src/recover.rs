@@ -129,6 +129,20 @@ pub struct Recovered<D: Disk> {
     pub report: RecoveryReport,
 }
 
+/// What a node goes on with.
+pub(crate) struct Found {
+    /// Where the log ends.
+    pub tail: Tail,
+    /// The boot id of this process's sessions.
+    pub boot: u32,
+    /// The log behind the newest checkpoint.
+    pub log_bytes: u64,
+    /// The kept checkpoints, oldest first.
+    pub checkpoints: VecDeque<Position>,
+    /// The size of the newest; 0 without one.
+    pub checkpoint_bytes: u64,
+}
+
 /// Starts a node from the files on a disk, or a new one on an empty disk.
 ///
 /// `make_engine` makes an empty engine; it is called again if a damaged checkpoint was half loaded. `log_boot_id` is a
@@ -184,6 +198,11 @@ pub fn recover<D: Disk>(
         segment_bytes,
         boot_id: log_boot_id,
         checkpoint: tail,
+    };
+    let checkpoint_bytes = match report.checkpoint {
+        Position::NONE => 0,
+        position => checkpoint::file_bytes(&**disk, &checkpoint::file_name(position))
+            .map_err(io("reading the size of a checkpoint"))?,
     };
     let (log, found) = Log::open(disk.clone(), log_options, registry, &mut |batch| {
         replay.batch(batch)
@@ -248,19 +267,26 @@ pub fn recover<D: Disk>(
     }
     checkpoint::prune(&**disk).map_err(io("removing old checkpoints"))?;
 
-    let mut kept: VecDeque<Position> = positions
+    let mut checkpoints: VecDeque<Position> = positions
         .into_iter()
         .filter(|&position| position <= header.position)
         .collect();
-    kept.truncate(checkpoint::KEPT);
-    kept.make_contiguous().reverse();
+    checkpoints.truncate(checkpoint::KEPT);
+    checkpoints.make_contiguous().reverse();
     // Only how much is replayed at the next start matters: about the segments that were read now.
     let log_bytes = if replayed == 0 {
         0
     } else {
         found.segments.saturating_sub(1) * segment_bytes + log.status().current_bytes
     };
-    let node = Node::new(engine.clone(), options, tail, boot, log_bytes, kept);
+    let found = Found {
+        tail,
+        boot,
+        log_bytes,
+        checkpoints,
+        checkpoint_bytes,
+    };
+    let node = Node::new(engine.clone(), options, found);
     Ok(Recovered {
         node,
         engine,

@@ -2,6 +2,7 @@
 //!
 //! Which epoch that is the order says ([`order::Control::Checkpoint`]), so every node takes its checkpoints at the same places.
 //! Snapshots are opened before the epoch is confirmed and moved to its end when the engines are there, so that writers go on.
+//! One is due as for a node by itself ([`Schedule`]); who orders it goes by the size of its own files.
 //! When the files are on the disk, the groups' logs get new bases, in one record; when that is durable, older files and older
 //! segments of the journal go. A crash in between leaves either the old bases with the old files, or the new with the new.
 //!
@@ -15,7 +16,8 @@ use super::frames::Frame;
 use super::install::Piece;
 use super::machine::{ClusterEffects, ClusterNode, Then};
 use super::recover::BaseState;
-use crate::checkpoint::{read_file, write_images};
+use crate::checkpoint::{file_bytes, read_file, write_images};
+use crate::schedule::Schedule;
 use bytes::Bytes;
 use execute::Engine;
 use order::consensus::{Base, Kept};
@@ -188,15 +190,24 @@ impl Drop for Part {
     }
 }
 
+/// What was written, in all files of a checkpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Records.
+    pub records: u64,
+    /// The size of the files.
+    pub bytes: u64,
+}
+
 impl ClusterCheckpoint {
     /// The epoch at whose end they are taken.
     pub fn epoch(&self) -> Epoch {
         self.epoch
     }
 
-    /// Writes the files. They are complete and durable when this returns the number of records.
-    pub fn write<D: Disk>(mut self, disk: &D) -> io::Result<u64> {
-        let mut records = 0;
+    /// Writes the files. They are complete and durable when this returns how much there is in them.
+    pub fn write<D: Disk>(mut self, disk: &D) -> io::Result<Written> {
+        let mut sum = Written::default();
         for part in &mut self.parts {
             let unfinished = unfinished_name(part.partition, self.epoch);
             let Some(snapshot) = &part.snapshot else {
@@ -213,35 +224,38 @@ impl ClusterCheckpoint {
                 // Gives the space back. The next checkpoint removes it otherwise.
                 let _ = disk.remove(&unfinished);
             }
-            records += written?.0;
+            let (records, bytes) = written?;
+            sum.records += records;
+            sum.bytes += bytes;
             part.close();
             disk.rename(&unfinished, &file_name(part.partition, self.epoch))?;
         }
         disk.sync_dir()?;
-        Ok(records)
+        Ok(sum)
     }
 }
 
-/// Loads the checkpoint that a group's base tells of into an engine.
+/// Loads the checkpoint that a group's base tells of into an engine. Gives the size of its file.
 pub(super) fn load<D: Disk>(
     disk: &D,
     partition: PartitionId,
     base: &Base,
     engine: &Arc<dyn Engine>,
-) -> Result<(), LoadError> {
+) -> Result<u64, LoadError> {
     let state = BaseState::decode(&base.state).ok_or(LoadError::Base(partition))?;
     let name = file_name(partition, state.epoch);
     let view = engine.view();
-    let header =
-        read_file(disk, &name, |image| view.load(image)).map_err(|cause| LoadError::File {
-            name: name.clone(),
-            cause,
-        })?;
+    let file = |cause| LoadError::File {
+        name: name.clone(),
+        cause,
+    };
+    let header = read_file(disk, &name, |image| view.load(image)).map_err(file)?;
+    let bytes = file_bytes(disk, &name).map_err(|error| file(error.into()))?;
     if (header.position.next(), header.digest) != (state.next, state.digest) {
         return Err(LoadError::Foreign { name });
     }
     view.loaded(header.position, header.time_ms, &header.clears);
-    Ok(())
+    Ok(bytes)
 }
 
 /// Why a checkpoint could not be loaded.
@@ -409,6 +423,7 @@ pub(super) struct Checkpoints {
     others: BTreeMap<NodeId, Epoch>,
     /// Bytes of agreed batches since the last one was ordered.
     bytes: u64,
+    schedule: Schedule,
     /// The journal has a candidate, which must not keep its older records from going.
     has_candidate: bool,
 }
@@ -420,6 +435,7 @@ impl Checkpoints {
         base: Epoch,
         bases: BTreeMap<PartitionId, Base>,
         has_candidate: bool,
+        schedule: Schedule,
     ) -> Checkpoints {
         let taken = (epoch > Epoch(0)).then_some(Taken {
             epoch,
@@ -431,6 +447,7 @@ impl Checkpoints {
             base,
             durable_base: base,
             has_candidate,
+            schedule,
             ..Checkpoints::default()
         }
     }
@@ -589,9 +606,10 @@ impl ClusterNode {
             });
             effects.checkpoint = Some(pinned.into_job());
         }
-        let due = self.options.checkpoint_bytes > 0
-            && self.checkpoints.bytes >= self.options.checkpoint_bytes
-            && !self.checkpoints.are_taken();
+        let Checkpoints {
+            schedule, bytes, ..
+        } = self.checkpoints;
+        let due = schedule.is_due(bytes) && !self.checkpoints.are_taken();
         if due && let Some(lead) = self.leads.get_mut(&PartitionId(0)) {
             let after = self.merge.delivered().map.checkpoint;
             // Ordered once: what was ordered already counts from there.
@@ -603,7 +621,12 @@ impl ClusterNode {
     }
 
     /// The files of a checkpoint are on the disk.
-    pub(super) fn checkpoint_written(&mut self, epoch: Epoch, effects: &mut ClusterEffects) {
+    pub(super) fn checkpoint_written(
+        &mut self,
+        epoch: Epoch,
+        bytes: u64,
+        effects: &mut ClusterEffects,
+    ) {
         let Some(taken) = self
             .checkpoints
             .writing
@@ -611,6 +634,7 @@ impl ClusterNode {
         else {
             return;
         };
+        self.checkpoints.schedule.written(bytes);
         if self.is_spread {
             self.checkpoints.recording.push_back(taken);
             self.record_candidate(effects);

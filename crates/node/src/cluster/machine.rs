@@ -72,7 +72,12 @@ pub enum ClusterEvent {
     /// Time passes: a tick of [`ClusterOptions::tick_ms`].
     Tick,
     /// The checkpoint of [`ClusterEffects::checkpoint`] is on the disk.
-    CheckpointWritten(Epoch),
+    CheckpointWritten {
+        /// Its epoch.
+        epoch: Epoch,
+        /// The size of its files.
+        bytes: u64,
+    },
     /// It could not be written.
     CheckpointFailed(String),
     /// A checkpoint is wanted now, of the whole cluster.
@@ -539,7 +544,9 @@ impl ClusterNode {
             }
             ClusterEvent::JournalFailed(error) => return self.fail(&error, effects),
             ClusterEvent::Tick => self.tick(effects),
-            ClusterEvent::CheckpointWritten(epoch) => self.checkpoint_written(epoch, effects),
+            ClusterEvent::CheckpointWritten { epoch, bytes } => {
+                self.checkpoint_written(epoch, bytes, effects);
+            }
             ClusterEvent::CheckpointFailed(error) => {
                 self.checkpoints.failed();
                 effects.warnings.push(format!(

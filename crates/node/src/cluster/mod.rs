@@ -76,13 +76,13 @@ mod reads;
 mod recover;
 
 pub use bootstrap::{IDENTITY, Nonces, Standing, joined_record};
-pub use checkpoint::{ClusterCheckpoint, LoadError};
+pub use checkpoint::{ClusterCheckpoint, LoadError, Written};
 pub use feeds::{Answered, Fed};
 pub use frames::{Frame, FrameError, describe};
 pub use install::{Piece, read_piece, write_piece};
 pub use levels::LEVEL;
 pub use machine::{ClusterEffects, ClusterEvent, ClusterNode, ClusterStatus};
-pub use recover::{ClusterRecoverError, ClusterStart, load_engines};
+pub use recover::{ClusterRecoverError, ClusterStart, LoadedEngines, load_engines};
 
 use crate::options::{FsyncPolicy, Limits};
 use std::sync::Arc;

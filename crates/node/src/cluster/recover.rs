@@ -5,6 +5,7 @@ use super::bootstrap::{Bootstrap, IDENTITY};
 use super::checkpoint::{self, CANDIDATES, Checkpoints, LoadError, newest_bases};
 use super::levels::check_level;
 use super::machine::{Beginning, ClusterNode};
+use crate::schedule::Schedule;
 use execute::Engine;
 use order::consensus::{Base, Entry, EntryKind, Group, Members, RaftGroup};
 use order::merge::{EpochEnd, Held, Merge, Start};
@@ -23,6 +24,8 @@ pub struct ClusterStart {
     /// An engine for each partition of which this node keeps a replica, loaded from its checkpoint if there is one:
     /// what [`load_engines`] makes.
     pub engines: BTreeMap<PartitionId, Arc<dyn Engine>>,
+    /// The size of the checkpoint that they were loaded from; 0 without one.
+    pub checkpoint_bytes: u64,
     /// What no other process has.
     pub nonce: u64,
 }
@@ -149,6 +152,14 @@ fn read_base(
     Ok((base.clone(), state))
 }
 
+/// The engines of a process that starts.
+pub struct LoadedEngines {
+    /// One for each partition of which the node keeps a replica.
+    pub engines: BTreeMap<PartitionId, Arc<dyn Engine>>,
+    /// The size of the checkpoint that they were loaded from; 0 without one.
+    pub checkpoint_bytes: u64,
+}
+
 /// Makes an engine for each partition that a node is to keep, and for each of which the journal knows something, loaded from
 /// the checkpoint that the journal tells of; removes what older processes left.
 ///
@@ -159,15 +170,16 @@ pub fn load_engines<D: Disk>(
     mut kept: BTreeSet<PartitionId>,
     images: &GroupImages,
     make_engine: &dyn Fn() -> Arc<dyn Engine>,
-) -> Result<BTreeMap<PartitionId, Arc<dyn Engine>>, LoadError> {
+) -> Result<LoadedEngines, LoadError> {
     let begin = newest_bases(images)?;
     kept.extend(images.keys().filter(|&&partition| partition < CANDIDATES));
     kept.extend(begin.bases.keys());
-    let mut engines = BTreeMap::new();
+    let mut engines: BTreeMap<_, Arc<dyn Engine>> = BTreeMap::new();
+    let mut checkpoint_bytes = 0;
     for partition in kept.into_iter().filter(|&kept| begin.has(kept)) {
         let engine = make_engine();
         if let Some(base) = begin.bases.get(&partition) {
-            checkpoint::load(disk, partition, base, &engine)?;
+            checkpoint_bytes += checkpoint::load(disk, partition, base, &engine)?;
         }
         engines.insert(partition, engine);
     }
@@ -175,7 +187,10 @@ pub fn load_engines<D: Disk>(
     needed.insert(begin.epoch);
     // What cannot be removed now is removed later.
     let _ = checkpoint::prune_at_start(disk, &needed);
-    Ok(engines)
+    Ok(LoadedEngines {
+        engines,
+        checkpoint_bytes,
+    })
 }
 
 impl ClusterNode {
@@ -268,7 +283,8 @@ impl ClusterNode {
         }
         let epoch = merge.confirmed().epoch;
         let log_begin = log_begin.min(epoch);
-        let checkpoints = Checkpoints::new(epoch, log_begin, bases, has_candidate);
+        let schedule = Schedule::new(options.checkpoint_bytes, start.checkpoint_bytes);
+        let checkpoints = Checkpoints::new(epoch, log_begin, bases, has_candidate, schedule);
         Ok(ClusterNode::new(
             options,
             registry,

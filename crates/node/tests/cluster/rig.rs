@@ -243,6 +243,7 @@ impl Rig {
             map: self.first.clone(),
             images: host.journal.images(),
             engines: engines.clone(),
+            checkpoint_bytes: 0,
             nonce: self.nonces,
         };
         let options = ClusterOptions {

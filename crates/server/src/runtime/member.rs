@@ -127,7 +127,7 @@ impl Member {
 
     pub fn handle(&mut self, event: ClusterEvent, hands: Option<&Hands>, now_ms: u64) -> Outcome {
         match &event {
-            ClusterEvent::CheckpointWritten(epoch) => {
+            ClusterEvent::CheckpointWritten { epoch, .. } => {
                 self.checkpoint_in_progress = false;
                 self.checkpoints += 1;
                 self.last_checkpoint = *epoch;

@@ -57,7 +57,7 @@ use execute::{Budget, Engine, Interrupt, Progress, SnapshotReader, WorkerId};
 use executors::Bed;
 use node::Recovered;
 use node::cluster::levels::check_level;
-use node::cluster::{ClusterNode, ClusterStart, joined_record};
+use node::cluster::{ClusterNode, ClusterStart, LoadedEngines, joined_record};
 use order::{Journal, PartitionMap, Preparer};
 use parking_lot::{Condvar, Mutex};
 use port::{PortShared, Ports, Replies};
@@ -383,7 +383,10 @@ impl Runtime {
         let known = Arc::new(identity.map);
         let make_engine = || (options.engine)(worker_ids);
         let kept = known.kept_by(me).collect();
-        let engines = node::cluster::load_engines(&*disk, kept, &images, &make_engine)?;
+        let LoadedEngines {
+            engines,
+            checkpoint_bytes,
+        } = node::cluster::load_engines(&*disk, kept, &images, &make_engine)?;
         let entries = images
             .values()
             .map(|image| image.entries.len() as u64)
@@ -392,6 +395,7 @@ impl Runtime {
             map: identity.first,
             images,
             engines: engines.clone(),
+            checkpoint_bytes,
             nonce: log_boot_id(),
         };
         let node = ClusterNode::recover(node_options.clone(), registry.clone(), start)

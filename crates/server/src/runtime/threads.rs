@@ -18,7 +18,7 @@ use crate::disk::RealDisk;
 use execute::snapshot::panic_text;
 use execute::{Budget, Engine, Progress, ReadOutcome, SnapshotReader, WorkerId};
 use node::Event;
-use node::cluster::{ClusterEvent, read_piece, write_piece};
+use node::cluster::{ClusterEvent, Written, read_piece, write_piece};
 use order::{Preparer, SyncTicket};
 use parking_lot::Mutex;
 use std::io;
@@ -192,13 +192,13 @@ pub(super) fn checkpoint(inner: &Arc<Inner>, jobs: &Receiver<Job>) {
             Job::Member(job) => {
                 let epoch = job.epoch();
                 let event = match job.write(&*inner.disk) {
-                    Ok(records) => {
+                    Ok(Written { records, bytes }) => {
                         let elapsed_ms = started.elapsed().as_millis();
                         tracing::info!(
-                            "wrote a checkpoint of epoch {}: {records} records, {elapsed_ms} ms",
+                            "wrote a checkpoint of epoch {}: {records} records, {bytes} bytes, {elapsed_ms} ms",
                             epoch.0
                         );
-                        ClusterEvent::CheckpointWritten(epoch)
+                        ClusterEvent::CheckpointWritten { epoch, bytes }
                     }
                     Err(error) => ClusterEvent::CheckpointFailed(error.to_string()),
                 };

@@ -3,7 +3,7 @@
 use super::Timer;
 use super::process::Turn;
 use crate::world::{Address, Violation};
-use node::cluster::{ClusterEvent, checkpoint, read_piece, write_piece};
+use node::cluster::{ClusterEvent, Written, checkpoint, read_piece, write_piece};
 
 impl Turn<'_> {
     /// Does what the node wants done about checkpoints. Returns what it is told of it.
@@ -62,7 +62,7 @@ impl Turn<'_> {
         let disk = self.core.host(self.host).process_disk();
         let epoch = job.epoch();
         let event = match job.write(&*disk) {
-            Ok(records) => {
+            Ok(Written { records, bytes }) => {
                 self.system.tally.checkpoints += 1;
                 self.core.note(Address::Host(self.host), || {
                     format!(
@@ -70,7 +70,7 @@ impl Turn<'_> {
                         epoch.0
                     )
                 });
-                ClusterEvent::CheckpointWritten(epoch)
+                ClusterEvent::CheckpointWritten { epoch, bytes }
             }
             Err(error) => ClusterEvent::CheckpointFailed(error.to_string()),
         };

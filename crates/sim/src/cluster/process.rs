@@ -21,7 +21,7 @@ use execute::{
 };
 use node::cluster::{
     Answered, ClusterCheckpoint, ClusterEffects, ClusterEvent, ClusterNode, ClusterOptions,
-    ClusterStart, load_engines,
+    ClusterStart, LoadedEngines, load_engines,
 };
 use node::{Refused, Route, session};
 use order::{Changed, Control, PartitionMap};
@@ -162,8 +162,11 @@ impl Process {
         };
         let disk = core.host(host).process_disk();
         let kept = identity.map.kept_by(me).collect();
-        let engines = match load_engines(&*disk, kept, &images, &make) {
-            Ok(engines) => engines,
+        let LoadedEngines {
+            engines,
+            checkpoint_bytes,
+        } = match load_engines(&*disk, kept, &images, &make) {
+            Ok(loaded) => loaded,
             Err(_) if disk.is_dead() => return Ok(Start::Died),
             Err(error) => return Ok(Start::Refused(error.to_string())),
         };
@@ -207,6 +210,7 @@ impl Process {
             map: (*identity.first).clone(),
             images,
             engines,
+            checkpoint_bytes,
             nonce: system.processes,
         };
         let node = match ClusterNode::recover(options, system.registry.clone(), start) {

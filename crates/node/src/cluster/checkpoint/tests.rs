@@ -136,6 +136,7 @@ fn recover(
         map,
         images,
         engines,
+        checkpoint_bytes: 0,
         nonce: 1,
     };
     ClusterNode::recover(ClusterOptions::new(ME), Registry::new(), start)
@@ -172,7 +173,13 @@ pub(in crate::cluster) fn node(
 #[test]
 fn what_is_written_after_a_list_was_made_stays_when_the_list_is_followed() {
     let disk = VirtualDisk::new(1);
-    let mut checkpoints = Checkpoints::new(Epoch(5), Epoch(3), bases(5, &map(&[P0]), &[P0]), true);
+    let mut checkpoints = Checkpoints::new(
+        Epoch(5),
+        Epoch(3),
+        bases(5, &map(&[P0]), &[P0]),
+        true,
+        Schedule::default(),
+    );
     checkpoints.writing = Some(taken(8, &[P0]));
     checkpoints.recording.push_back(taken(7, &[P0]));
     let needed = checkpoints.prune(0, Some(Epoch(4)));
@@ -206,7 +213,8 @@ fn a_start_keeps_the_files_of_where_the_logs_begin_and_of_where_it_starts() {
         write(&disk, epoch, &[P0, P1]);
     }
     let images = images(3, &[P0, P1], taken(7, &[P0, P1]));
-    let engines = load_engines(&disk, BTreeSet::new(), &images, &engine).expect("loaded");
+    let loaded = load_engines(&disk, BTreeSet::new(), &images, &engine).expect("loaded");
+    let engines = loaded.engines;
     assert_eq!(engines.len(), 2);
     assert_eq!(epochs(&disk), BTreeSet::from([3, 7]));
     let mut node = recover(images, map(&[P0, P1]), engines).expect("it starts");
@@ -235,7 +243,8 @@ fn a_partition_without_a_checkpoint_is_left_out_beside_others_that_have_one() {
         };
         images.entry(P2).or_default().hard_state = heard;
         let kept = BTreeSet::from([P0, P1, P2, PartitionId(3)]);
-        let engines = load_engines(&disk, kept, &images, &engine).expect("loaded");
+        let loaded = load_engines(&disk, kept, &images, &engine).expect("loaded");
+        let engines = loaded.engines;
         assert_eq!(engines.keys().copied().collect::<Vec<_>>(), [P0, P1]);
         // A list of engines that does not agree is refused.
         let mut uneven = engines.clone();
@@ -253,7 +262,9 @@ fn a_partition_without_a_checkpoint_is_left_out_beside_others_that_have_one() {
 fn at_the_beginning_nothing_is_left_out() {
     let disk = VirtualDisk::new(1);
     let images = GroupImages::from([(P0, GroupImage::default())]);
-    let engines = load_engines(&disk, BTreeSet::from([P1]), &images, &engine).expect("made");
+    let made = load_engines(&disk, BTreeSet::from([P1]), &images, &engine).expect("made");
+    assert_eq!(made.checkpoint_bytes, 0);
+    let engines = made.engines;
     assert_eq!(engines.keys().copied().collect::<Vec<_>>(), [P0, P1]);
 }
 

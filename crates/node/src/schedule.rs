@@ -1,0 +1,67 @@
+//! When the next checkpoint is due, for a node by itself and in a cluster alike.
+//!
+//! A start reads the newest checkpoint and executes the log behind it again, which takes far longer per byte. A checkpoint writes
+//! all data once more. So the log may grow by as much as the last checkpoint has before the next is due, and by a floor at
+//! least: a small data set gets its checkpoints often, so that a restart stays short, and of a large one no more bytes are
+//! written as checkpoints than as log.
+
+/// See the [module's head](self).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Schedule {
+    /// The least log between two checkpoints; 0 if there are none but on demand.
+    floor_bytes: u64,
+    /// The size of the last checkpoint, in all its files; 0 without one.
+    last_bytes: u64,
+}
+
+impl Schedule {
+    /// With the size of the checkpoint that a start has loaded, 0 without one.
+    pub fn new(floor_bytes: u64, last_bytes: u64) -> Schedule {
+        Schedule {
+            floor_bytes,
+            last_bytes,
+        }
+    }
+
+    /// A checkpoint of this size was written.
+    pub fn written(&mut self, bytes: u64) {
+        self.last_bytes = bytes;
+    }
+
+    /// Whether a checkpoint is due when the log has so many bytes behind the last one.
+    pub fn is_due(&self, log_bytes: u64) -> bool {
+        self.floor_bytes > 0 && log_bytes >= self.floor_bytes.max(self.last_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_grows_by_the_floor_and_by_the_last_checkpoint() {
+        let mut schedule = Schedule::new(100, 0);
+        let at = |schedule: &Schedule| (0..1_000).find(|&bytes| schedule.is_due(bytes));
+        assert_eq!(at(&schedule), Some(100));
+        schedule.written(99);
+        assert_eq!(
+            at(&schedule),
+            Some(100),
+            "the floor counts for what is small"
+        );
+        schedule.written(730);
+        assert_eq!(at(&schedule), Some(730));
+        // A FLUSHALL came in between.
+        schedule.written(40);
+        assert_eq!(at(&schedule), Some(100));
+        assert_eq!(at(&Schedule::new(100, 640)), Some(640), "after a restart");
+    }
+
+    #[test]
+    fn without_a_floor_there_are_none_but_on_demand() {
+        let mut schedule = Schedule::new(0, 0);
+        assert!(!schedule.is_due(u64::MAX));
+        schedule.written(10);
+        assert!(!schedule.is_due(u64::MAX));
+    }
+}
