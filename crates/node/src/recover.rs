@@ -273,16 +273,10 @@ pub fn recover<D: Disk>(
         .collect();
     checkpoints.truncate(checkpoint::KEPT);
     checkpoints.make_contiguous().reverse();
-    // Only how much is replayed at the next start matters: about the segments that were read now.
-    let log_bytes = if replayed == 0 {
-        0
-    } else {
-        found.segments.saturating_sub(1) * segment_bytes + log.status().current_bytes
-    };
     let found = Found {
         tail,
         boot,
-        log_bytes,
+        log_bytes: found.bytes,
         checkpoints,
         checkpoint_bytes,
     };

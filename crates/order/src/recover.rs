@@ -81,6 +81,7 @@ impl<D: Disk> Log<D> {
         report.segments = (walk.last - start + 1) as u64;
         report.batches = walk.batches;
         report.requests = walk.requests;
+        report.bytes = walk.bytes;
         report.cut = recovery.cut(&walk)?;
         recovery.make_durable(&walk)?;
 
@@ -239,6 +240,7 @@ struct Walk {
     last_batch_end: Address,
     batches: u64,
     requests: u64,
+    bytes: u64,
     torn: Option<Torn>,
 }
 
@@ -288,6 +290,7 @@ impl<D: Disk> Recovery<'_, D> {
                 last_batch_end: reader.address(),
                 batches: 0,
                 requests: 0,
+                bytes: 0,
                 torn: None,
             });
             found.last = index;
@@ -344,6 +347,7 @@ impl<D: Disk> Recovery<'_, D> {
                     })?;
                     walk.batches += 1;
                     walk.requests += requests;
+                    walk.bytes += reader.address().offset - address.offset;
                 }
                 walk.last_batch_end = reader.address();
             }

@@ -18,6 +18,8 @@ pub struct Report {
     pub batches: u64,
     /// Requests in these batches; 0 in a journal.
     pub requests: u64,
+    /// Bytes of the records that hold them.
+    pub bytes: u64,
     /// Where the log goes on.
     pub tail: Tail,
     /// The torn tail, if there was one.
@@ -95,6 +97,7 @@ impl Report {
             segments: 0,
             batches: 0,
             requests: 0,
+            bytes: 0,
             tail,
             cut: None,
             created,
