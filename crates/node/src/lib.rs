@@ -56,6 +56,6 @@ pub mod session;
 
 pub use checkpoint::{CheckpointFailed, CheckpointJob, CheckpointWritten};
 pub use machine::{Effects, Event, Node, Refused, Status};
-pub use options::{FsyncPolicy, Limits, NodeOptions, UnknownFsyncPolicy};
+pub use options::{CHECKPOINT_BYTES_DEFAULT, FsyncPolicy, Limits, NodeOptions, UnknownFsyncPolicy};
 pub use recover::{RecoverError, Recovered, RecoveryReport, recover};
 pub use route::{Asker, Route, route};

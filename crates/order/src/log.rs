@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use txn::Position;
 use txn::mutant::{Mutant, is_active};
 
-/// The size of a segment, unless told otherwise.
-pub const SEGMENT_BYTES_DEFAULT: u64 = 64 << 20;
+/// The size of a segment, unless told otherwise. A start reads whole segments, and only whole ones are removed.
+pub const SEGMENT_BYTES_DEFAULT: u64 = 16 << 20;
 
 /// How a log is opened.
 #[derive(Clone, Copy, Debug)]

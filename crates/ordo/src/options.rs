@@ -69,7 +69,8 @@ impl Options {
         self
     }
 
-    /// A checkpoint is taken after this many bytes of log: 256 MiB by default, 0 for never.
+    /// A checkpoint is taken after as many bytes of log as the last one has, and this many at least: 16 MiB by default, 0 for
+    /// never.
     pub fn checkpoint_bytes(mut self, bytes: u64) -> Options {
         self.checkpoint_bytes = Some(bytes);
         self

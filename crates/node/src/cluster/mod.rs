@@ -84,7 +84,7 @@ pub use levels::LEVEL;
 pub use machine::{ClusterEffects, ClusterEvent, ClusterNode, ClusterStatus};
 pub use recover::{ClusterRecoverError, ClusterStart, LoadedEngines, load_engines};
 
-use crate::options::{FsyncPolicy, Limits};
+use crate::options::{CHECKPOINT_BYTES_DEFAULT, FsyncPolicy, Limits};
 use std::sync::Arc;
 use txn::{NodeId, Procedure};
 
@@ -101,7 +101,7 @@ pub struct ClusterOptions {
     pub limits: Limits,
     /// How long a tick is.
     pub tick_ms: u64,
-    /// A checkpoint is ordered after this many bytes of log. 0 means only on demand.
+    /// A checkpoint is ordered after as many bytes of log as the last one has, and this many at least. 0 means only on demand.
     pub checkpoint_bytes: u64,
     /// A group's entries that a checkpoint covers are kept in memory, for replicas that are a little behind, while its log has
     /// at most so many bytes.
@@ -132,7 +132,7 @@ impl ClusterOptions {
             fsync: FsyncPolicy::Always,
             limits: Limits::default(),
             tick_ms: 50,
-            checkpoint_bytes: 64 << 20,
+            checkpoint_bytes: CHECKPOINT_BYTES_DEFAULT,
             trail_bytes_max: 32 << 20,
             epochs_in_flight_max: 4,
             speculate: true,

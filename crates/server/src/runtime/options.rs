@@ -32,7 +32,7 @@ pub struct RuntimeOptions {
     pub ports: usize,
     /// The size of a log segment.
     pub segment_bytes: u64,
-    /// A checkpoint is taken after this many bytes of log. 0 means only on demand.
+    /// A checkpoint is taken after as many bytes of log as the last one has, and this many at least. 0 means only on demand.
     pub checkpoint_bytes: u64,
     /// Bounds on what is on its way.
     pub limits: Limits,
