@@ -330,6 +330,7 @@ impl Runtime {
         };
         let runtime = Runtime::launch(options, parts)?;
         runtime.inner.ports.begin(boot);
+        runtime.inner.prepare_segment();
         let elapsed_ms = started.elapsed().as_millis() as u64;
         Ok((
             runtime,
@@ -447,6 +448,8 @@ impl Runtime {
         runtime.join(runtime.inner.clone());
         runtime.inner.look_at_map();
         runtime.wait_for_boot();
+        // Not before: after a power loss all nodes of a cluster have their disks filled, and wait for them.
+        runtime.inner.prepare_segment();
         Ok((runtime, report))
     }
 
@@ -502,8 +505,6 @@ impl Runtime {
                     .collect::<Vec<_>>()
             })
             .collect();
-        // The next segment is made while the first is filled.
-        let _ = files.send(FileWork::Prepare);
         let ports = Arc::new(Ports::new(options.ports));
         if let Machine::Member(member) = &machine {
             // Before the first thread: what is executed from here on may be waited for at other nodes.
@@ -992,6 +993,14 @@ fn log_boot_id() -> u64 {
 }
 
 impl Inner {
+    /// Has the log's next segment made while the first is filled.
+    fn prepare_segment(&self) {
+        if let Some(hands) = &self.core.lock().hands {
+            // A thread that is gone prepares nothing: the log then makes its segments when it needs them.
+            let _ = hands.files.send(FileWork::Prepare);
+        }
+    }
+
     /// Tells the transport who the peers are, when the map has changed.
     fn look_at_map(&self) {
         let Some(peers) = self.peers.get() else {
