@@ -306,10 +306,16 @@ impl Merge {
         self.feeds[usize::from(group.0)].agreed
     }
 
+    /// Whether the batches of all groups are held for the next epoch to be delivered.
+    pub fn is_next_held(&self) -> bool {
+        let place = self.delivered.len();
+        self.feeds.iter().all(|feed| feed.held.len() > place)
+    }
+
     /// Delivers the next epoch, if the batches of all groups are held.
     pub fn deliver(&mut self) -> Option<Delivery> {
         let place = self.delivered.len();
-        if self.feeds.iter().any(|feed| feed.held.len() <= place) {
+        if !self.is_next_held() {
             return None;
         }
         let before = self.delivered().clone();

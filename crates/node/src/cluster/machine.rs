@@ -71,6 +71,8 @@ pub enum ClusterEvent {
     JournalFailed(String),
     /// Time passes: a tick of [`ClusterOptions::tick_ms`].
     Tick,
+    /// The engines have got on where [`ClusterNode::waits_for_room`]. A tick does as well, later.
+    Room,
     /// The checkpoint of [`ClusterEffects::checkpoint`] is on the disk.
     CheckpointWritten {
         /// Its epoch.
@@ -264,6 +266,8 @@ pub struct ClusterNode {
     progress: (Epoch, u64),
     /// Wanted changes are passed on again.
     remind: bool,
+    /// What could be delivered waits until the engines have got on.
+    waits_for_room: bool,
     stopping: bool,
     counters: ClusterStatus,
     pub(super) bootstrap: Bootstrap,
@@ -336,6 +340,7 @@ impl ClusterNode {
             behind: BTreeMap::new(),
             progress: (Epoch(0), 0),
             remind: false,
+            waits_for_room: false,
             stopping: false,
             counters: ClusterStatus::default(),
             bootstrap,
@@ -428,6 +433,12 @@ impl ClusterNode {
                 .executors
                 .values()
                 .all(|executor| executor.engine.view().final_position() >= executor.next.prev())
+    }
+
+    /// Whether what is held waits until the engines are less far behind: a node that starts, or catches up.
+    /// [`ClusterEvent::Room`] tells it that they are.
+    pub fn waits_for_room(&self) -> bool {
+        self.waits_for_room
     }
 
     /// Nothing is taken any more, and this is why.
@@ -544,6 +555,7 @@ impl ClusterNode {
             }
             ClusterEvent::JournalFailed(error) => return self.fail(&error, effects),
             ClusterEvent::Tick => self.tick(effects),
+            ClusterEvent::Room => {}
             ClusterEvent::CheckpointWritten { epoch, bytes } => {
                 self.checkpoint_written(epoch, bytes, effects);
             }
@@ -1317,6 +1329,7 @@ impl ClusterNode {
                 effects.delivered = true;
             }
         }
+        self.waits_for_room = !self.executors.values().all(room) && self.merge.is_next_held();
         while self.counters.stopped.is_none()
             && let Some(confirmation) = self.merge.confirm()
         {

@@ -51,6 +51,8 @@ pub(super) struct Outcome {
     /// Every port should look: writes are taken again.
     pub notify_all: bool,
     pub tick_again: bool,
+    /// More can be delivered once the engines have got on.
+    pub waits_for_room: bool,
     /// Error replies of requests that had been taken.
     pub refused: Vec<Answer>,
     /// Replies of requests that were executed by other nodes.
@@ -71,6 +73,7 @@ impl Outcome {
         self.step |= later.step;
         self.notify_all |= later.notify_all;
         self.tick_again |= later.tick_again;
+        self.waits_for_room |= later.waits_for_room;
         self.refused.append(&mut later.refused);
         self.answered.append(&mut later.answered);
         self.is_spread = later.is_spread.or(self.is_spread);

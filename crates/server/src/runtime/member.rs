@@ -274,6 +274,7 @@ impl Member {
             step: confirmed || delivered,
             notify_all: booted,
             tick_again: false,
+            waits_for_room: self.node.waits_for_room(),
             refused: std::mem::take(&mut effects.refused),
             answered: std::mem::take(&mut effects.answered),
             is_spread,

@@ -57,7 +57,7 @@ use execute::{Budget, Engine, Interrupt, Progress, SnapshotReader, WorkerId};
 use executors::Bed;
 use node::Recovered;
 use node::cluster::levels::check_level;
-use node::cluster::{ClusterNode, ClusterStart, LoadedEngines, joined_record};
+use node::cluster::{ClusterEvent, ClusterNode, ClusterStart, LoadedEngines, joined_record};
 use order::{Journal, PartitionMap, Preparer};
 use parking_lot::{Condvar, Mutex};
 use port::{PortShared, Ports, Replies};
@@ -121,6 +121,10 @@ struct Inner {
     fsync: FsyncPolicy,
     /// Somebody was told to come back when there is room.
     starved: AtomicBool,
+    /// A node of a cluster has more for the engines than they may have at a time.
+    waits_for_room: AtomicBool,
+    /// It gets on when no engine has more than this before it.
+    room_requests: u64,
     /// Why the node stopped for good, if a bug made it.
     halted: OnceLock<Arc<str>>,
     on_halt: Option<HaltHook>,
@@ -156,6 +160,21 @@ impl Inner {
         if self.starved.load(Ordering::SeqCst) && self.starved.swap(false, Ordering::SeqCst) {
             self.ports.notify_all();
         }
+        if self.waits_for_room.load(Ordering::SeqCst)
+            && self.has_room()
+            && self.waits_for_room.swap(false, Ordering::SeqCst)
+        {
+            let outcome = self.core.lock().member(ClusterEvent::Room, self.now_ms());
+            self.follow(outcome, own);
+        }
+    }
+
+    /// Whether the engines can be given more.
+    fn has_room(&self) -> bool {
+        self.engines.iter().all(|engine| {
+            let status = engine.status();
+            status.delivered.0 - status.final_committed.0 <= self.room_requests
+        })
     }
 
     /// Sees to what an event made possible. `own` is the port of a caller that steps the engine next.
@@ -185,6 +204,9 @@ impl Inner {
         }
         if outcome.notify_all {
             self.ports.notify_all();
+        }
+        if outcome.waits_for_room {
+            self.waits_for_room.store(true, Ordering::SeqCst);
         }
         if outcome.step && own.is_none() && !self.ports.notify_waiting() {
             self.bed.wake(1);
@@ -539,6 +561,8 @@ impl Runtime {
             workers: options.workers,
             fsync: options.fsync,
             starved: AtomicBool::new(false),
+            waits_for_room: AtomicBool::new(false),
+            room_requests: options.limits.in_flight_requests_max / 2,
             halted: OnceLock::new(),
             on_halt: options.on_halt,
             on_restart: options.on_restart,
