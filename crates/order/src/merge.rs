@@ -6,6 +6,9 @@
 //! have the same place at each of them (Sparkle §3), and whoever knows that an epoch was agreed in *one* group knows that
 //! nothing acknowledged before lies behind it.
 //!
+//! A batch is read when its epoch is to be delivered ([`Merge::read_next`]), and gone when that is confirmed: a node that starts
+//! holds all of its log behind the checkpoint, and read it would take several times the memory.
+//!
 //! A node knows a group's batches from its own replica, or from a node of its zone that has one; here both are a *feed*.
 //!
 //! ```text
@@ -23,11 +26,13 @@
 use crate::batch::Batch;
 use crate::group::{GroupBatch, Streams};
 use crate::map::{Changed, Control, PartitionMap};
+use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use txn::codec::RequestError;
 use txn::hash::mix;
 use txn::mutant::{Mutant, is_active};
-use txn::{BootId, Epoch, PartitionId, Position};
+use txn::{BootId, Epoch, PartitionId, Position, Registry};
 
 /// Where the merge stands after an epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +54,8 @@ pub struct EpochEnd {
 /// A batch of a group that is held, and perhaps not agreed.
 #[derive(Clone, Debug)]
 pub struct Held {
+    /// The batch's epoch.
+    pub epoch: Epoch,
     /// The entry's index in the group's log.
     pub index: u64,
     /// Its term.
@@ -58,14 +65,47 @@ pub struct Held {
     /// The bytes that it has there.
     pub bytes: u64,
     /// What it says: all of it at a replica of the group, and otherwise what this node needs of it.
-    pub batch: Arc<GroupBatch>,
+    pub batch: Content,
     /// If that is not all of it: the last number that the whole batch has of this process.
     pub noted: (BootId, u64),
 }
 
+/// What a batch says, or the bytes that say it.
+#[derive(Clone, Debug)]
+pub enum Content {
+    /// It was read.
+    Read(Arc<GroupBatch>),
+    /// What the group has in its log.
+    Unread(Bytes),
+}
+
+impl Content {
+    /// What it says.
+    ///
+    /// # Errors
+    /// The bytes mean nothing to this build.
+    pub fn read(&self, registry: &Registry) -> Result<Arc<GroupBatch>, RequestError> {
+        match self {
+            Content::Read(batch) => Ok(batch.clone()),
+            Content::Unread(bytes) => GroupBatch::decode(bytes, registry).map(Arc::new),
+        }
+    }
+}
+
+/// A batch of the order that means nothing to this build.
+#[derive(Clone, Debug)]
+pub struct Unreadable {
+    /// Whose.
+    pub group: PartitionId,
+    /// Its entry's index.
+    pub index: u64,
+    /// Why.
+    pub cause: RequestError,
+}
+
 impl Held {
-    fn note_in(&self, streams: &mut Streams) {
-        streams.note_batch(&self.batch);
+    fn note_in(&self, batch: &GroupBatch, streams: &mut Streams) {
+        streams.note_batch(batch);
         if self.noted.1 > 0 {
             streams.note(self.noted.0, self.noted.1);
         }
@@ -195,12 +235,15 @@ impl Merge {
         self.feeds[usize::from(group.0)].held.len()
     }
 
-    /// Which requests a group's log has, up to the last batch that is held.
-    pub fn streams_to_the_end(&self, group: PartitionId) -> Streams {
+    /// Which requests a group's log has, up to the last batch that is held, or the first that means nothing to this build.
+    pub fn streams_to_the_end(&self, group: PartitionId, registry: &Registry) -> Streams {
         let feed = &self.feeds[usize::from(group.0)];
         let mut streams = feed.streams.clone();
         for held in &feed.held {
-            held.note_in(&mut streams);
+            let Ok(batch) = held.batch.read(registry) else {
+                break;
+            };
+            held.note_in(&batch, &mut streams);
         }
         streams
     }
@@ -260,7 +303,7 @@ impl Merge {
     /// If it is not the batch of the next epoch: leaders make none but that.
     pub fn appended(&mut self, group: PartitionId, held: Held) {
         let next = self.held(group).0 + 1;
-        assert_eq!(held.batch.epoch.0, next, "{group} has skipped an epoch");
+        assert_eq!(held.epoch.0, next, "{group} has skipped an epoch");
         self.feed(group).held.push_back(held);
     }
 
@@ -273,7 +316,7 @@ impl Merge {
     /// # Panics
     /// If batches before it are missing.
     pub fn told(&mut self, group: PartitionId, held: Held) -> Result<Option<Retraction>, Outdated> {
-        let place = (held.batch.epoch.0 - self.confirmed.epoch.0 - 1) as usize;
+        let place = (held.epoch.0 - self.confirmed.epoch.0 - 1) as usize;
         let feed = self.feed(group);
         let known = feed.held.get(place);
         if known.is_some_and(|known| (known.index, known.term) == (held.index, held.term)) {
@@ -312,7 +355,32 @@ impl Merge {
         self.feeds.iter().all(|feed| feed.held.len() > place)
     }
 
+    /// Reads the batches of the next epoch to be delivered, as far as they are held: before [`Merge::deliver`].
+    ///
+    /// # Errors
+    /// One means nothing to this build, which can't go on.
+    pub fn read_next(&mut self, registry: &Registry) -> Result<(), Unreadable> {
+        let place = self.delivered.len();
+        for (group, feed) in self.feeds.iter_mut().enumerate() {
+            let Some(held) = feed.held.get_mut(place) else {
+                continue;
+            };
+            if let Content::Unread(_) = held.batch {
+                let read = held.batch.read(registry).map_err(|cause| Unreadable {
+                    group: PartitionId(group as u16),
+                    index: held.index,
+                    cause,
+                })?;
+                held.batch = Content::Read(read);
+            }
+        }
+        Ok(())
+    }
+
     /// Delivers the next epoch, if the batches of all groups are held.
+    ///
+    /// # Panics
+    /// If they were not read.
     pub fn deliver(&mut self) -> Option<Delivery> {
         let place = self.delivered.len();
         if !self.is_next_held() {
@@ -325,19 +393,22 @@ impl Merge {
         let mut parts: Vec<Vec<_>> = vec![Vec::new(); self.local.len()];
         for feed in &self.feeds {
             let held = &feed.held[place];
+            let Content::Read(batch) = &held.batch else {
+                panic!("epoch {} is delivered unread", held.epoch.0);
+            };
             end.time_ms = match is_active(Mutant::EpochTimeGoesBack) {
-                true => held.batch.time_ms,
-                false => end.time_ms.max(held.batch.time_ms),
+                true => batch.time_ms,
+                false => end.time_ms.max(batch.time_ms),
             };
             end.digest = mix(end.digest ^ held.digest);
-            for submission in &held.batch.submissions {
+            for submission in &batch.submissions {
                 for partition in &submission.request.route.partitions {
                     if let Ok(local) = self.local.binary_search(partition) {
                         parts[local].push(submission.request.clone());
                     }
                 }
             }
-            for control in &held.batch.controls {
+            for control in &batch.controls {
                 let changed = Arc::make_mut(&mut end.map).apply(control, end.epoch);
                 end.changes.push((control.clone(), changed));
             }
@@ -388,7 +459,9 @@ impl Merge {
         let mut bytes = 0;
         for feed in &mut self.feeds {
             let held = feed.held.pop_front()?;
-            held.note_in(&mut feed.streams);
+            if let Content::Read(batch) = &held.batch {
+                held.note_in(batch, &mut feed.streams);
+            }
             feed.confirmed = (held.index, held.term);
             bytes += held.bytes;
         }
@@ -404,5 +477,113 @@ impl Merge {
             end: self.confirmed.clone(),
             bytes,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group::Submission;
+    use txn::{Args, FnProcedure, Outcome, Reply, Request, RequestId, SessionId};
+
+    const GROUP: PartitionId = PartitionId(0);
+
+    async fn nothing(_: txn::Tx, _: txn::procedure::Call) -> Outcome {
+        Ok(Reply::OK)
+    }
+
+    fn registry() -> Registry {
+        let mut registry = Registry::new();
+        let procedure = FnProcedure::new("nothing", nothing);
+        registry.register(Arc::new(procedure)).expect("a new name");
+        registry
+    }
+
+    /// A merge of one group whose first batches were found in a log.
+    fn found(batches: u64) -> Merge {
+        let mut merge = Merge::new(Start {
+            local: vec![GROUP],
+            end: EpochEnd {
+                epoch: Epoch(0),
+                time_ms: 0,
+                digest: 0,
+                next: vec![Position::FIRST],
+                map: Arc::new(PartitionMap::alone()),
+                changes: Vec::new(),
+            },
+            groups: vec![(Streams::default(), (0, 0))],
+        });
+        for number in 1..=batches {
+            let id = RequestId {
+                session: SessionId(1),
+                sequence: number,
+                attempt: 0,
+            };
+            let procedure = Arc::new(FnProcedure::new("nothing", nothing));
+            let batch = GroupBatch {
+                epoch: Epoch(number),
+                time_ms: number,
+                submissions: vec![Submission {
+                    boot: BootId(3),
+                    sequence: number,
+                    request: Arc::new(Request::new(id, procedure, Args::new())),
+                }],
+                controls: Vec::new(),
+            };
+            merge.appended(
+                GROUP,
+                Held {
+                    epoch: Epoch(number),
+                    index: number,
+                    term: 1,
+                    digest: number,
+                    bytes: 1,
+                    batch: Content::Unread(batch.encode().into()),
+                    noted: Default::default(),
+                },
+            );
+        }
+        merge.agreed(GROUP, batches);
+        merge
+    }
+
+    fn unread(merge: &Merge) -> usize {
+        let held = merge.feeds[0].held.iter();
+        held.filter(|held| matches!(held.batch, Content::Unread(_)))
+            .count()
+    }
+
+    #[test]
+    fn what_was_found_in_a_log_is_read_when_its_epoch_is_delivered() {
+        let registry = registry();
+        let mut merge = found(3);
+        assert_eq!(unread(&merge), 3);
+        for number in 1..=3 {
+            // A leader knows all of it, read or not.
+            let streams = merge.streams_to_the_end(GROUP, &registry);
+            assert_eq!(streams.last(BootId(3)), 3);
+            merge.read_next(&registry).expect("it can be read");
+            assert_eq!(unread(&merge), 3 - number as usize);
+            let delivery = merge.deliver().expect("it is held");
+            let (_, batch) = &delivery.batches[0];
+            assert_eq!(batch.requests[0].id.sequence, number);
+            let confirmation = merge.confirm().expect("it is agreed");
+            assert_eq!(confirmation.end.epoch, Epoch(number));
+            assert_eq!(merge.group(GROUP).0.last(BootId(3)), number);
+        }
+        merge.read_next(&registry).expect("there is nothing more");
+        assert!(merge.deliver().is_none());
+    }
+
+    #[test]
+    fn a_batch_that_means_nothing_to_this_build_is_named_before_it_is_delivered() {
+        let mut merge = found(2);
+        merge.read_next(&registry()).expect("it can be read");
+        merge.deliver().expect("it is held");
+        let refused = merge.read_next(&Registry::new()).expect_err("unknown");
+        assert_eq!((refused.group, refused.index), (GROUP, 2));
+        assert!(matches!(refused.cause, RequestError::UnknownProcedure(_)));
+        let streams = merge.streams_to_the_end(GROUP, &Registry::new());
+        assert_eq!(streams.last(BootId(3)), 1);
     }
 }

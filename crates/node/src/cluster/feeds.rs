@@ -23,7 +23,7 @@ use super::frames::Frame;
 use super::machine::{ClusterEffects, ClusterNode};
 use crate::session;
 use bytes::Bytes;
-use order::merge::Held;
+use order::merge::{Content, Held};
 use order::{GroupBatch, PartitionMap};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -394,14 +394,18 @@ impl ClusterNode {
             false => follower.kept.clone(),
         };
         let boot = follower.boot;
-        let fed = |held: &Held| Fed {
-            epoch: held.batch.epoch,
-            index: held.index,
-            term: held.term,
-            digest: held.digest,
-            bytes: held.bytes,
-            noted: held.batch.last_of(boot),
-            part: held.batch.part_for(&kept).encode().into(),
+        // What this build cannot read ends it when it is to be delivered.
+        let fed = |held: &Held| {
+            let batch = held.batch.read(&self.registry).ok()?;
+            Some(Fed {
+                epoch: held.epoch,
+                index: held.index,
+                term: held.term,
+                digest: held.digest,
+                bytes: held.bytes,
+                noted: batch.last_of(boot),
+                part: batch.part_for(&kept).encode().into(),
+            })
         };
         let mut batches: Vec<Fed> = Vec::new();
         let mut bytes = 0;
@@ -413,7 +417,8 @@ impl ClusterNode {
                     break;
                 }
                 bytes += held.bytes;
-                batches.push(fed(held));
+                let Some(fed) = fed(held) else { break };
+                batches.push(fed);
             }
         } else {
             // What is confirmed is only in the log.
@@ -427,11 +432,14 @@ impl ClusterNode {
                 }
                 let entry = self.groups.get(&group)?.entry(index)?;
                 // It was read before, and is in the order.
-                let Ok(Some(held)) = super::recover::held(&entry, &self.registry) else {
+                let Ok(Some(held)) = super::recover::held(&entry) else {
                     continue;
                 };
                 bytes += held.bytes;
-                batches.push(fed(&held));
+                let Some(fed) = fed(&held) else {
+                    continue;
+                };
+                batches.push(fed);
             }
             is_full = true;
         }
@@ -561,11 +569,12 @@ impl ClusterNode {
                 return self.lose_feed(group, effects);
             };
             let held = Held {
+                epoch,
                 index: fed.index,
                 term: fed.term,
                 digest: fed.digest,
                 bytes: fed.bytes,
-                batch: Arc::new(batch),
+                batch: Content::Read(Arc::new(batch)),
                 noted: (boot, fed.noted),
             };
             match self.merge.told(group, held) {

@@ -18,12 +18,13 @@ use crate::options::FsyncPolicy;
 use bytes::Bytes;
 use execute::Engine;
 use order::consensus::{
-    ELECTION_TICKS, EntryKind, Group, GroupStatus, Input, Kept, Turn, asks_for_vote,
+    ELECTION_TICKS, Entry, EntryKind, Group, GroupStatus, Input, Kept, Turn, asks_for_vote,
 };
-use order::merge::{Confirmation, EpochEnd, Held, Merge, Retraction};
+use order::merge::{Confirmation, Content, EpochEnd, Held, Merge, Retraction, Unreadable};
 use order::{Changed, Control, PartitionMap, Submission, digest_of};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use txn::codec::RequestError;
 use txn::mutant::{Mutant, is_active};
 use txn::{
     Args, BootId, Epoch, NodeId, Outcome, PartitionId, PartitionRoute, Position, Registry, Request,
@@ -1155,7 +1156,7 @@ impl ClusterNode {
                     let streams = if is_active(Mutant::ForgetUnconfirmedStreams) {
                         self.merge.group(partition).0.clone()
                     } else {
-                        self.merge.streams_to_the_end(partition)
+                        self.merge.streams_to_the_end(partition, &self.registry)
                     };
                     self.leads.insert(partition, Lead::new(term, streams));
                 }
@@ -1253,29 +1254,61 @@ impl ClusterNode {
             });
             let found = match own {
                 Some(batch) => Ok(Some(Held {
+                    epoch: batch.epoch,
                     index: entry.index,
                     term: entry.term,
                     digest: digest_of(&entry.data),
                     bytes: entry.data.len() as u64,
-                    batch,
+                    batch: Content::Read(batch),
                     noted: Default::default(),
                 })),
-                None => held(entry, &self.registry),
+                None => self.read_entry(entry),
             };
             match found {
                 Ok(Some(held)) => self.merge.appended(partition, held),
                 Ok(None) => {}
-                Err(error) => {
-                    // What is in the order was made by a build that knew it: this one is too old.
-                    let text = format!(
-                        "entry {} of the log of {partition} means nothing to this build of Ordo ({error}): start this node \
-                         with the version that the other nodes run; its data is untouched",
-                        entry.index
-                    );
-                    return self.end(text, effects);
-                }
+                Err(error) => return self.end_unread(partition, entry.index, &error, effects),
             }
         }
+    }
+
+    /// What a new entry brings to the merge. It is read at once: what means nothing to this build must not be promised.
+    fn read_entry(&self, entry: &Entry) -> Result<Option<Held>, RequestError> {
+        let held = held(entry)?;
+        held.map(|held| {
+            let batch = Content::Read(held.batch.read(&self.registry)?);
+            Ok(Held { batch, ..held })
+        })
+        .transpose()
+    }
+
+    /// What is in the order was made by a build that knew it: this one is too old.
+    fn end_unread(
+        &mut self,
+        partition: PartitionId,
+        index: u64,
+        error: &RequestError,
+        effects: &mut ClusterEffects,
+    ) {
+        let text = format!(
+            "entry {index} of the log of {partition} means nothing to this build of Ordo ({error}): start this node \
+             with the version that the other nodes run; its data is untouched"
+        );
+        self.end(text, effects);
+    }
+
+    /// Reads what is delivered next. False if this build cannot.
+    fn read_next(&mut self, effects: &mut ClusterEffects) -> bool {
+        let read = self.merge.read_next(&self.registry);
+        if let Err(Unreadable {
+            group,
+            index,
+            cause,
+        }) = &read
+        {
+            self.end_unread(*group, *index, cause, effects);
+        }
+        read.is_ok()
     }
 
     pub(super) fn retract(
@@ -1307,12 +1340,14 @@ impl ClusterNode {
 
     /// Tells the engines of epochs that are delivered and confirmed.
     fn execute(&mut self, effects: &mut ClusterEffects) {
+        let in_flight_max = self.options.limits.in_flight_requests_max;
         let room = |executor: &Executor| {
             let behind = executor.next.prev().0 - executor.engine.view().final_position().0;
-            behind < self.options.limits.in_flight_requests_max
+            behind < in_flight_max
         };
         while self.executors.values().all(room)
             && (self.options.speculate || self.merge.is_next_agreed())
+            && self.read_next(effects)
             && let Some(delivery) = self.merge.deliver()
         {
             for (partition, batch) in delivery.batches {

@@ -8,7 +8,7 @@ use super::machine::{Beginning, ClusterNode};
 use crate::schedule::Schedule;
 use execute::Engine;
 use order::consensus::{Base, Entry, EntryKind, Group, Members, RaftGroup};
-use order::merge::{EpochEnd, Held, Merge, Start};
+use order::merge::{Content, EpochEnd, Held, Merge, Start};
 use order::{Disk, GroupBatch, GroupImages, PartitionMap, Streams, digest_of};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -267,14 +267,14 @@ impl ClusterNode {
         });
         for (partition, (entries, commit)) in logs {
             for entry in entries {
-                if let Some(held) = held(&entry, &registry).map_err(|cause| {
+                if let Some(held) = held(&entry).map_err(|cause| {
                     let index = entry.index;
                     ClusterRecoverError::Entry {
                         partition,
                         index,
                         cause,
                     }
-                })? && held.batch.epoch > merge.confirmed().epoch
+                })? && held.epoch > merge.confirmed().epoch
                 {
                     merge.appended(partition, held);
                 }
@@ -301,18 +301,19 @@ impl ClusterNode {
     }
 }
 
-/// What an entry brings to the merge; `None` if it is not a batch.
-pub(super) fn held(entry: &Entry, registry: &Registry) -> Result<Option<Held>, RequestError> {
+/// What an entry brings to the merge, unread; `None` if it is not a batch.
+pub(super) fn held(entry: &Entry) -> Result<Option<Held>, RequestError> {
     if entry.kind != EntryKind::Batch || entry.data.is_empty() {
         return Ok(None);
     }
-    let batch = GroupBatch::decode(&entry.data, registry)?;
+    let epoch = GroupBatch::epoch_of(&entry.data).ok_or(RequestError::Malformed)?;
     Ok(Some(Held {
+        epoch,
         index: entry.index,
         term: entry.term,
         digest: digest_of(&entry.data),
         bytes: entry.data.len() as u64,
-        batch: Arc::new(batch),
+        batch: Content::Unread(entry.data.clone()),
         noted: Default::default(),
     }))
 }

@@ -3,7 +3,7 @@
 use crate::rig::Rig;
 use bytes::Bytes;
 use order::consensus::{Base, Group, HardState, Input, Members, RaftGroup};
-use order::merge::{EpochEnd, Held, Merge, Outdated, Start};
+use order::merge::{Content, EpochEnd, Held, Merge, Outdated, Start};
 use order::{GroupBatch, PartitionMap, Streams};
 use ordo_node::cluster::ClusterEvent;
 use std::sync::Arc;
@@ -28,16 +28,17 @@ fn a_stale_replica_replaces_what_is_agreed() {
         groups: vec![(Streams::default(), (0, 0)); 2],
     });
     let held = |index, term, digest| Held {
+        epoch: Epoch(1),
         index,
         term,
         digest,
         bytes: 1,
-        batch: Arc::new(GroupBatch {
+        batch: Content::Read(Arc::new(GroupBatch {
             epoch: Epoch(1),
             time_ms: 1,
             submissions: Vec::new(),
             controls: Vec::new(),
-        }),
+        })),
         noted: Default::default(),
     };
     let p1 = PartitionId(1);
