@@ -901,7 +901,8 @@ impl ClusterNode {
         }
     }
 
-    /// When a whole cluster starts, nobody has to be waited for: those who hear a majority stand for election in turn.
+    /// When a whole cluster starts, nobody has to be waited for: those who hear a majority stand for election in turn, and again
+    /// while nobody leads, since each starts when it has read its own journal.
     fn campaign(&mut self) {
         if self.ticks > ELECTION_TICKS || !self.bootstrap.takes_part() {
             return;
@@ -915,7 +916,9 @@ impl ClusterNode {
             let live = |node: &&NodeId| self.peers.is_live(**node, since);
             let heard = 1 + voters.iter().filter(live).count();
             let turn = (rank + usize::from(partition.0)) % voters.len();
-            let is_due = self.ticks == 2 + 2 * turn as u64;
+            let since_turn = self.ticks.checked_sub(2 + 2 * turn as u64);
+            let round_ticks = 2 * voters.len() as u64;
+            let is_due = since_turn.is_some_and(|ticks| ticks.is_multiple_of(round_ticks));
             if is_due && heard > voters.len() / 2 && !self.leaders.contains_key(&partition) {
                 // One that has heard a leader meanwhile stays as it is.
                 let _ = group.handle(Input::Campaign);
@@ -1169,6 +1172,8 @@ impl ClusterNode {
                 Some(known) => _ = self.leaders.insert(partition, known),
                 None => _ = self.leaders.remove(&partition),
             }
+            // It has not heard what this node wants.
+            self.remind |= known.is_some() && partition == PartitionId(0);
             // Nobody answers the questions of an earlier leader.
             let again = self.reads.ask_again(u64::MAX, self.ticks);
             for question in again {

@@ -204,6 +204,7 @@ impl Inner {
         }
         if outcome.notify_all {
             self.ports.notify_all();
+            self.progress.notify_all();
         }
         if outcome.waits_for_room {
             self.waits_for_room.store(true, Ordering::SeqCst);
