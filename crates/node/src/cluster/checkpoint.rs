@@ -479,6 +479,11 @@ impl Checkpoints {
         self.bytes += bytes;
     }
 
+    /// Bytes of agreed batches since the last one was ordered.
+    pub fn log_bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Another node has one of this epoch, and none that is newer.
     pub fn heard(&mut self, node: NodeId, epoch: Epoch) {
         self.others.insert(node, epoch);

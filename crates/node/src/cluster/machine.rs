@@ -212,6 +212,8 @@ pub struct ClusterStatus {
     pub waiting: u64,
     /// Strict reads that wait.
     pub reads_waiting: usize,
+    /// Bytes of agreed batches since the last checkpoint was ordered.
+    pub log_bytes_since_checkpoint: u64,
     /// Why this node takes no part, if it does not.
     pub stopped: Option<String>,
 }
@@ -401,6 +403,7 @@ impl ClusterNode {
             confirmed: self.merge.confirmed().epoch,
             waiting: self.gateway.load().0,
             reads_waiting: self.reads.count(),
+            log_bytes_since_checkpoint: self.checkpoints.log_bytes(),
             ..self.counters.clone()
         }
     }

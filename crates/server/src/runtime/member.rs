@@ -335,6 +335,7 @@ impl Member {
             confirmed: txn::Position(sum(|status| status.confirmed.0)),
             final_committed: txn::Position(sum(|status| status.final_committed.0)),
             batches: status.epochs,
+            log_bytes_since_checkpoint: status.log_bytes_since_checkpoint,
             checkpoint_in_progress: self.checkpoint_in_progress,
             checkpoints: self.checkpoints,
             last_checkpoint: txn::Position(self.last_checkpoint.0),
