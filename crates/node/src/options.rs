@@ -49,8 +49,8 @@ impl FromStr for FsyncPolicy {
     }
 }
 
-/// The least log between two checkpoints, unless told otherwise: small enough that three nodes that share two cores replay it
-/// well within a second after a power loss.
+/// The least log between two checkpoints, unless told otherwise: small enough that three nodes that share two cores get on within
+/// two seconds after a power loss.
 pub const CHECKPOINT_BYTES_DEFAULT: u64 = 16 << 20;
 
 /// How much may be on its way between admission and final commit.

@@ -278,6 +278,60 @@ fn checkpoints_come_by_themselves_after_enough_log() {
     assert_eq!(first.node.status().checkpoints, 1);
 }
 
+#[test]
+fn the_next_checkpoint_comes_after_as_much_log_as_the_last_one_has() {
+    let disk = Arc::new(VirtualDisk::new(1));
+    let mut opts = options(FsyncPolicy::Everysec);
+    opts.checkpoint_bytes = 2000;
+    let log_until_due = |rig: &mut Rig| {
+        let mut log_bytes = 0;
+        while rig.effects.checkpoint.is_none() {
+            log_bytes = rig.node.status().log_bytes_since_checkpoint;
+            rig.submit("a", 1).unwrap();
+        }
+        rig.write_checkpoint();
+        // Without the record that was one too many.
+        log_bytes
+    };
+    let newest_bytes = || {
+        let names = disk.list().unwrap();
+        let newest = names.iter().filter(|name| name.starts_with("checkpoint-"));
+        let newest = disk.open(newest.max().unwrap()).unwrap();
+        newest.len_bytes().unwrap()
+    };
+    let mut rig = Rig::recover(&disk, opts.clone()).unwrap();
+    assert!((1800..2000).contains(&log_until_due(&mut rig)));
+    assert!(newest_bytes() < 2000, "one key: the floor counts");
+    assert!((1800..2000).contains(&log_until_due(&mut rig)));
+    for key in 0..500 {
+        rig.submit(&format!("key-{key}"), 1).unwrap();
+        if rig.effects.checkpoint.is_some() {
+            rig.write_checkpoint();
+        }
+    }
+    rig.checkpoint();
+    let wanted = newest_bytes();
+    assert!(wanted > 5000, "{wanted}");
+    let found = log_until_due(&mut rig);
+    assert!((wanted - 200..wanted).contains(&found), "{found}, {wanted}");
+    // A start knows both sizes from the files.
+    let wanted = newest_bytes();
+    for _ in 0..10 {
+        rig.submit("a", 1).unwrap();
+    }
+    let before = rig.node.status().log_bytes_since_checkpoint;
+    drop(rig);
+    let mut rig = Rig::recover(&disk, opts).unwrap();
+    // The batch that made the checkpoint due was not yet in it.
+    let behind = rig.node.status().log_bytes_since_checkpoint;
+    assert!(
+        (before..before + 200).contains(&behind),
+        "{behind}, {before}"
+    );
+    let found = log_until_due(&mut rig);
+    assert!((wanted - 200..wanted).contains(&found), "{found}, {wanted}");
+}
+
 /// One life after another on one disk, each ended by a crash: under `always`, everything that was acknowledged is there,
 /// and nothing that was refused for good.
 fn crashes(seed: u64) {

@@ -118,7 +118,10 @@ fn write(disk: &VirtualDisk, epoch: u64, of: &[PartitionId]) {
     let parts = of.iter().map(part).collect();
     let epoch = Epoch(epoch);
     let job = ClusterCheckpoint { epoch, parts };
-    job.write(disk).expect("a disk that works");
+    let written = job.write(disk).expect("a disk that works");
+    let size = |&partition: &PartitionId| file_bytes(disk, &file_name(partition, epoch));
+    let sizes: Vec<u64> = of.iter().map(|of| size(of).expect("a file")).collect();
+    assert_eq!(written.bytes, sizes.iter().sum::<u64>());
 }
 
 fn epochs(disk: &VirtualDisk) -> BTreeSet<u64> {
@@ -216,6 +219,8 @@ fn a_start_keeps_the_files_of_where_the_logs_begin_and_of_where_it_starts() {
     let loaded = load_engines(&disk, BTreeSet::new(), &images, &engine).expect("loaded");
     let engines = loaded.engines;
     assert_eq!(engines.len(), 2);
+    let size = |partition| file_bytes(&disk, &file_name(partition, Epoch(7))).expect("a file");
+    assert_eq!(loaded.checkpoint_bytes, size(P0) + size(P1));
     assert_eq!(epochs(&disk), BTreeSet::from([3, 7]));
     let mut node = recover(images, map(&[P0, P1]), engines).expect("it starts");
     assert_eq!(node.confirmed().epoch, Epoch(7));
