@@ -1,8 +1,9 @@
 //! The contract between a node and an engine.
 
+use crate::siblings::Message;
 use std::sync::Arc;
 use store::View;
-use txn::{Epoch, Outcome, Position, Request};
+use txn::{Epoch, Group, Outcome, PartitionId, Position, Request};
 
 /// A merged batch: consecutive positions that share an epoch and its time.
 #[derive(Clone, Debug)]
@@ -15,6 +16,10 @@ pub struct Batch {
     pub first: Position,
     /// The requests, in order.
     pub requests: Vec<Arc<Request>>,
+    /// The groups of multi-partition transactions among them, in order.
+    pub groups: Vec<Group>,
+    /// The chained digest of the order up to this epoch's end: siblings know each other by it.
+    pub digest: u64,
 }
 
 impl Batch {
@@ -137,6 +142,19 @@ pub trait Engine: Send + Sync {
     /// [`Progress::Idle`] calls this. What waits for a worker afterwards is anybody's. Engines whose steps keep nothing
     /// need not do anything.
     fn finish(&self, _worker: WorkerId, _effects: &mut dyn Effects) {}
+    /// Takes what another partition says of transactions that it shares with this one. Messages may come in any order, more
+    /// than once, and before the epoch that they are about.
+    fn receive(&self, _from: PartitionId, _message: Message) {}
+    /// Says again, to a partition that may have lost it, what is to be said of the transactions behind an epoch: all up to
+    /// that one are final-committed there.
+    fn tell_again(&self, _to: PartitionId, _behind: Epoch) {}
+    /// What was read in the epochs up to this one will not be asked for again: every replica has a checkpoint behind it.
+    fn forget(&self, _upto: Epoch) {}
+    /// Takes out what is to be said to other partitions: one message for each. To be asked after steps, deliveries and
+    /// messages.
+    fn messages(&self) -> Vec<(PartitionId, Message)> {
+        Vec::new()
+    }
     /// Work that waits for a worker: lets a driver decide whom to wake. Cheap.
     fn waiting(&self) -> Waiting;
     /// The counters.

@@ -157,11 +157,8 @@ impl Engine for NoCc {
         }
         let end = batch.end().prev();
         for (offset, request) in batch.requests.into_iter().enumerate() {
-            let context = TxContext {
-                position: batch.first.advanced(offset as u64),
-                now_ms: batch.time_ms,
-                scope: request.route.scope(),
-            };
+            let context =
+                TxContext::of(&request, batch.first.advanced(offset as u64), batch.time_ms);
             queue.push_back((context, request));
         }
         self.delivered.store(end.0, Ordering::Release);

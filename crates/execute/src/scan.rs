@@ -12,11 +12,35 @@ pub(crate) fn merge<M: Meta>(
     cleared: bool,
     own: impl FnOnce(&mut dyn FnMut(&Key, Option<&Entry>)),
 ) -> ScanPage {
-    let mut page = if cleared {
+    let page = if cleared {
         ScanPage::default()
     } else {
         partition.scan(upto, range)
     };
+    with_own(page, range, own)
+}
+
+/// The pages that several partitions have of one range, as one page.
+pub(crate) fn unite(pages: Vec<ScanPage>, cleared: bool) -> ScanPage {
+    if cleared {
+        return ScanPage::default();
+    }
+    // Behind the first page that ends, another partition may have what that one has not listed.
+    let next_hash = pages.iter().filter_map(|page| page.next_hash).min();
+    let mut entries: Vec<_> = pages.into_iter().flat_map(|page| page.entries).collect();
+    if let Some(end) = next_hash {
+        entries.retain(|(key, _)| key.hash64() < end);
+    }
+    entries.sort_by_cached_key(|(key, _)| (key.hash64(), key.clone()));
+    ScanPage { entries, next_hash }
+}
+
+/// Merges a page with a transaction's own writes.
+pub(crate) fn with_own(
+    mut page: ScanPage,
+    range: ScanRange,
+    own: impl FnOnce(&mut dyn FnMut(&Key, Option<&Entry>)),
+) -> ScanPage {
     let mut writes: Vec<(Key, Option<Entry>)> = Vec::new();
     let end = page.next_hash.unwrap_or(u64::MAX);
     own(&mut |key, entry| {

@@ -114,11 +114,8 @@ impl Engine for Serial {
         }
         queue.delivered = batch.end().prev();
         for (offset, request) in batch.requests.into_iter().enumerate() {
-            let context = TxContext {
-                position: batch.first.advanced(offset as u64),
-                now_ms: batch.time_ms,
-                scope: request.route.scope(),
-            };
+            let context =
+                TxContext::of(&request, batch.first.advanced(offset as u64), batch.time_ms);
             queue.waiting.push_back((context, request));
         }
     }

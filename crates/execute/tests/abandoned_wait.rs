@@ -54,6 +54,8 @@ fn a_wait_that_was_given_up_holds_nobody_up() {
         time_ms: 1,
         first: Position(1),
         requests: vec![update(), give_up(), update()],
+        groups: Vec::new(),
+        digest: 0,
     });
     engine.confirm(Position(3));
     let mut committed: Vec<Committed> = Vec::new();

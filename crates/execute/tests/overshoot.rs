@@ -31,6 +31,8 @@ fn deliver(engine: &Sparkle, procedure: &Arc<dyn Procedure>, first: u64, count: 
         time_ms: 1,
         first: Position(first),
         requests: (first..first + count).map(request).collect(),
+        groups: Vec::new(),
+        digest: 0,
     });
 }
 

@@ -402,6 +402,8 @@ impl Node {
                 time_ms: batch.time_ms,
                 first: batch.first,
                 requests: batch.requests,
+                groups: Vec::new(),
+                digest: batch.digest,
             });
         }
     }

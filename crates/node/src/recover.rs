@@ -327,6 +327,8 @@ impl Replay<'_> {
             time_ms: batch.time_ms,
             first: batch.first.advanced(done as u64),
             requests,
+            groups: Vec::new(),
+            digest: batch.digest,
         };
         let last = batch.end().prev();
         self.engine.deliver(batch);

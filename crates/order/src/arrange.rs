@@ -26,7 +26,7 @@
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use txn::{PartitionId, Partitions, Request, SessionId};
+use txn::{Group, PartitionId, Partitions, Request, SessionId};
 
 /// A request of an epoch.
 #[derive(Clone, Debug)]
@@ -35,15 +35,6 @@ pub struct Placed {
     pub request: Arc<Request>,
     /// It is to come behind all groups, because of its connection's other requests.
     pub bound: bool,
-}
-
-/// Transactions that follow each other at all of their partitions.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group {
-    /// The place of the first among the partition's requests of this epoch.
-    pub first: usize,
-    /// How many there are.
-    pub members: usize,
 }
 
 /// A partition's requests of an epoch, in order, and where the groups among them are.

@@ -123,6 +123,7 @@ impl Session {
             position: Position(self.position),
             now_ms: 1_700_000_000_000,
             scope: txn::Scope::ALL,
+            shared_seed: None,
         });
         let mut future = request.procedure.run(tx, Call::new(request.clone()));
         loop {

@@ -39,6 +39,7 @@ pub mod redis;
 pub mod register;
 pub mod run;
 pub mod scenario;
+pub mod siblings;
 pub mod threads;
 pub mod trace;
 pub mod traffic;

@@ -236,11 +236,7 @@ impl Oracle {
         };
         let (turn, polled) = tx::lend(Box::new(turn), || {
             catch_unwind(AssertUnwindSafe(|| {
-                let tx = Tx::new(TxContext {
-                    position,
-                    now_ms,
-                    scope: request.route.scope(),
-                });
+                let tx = Tx::new(TxContext::of(request, position, now_ms));
                 let mut future = request.procedure.run(tx, Call::new(request.clone()));
                 future
                     .as_mut()

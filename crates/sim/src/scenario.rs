@@ -240,6 +240,8 @@ impl Scenario {
             time_ms,
             first,
             requests,
+            groups: Vec::new(),
+            digest: 0,
         })
     }
 

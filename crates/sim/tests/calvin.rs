@@ -85,6 +85,8 @@ fn one(position: Position, request: Arc<Request>) -> Batch {
         time_ms: 1_000 + position.0,
         first: position,
         requests: vec![request],
+        groups: Vec::new(),
+        digest: 0,
     }
 }
 

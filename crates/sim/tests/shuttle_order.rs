@@ -39,6 +39,8 @@ fn batch(first: u64, requests: Vec<Arc<Request>>) -> Batch {
         time_ms: first,
         first: Position(first),
         requests,
+        groups: Vec::new(),
+        digest: 0,
     }
 }
 

@@ -41,7 +41,7 @@ pub use key::{Key, Space};
 pub use procedure::{Call, FnProcedure, Procedure, ProcedureFuture, ProcedureId, Registry};
 pub use reply::{Outcome, Reply, Stop};
 pub use request::{
-    Args, Footprint, KeySets, PartitionRoute, Partitions, Request, RequestId, Scope, Weight,
+    Args, Footprint, Group, KeySets, PartitionRoute, Partitions, Request, RequestId, Scope, Weight,
 };
 pub use tx::{Access, Intent, ScanPage, ScanRange, Tx, TxContext};
 pub use value::{Entry, Value};

@@ -125,6 +125,15 @@ pub struct Request {
 /// The partitions that a request involves, in order.
 pub type Partitions = SmallVec<[PartitionId; 2]>;
 
+/// Transactions over the same partitions that follow each other at all of these, in one epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// The place of the first among the partition's requests of the epoch.
+    pub first: usize,
+    /// How many there are.
+    pub members: usize,
+}
+
 /// A request's way through a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartitionRoute {

@@ -1,10 +1,11 @@
 //! The handle through which a procedure reads and writes.
 
+use crate::hash::mix;
 use crate::ids::Position;
 use crate::key::{Key, Space};
 use crate::mutant::{self, Mutant, is_active};
 use crate::reply::Stop;
-use crate::request::Scope;
+use crate::request::{Request, Scope};
 use crate::value::{Entry, Value};
 use std::any::Any;
 use std::cell::RefCell;
@@ -29,6 +30,22 @@ pub struct TxContext {
     pub now_ms: u64,
     /// The keys that it may touch where it runs.
     pub scope: Scope,
+    /// What its randomness comes from, if it runs at several partitions: its positions there differ.
+    pub shared_seed: Option<u64>,
+}
+
+impl TxContext {
+    /// What a request knows that stands at this place.
+    pub fn of(request: &Request, position: Position, now_ms: u64) -> TxContext {
+        let is_shared = request.route.partitions.len() > 1;
+        let seed = || mix(request.id.session.0 ^ mix(request.id.sequence));
+        TxContext {
+            position,
+            now_ms,
+            scope: request.route.scope(),
+            shared_seed: is_shared.then(seed),
+        }
+    }
 }
 
 /// A record as a transaction sees it.
@@ -145,9 +162,10 @@ impl Tx {
     /// A seed for randomness that is the same at every replica and in every incarnation.
     pub fn seed(&self) -> u64 {
         if is_active(Mutant::LocalChance) {
-            return crate::hash::mix(mutant::whim() as u64);
+            return mix(mutant::whim() as u64);
         }
-        crate::hash::mix(self.context.position.0 ^ self.context.now_ms.rotate_left(32))
+        let seed = self.context.shared_seed.unwrap_or(self.context.position.0);
+        mix(seed ^ self.context.now_ms.rotate_left(32))
     }
     /// Whether this incarnation is doomed: a long computation polls this and stops with [`Stop::Restart`].
     pub fn doomed(&self) -> bool {

@@ -115,6 +115,7 @@ impl Serial {
             position: Position(self.position),
             now_ms: 1_700_000_000_000 + self.position,
             scope: txn::Scope::ALL,
+            shared_seed: None,
         };
         let request = Arc::new(request);
         let read_only = request.footprint.read_only;

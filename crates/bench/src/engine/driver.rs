@@ -284,6 +284,8 @@ impl Core {
             time_ms: self.now_ms(),
             first: tail.next,
             requests,
+            groups: Vec::new(),
+            digest: 0,
         };
         let end = batch.end();
         let now_ns = self.now_ns();

@@ -145,11 +145,8 @@ impl Engine for Calvin {
         let mut incoming = self.shared.incoming.lock();
         incoming.delivered = batch.end().prev();
         for (offset, request) in batch.requests.into_iter().enumerate() {
-            let context = TxContext {
-                position: batch.first.advanced(offset as u64),
-                now_ms: batch.time_ms,
-                scope: request.route.scope(),
-            };
+            let context =
+                TxContext::of(&request, batch.first.advanced(offset as u64), batch.time_ms);
             incoming.queue.push_back(Job { context, request });
         }
     }

@@ -21,11 +21,11 @@ pub fn reconnoitre(engine: &Arc<dyn Engine>, request: &Arc<Request>, now_ms: u64
     let view = engine.view();
     let snapshot = view.open();
     // As if it stood right behind the snapshot.
-    let context = TxContext {
-        position: snapshot.position.next(),
-        now_ms: now_ms.max(snapshot.time_ms),
-        scope: request.route.scope(),
-    };
+    let context = TxContext::of(
+        request,
+        snapshot.position.next(),
+        now_ms.max(snapshot.time_ms),
+    );
     let mut footprint = request.footprint.clone();
     footprint.keys = None;
     let Ok(mut future) = running::start(request, context) else {

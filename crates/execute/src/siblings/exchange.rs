@@ -61,7 +61,8 @@ struct Sibling<K, V> {
     other: Option<Other<K, V>>,
 }
 
-/// What a sibling told in another era than the first one that was heard of.
+/// What a sibling told in a later era than the first one that was heard of. What an earlier one told is of no interest: it
+/// will be told again.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Other<K, V> {
     number: AbortNumber,
@@ -81,16 +82,21 @@ impl<K: PartialEq, V: PartialEq> Sibling<K, V> {
         self.number.filter(|_| self.used.iter().all(told))
     }
 
-    /// Whether this is of another era than what was heard first.
+    /// Whether this is of a later era than what was heard first.
     fn is_other(&self, number: AbortNumber) -> bool {
-        let is_other = |known: AbortNumber| known.era != number.era;
+        let is_other = |known: AbortNumber| known == AbortNumber::FINAL || known.era < number.era;
         number != AbortNumber::FINAL
             && self.number.is_some_and(is_other)
             && !is_active(Mutant::MixEras)
     }
 
-    /// Takes note of what was told in another era. Returns what has become final by that.
-    fn hear_other(&mut self, number: AbortNumber, anchored: bool, values: &[(K, V)]) -> Vec<(K, V)>
+    /// Takes note of what was told in another era. Returns what is final of that now, if it is.
+    fn hear_other(
+        &mut self,
+        number: AbortNumber,
+        anchored: bool,
+        values: &[(K, V)],
+    ) -> Option<Vec<(K, V)>>
     where
         K: Clone,
         V: Clone,
@@ -104,14 +110,11 @@ impl<K: PartialEq, V: PartialEq> Sibling<K, V> {
             }),
         };
         if other.number != number {
-            return Vec::new();
+            return None;
         }
         other.anchored |= anchored;
         other.values.extend_from_slice(values);
-        match other.anchored {
-            true => std::mem::take(&mut other.values),
-            false => Vec::new(),
-        }
+        other.anchored.then(|| std::mem::take(&mut other.values))
     }
 
     /// Takes note of a number; whether what is said under it counts.
@@ -223,10 +226,12 @@ impl<K: Clone + PartialEq, V: Clone + PartialEq> Exchange<K, V> {
     /// It reads a key of a sibling's partition: the value, if that was told.
     pub fn take(&mut self, partition: PartitionId, key: &K) -> Option<V> {
         let sibling = self.sibling(partition)?;
-        let value = sibling.value(key)?.clone();
-        if !sibling.used.iter().any(|(used, _)| used == key) {
-            sibling.used.push((key.clone(), value.clone()));
+        // What it has used it goes on using, until another value comes.
+        if let Some((_, used)) = sibling.used.iter().find(|(used, _)| used == key) {
+            return Some(used.clone());
         }
+        let value = sibling.value(key)?.clone();
+        sibling.used.push((key.clone(), value.clone()));
         Some(value)
     }
 
@@ -288,7 +293,7 @@ impl<K: Clone + PartialEq, V: Clone + PartialEq> Exchange<K, V> {
         }
         if sibling.is_other(number) {
             let values = sibling.hear_other(number, false, values);
-            return self.learn_anchored(from, &values);
+            return values.map_or_else(Heard::default, |values| self.learn_final(from, &values));
         }
         if !sibling.hear(number) {
             return Heard::default();
@@ -317,14 +322,6 @@ impl<K: Clone + PartialEq, V: Clone + PartialEq> Exchange<K, V> {
         self.learn(from, AbortNumber::FINAL, values)
     }
 
-    /// Takes what a sibling told in another era under its last number there, which is final.
-    fn learn_anchored(&mut self, from: PartitionId, values: &[(K, V)]) -> Heard {
-        match values {
-            [] => Heard::default(),
-            values => self.learn_final(from, values),
-        }
-    }
-
     /// A sibling's number is at least this one.
     pub fn learn_number(&mut self, from: PartitionId, number: AbortNumber) {
         if let Some(sibling) = self.sibling(from)
@@ -345,7 +342,7 @@ impl<K: Clone + PartialEq, V: Clone + PartialEq> Exchange<K, V> {
         }
         if sibling.is_other(number) {
             let values = sibling.hear_other(number, true, &[]);
-            return self.learn_anchored(from, &values);
+            return values.map_or_else(Heard::default, |values| self.learn_final(from, &values));
         }
         sibling.hear(number);
         sibling.anchored = sibling.anchored.max(Some(number));
@@ -404,6 +401,11 @@ impl<K: Clone + PartialEq, V: Clone + PartialEq> Exchange<K, V> {
                 });
             is_last && (sibling.basis().is_some() || is_active(Mutant::BelieveAnyValue))
         })
+    }
+
+    /// Whether it has final-committed.
+    pub fn has_settled(&self) -> bool {
+        self.siblings.iter().all(|sibling| sibling.settled)
     }
 
     /// It final-commits. From here on only what later transactions of its group want to know of it changes.

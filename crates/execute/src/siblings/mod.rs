@@ -56,5 +56,7 @@
 //! Messages may arrive in any order and more than once: what they say is only ever raised.
 
 mod exchange;
+mod message;
 
 pub use exchange::{AbortNumber, Basis, Exchange, Heard};
+pub use message::{Asked, GroupId, Message, Note, Told};

@@ -114,7 +114,7 @@ pub(super) fn install(
             cell.meta.doom_readers(
                 head,
                 |dependency| dependency.reader.position() > me && dependency.version < me,
-                |reader| shared.doom(reader),
+                |reader| shared.doom(me, reader),
             );
         }
         if cell.meta.held_by(me) {
@@ -162,7 +162,7 @@ pub(super) fn undo(
                     cell.meta.doom_readers(
                         shared.head(),
                         |dependency| dependency.version == me && dependency.reader.position() > me,
-                        |reader| shared.doom(reader),
+                        |reader| shared.doom(me, reader),
                     );
                 }
             }
@@ -172,7 +172,7 @@ pub(super) fn undo(
                     kept = holder.is_none() || holder.position() >= me;
                     if kept {
                         if !holder.is_none() && holder.position() != me && !holder.is_reserved() {
-                            shared.doom(holder);
+                            shared.doom(me, holder);
                         }
                         cell.meta.lock = next.reserved();
                     }

@@ -3,14 +3,17 @@
 use super::Mutant;
 use super::keystate::{KeyState, Waiter};
 use super::shared::Shared;
+use super::siblings::{Member, NoValue};
 use super::slot::{Body, Write};
 use super::status::DOOMED;
+use crate::siblings::{Asked, Told};
 use std::any::Any;
 use std::sync::Arc;
 use std::task::Poll;
 use store::RecordCell;
+use txn::key::partition_of_slot;
 use txn::tx::Read;
-use txn::{Access, Entry, Intent, Key, Position, ScanPage, ScanRange, Space, Stop};
+use txn::{Access, Entry, Intent, Key, PartitionId, Position, ScanPage, ScanRange, Space, Stop};
 
 /// Why a poll of a procedure came back pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +24,8 @@ pub(super) enum Pause {
     Lock,
     /// It waits until everything before it has final-committed.
     Head,
+    /// It waits for what a sibling reads.
+    Sibling,
 }
 
 /// A worker's access, lent to the thread while the worker polls.
@@ -114,7 +119,7 @@ fn read_latched(
     if intent == Intent::Update && (!cell.meta.held_by(me) || cell.meta.lock.is_reserved()) {
         let holder = cell.meta.lock;
         if !holder.is_none() && holder.position() != me && !holder.is_reserved() {
-            shared.doom(holder);
+            shared.doom(me, holder);
         }
         cell.meta.lock = body.ticket;
     }
@@ -136,8 +141,187 @@ fn read_latched(
     }
 }
 
-impl Access for Execution {
-    fn read(&mut self, key: &Key, intent: Intent) -> Poll<Result<Read, Stop>> {
+/// What a transaction does that has siblings.
+impl Execution {
+    /// The partition of a key, if it is another one's.
+    fn elsewhere(&self, key: &Key) -> Option<PartitionId> {
+        let request = self.body.request.as_ref()?;
+        self.body.member.as_ref()?;
+        let partition = partition_of_slot(key.slot(), request.route.of);
+        (partition != self.shared.me).then_some(partition)
+    }
+
+    /// Tells the siblings what was read here, before the transaction wrote anything.
+    fn tell(&mut self, member: &Member, asked: Asked, told: &Told) -> Result<(), Stop> {
+        let me = self.body.position();
+        let told = self.shared.tell(member, me, asked, told);
+        told.map_err(|_| Stop::Restart)
+    }
+
+    /// What a sibling has read.
+    fn take_from(
+        &mut self,
+        member: &Member,
+        from: PartitionId,
+        asked: &Asked,
+    ) -> Poll<Result<Told, Stop>> {
+        let me = self.body.position();
+        match self.shared.take_from(member, me, from, asked) {
+            Ok(told) => Poll::Ready(Ok(told)),
+            Err(NoValue::Doomed) => Poll::Ready(Err(Stop::Restart)),
+            Err(NoValue::NotTold) => self.pause(Pause::Sibling),
+        }
+    }
+
+    /// Reads a record of another partition.
+    fn read_elsewhere(&mut self, key: &Key, from: PartitionId) -> Poll<Result<Read, Stop>> {
+        if self.doomed() {
+            return Poll::Ready(Err(Stop::Restart));
+        }
+        let mut written = self.body.elsewhere.iter();
+        if let Some((_, entry)) = written.find(|(written, _)| written == key) {
+            return Poll::Ready(Ok(Read {
+                entry: entry.clone(),
+                version: Position::NONE,
+            }));
+        }
+        if self.body.cleared && key.space() == Space::User {
+            return Poll::Ready(Ok(Read::default()));
+        }
+        let Some(member) = self.body.member.clone().filter(|member| member.has(from)) else {
+            return Poll::Ready(Err(Stop::Undeclared));
+        };
+        self.take_from(&member, from, &Asked::Key(key.clone()))
+            .map_ok(Told::into_record)
+    }
+
+    /// Writes a record of another partition, which is that one's work: only this transaction's own reads want to know.
+    fn write_elsewhere(
+        &mut self,
+        key: &Key,
+        at: PartitionId,
+        entry: Option<Entry>,
+    ) -> Result<(), Stop> {
+        let body = &mut *self.body;
+        if !body.member.as_ref().is_some_and(|member| member.has(at)) {
+            return Err(Stop::Undeclared);
+        }
+        match body
+            .elsewhere
+            .iter_mut()
+            .find(|(written, _)| written == key)
+        {
+            Some((_, written)) => *written = entry,
+            None => body.elsewhere.push((key.clone(), entry)),
+        }
+        Ok(())
+    }
+
+    /// Pages of all partitions in one, with the transaction's own writes.
+    fn scan_all(&mut self, member: &Member, range: ScanRange) -> Poll<Result<ScanPage, Stop>> {
+        let upto = self.body.position().prev();
+        let here = self.shared.partition.scan(upto, range);
+        if let Err(stop) = self.tell(member, Asked::Page(range), &Told::Page(here.clone())) {
+            return Poll::Ready(Err(stop));
+        }
+        let mut pages = vec![here];
+        for from in member.siblings(self.shared.me) {
+            match self.take_from(member, from, &Asked::Page(range)) {
+                Poll::Ready(Ok(Told::Page(page))) => pages.push(page),
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(stop)) => return Poll::Ready(Err(stop)),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        let cleared = self.body.cleared && range.space == Space::User;
+        let page = crate::scan::unite(pages, cleared);
+        Poll::Ready(Ok(crate::scan::with_own(page, range, |visit| {
+            for write in self.body.writes.list.iter().filter(|write| write.written) {
+                visit(write.record.key(), write.entry.as_ref());
+            }
+            for (key, entry) in &self.body.elsewhere {
+                visit(key, entry.as_ref());
+            }
+        })))
+    }
+
+    /// The entries of all partitions.
+    fn count_all(&mut self, member: &Member) -> Poll<Result<u64, Stop>> {
+        let me = self.shared.me;
+        let mut total = 0;
+        if !self.body.cleared {
+            let here = self.shared.committer.lock().live;
+            if let Err(stop) = self.tell(member, Asked::Count, &Told::Count(here)) {
+                return Poll::Ready(Err(stop));
+            }
+            total = here;
+            for from in member.siblings(me) {
+                match self.take_from(member, from, &Asked::Count) {
+                    Poll::Ready(Ok(Told::Count(count))) => total += count,
+                    Poll::Ready(Ok(_)) => {}
+                    Poll::Ready(Err(stop)) => return Poll::Ready(Err(stop)),
+                    Poll::Pending => return Poll::Pending,
+                }
+            }
+        }
+        // What its own writes change depends on what was there, which only the key's own partition knows.
+        let upto = self.body.position().prev();
+        let mine = self.body.writes.list.iter().filter(|write| write.written);
+        let mine: Vec<_> = mine
+            .map(|write| (write.record.key().clone(), write.entry.is_some()))
+            .collect();
+        let others = self.body.elsewhere.iter();
+        let others: Vec<_> = others
+            .map(|(key, entry)| (key.clone(), entry.is_some()))
+            .collect();
+        for (key, is) in &mine {
+            let was = self.shared.partition.read(upto, key);
+            let asked = Asked::Key(key.clone());
+            if let Err(stop) = self.tell(member, asked, &Told::Record(was.clone())) {
+                return Poll::Ready(Err(stop));
+            }
+            let was = !self.body.cleared && was.entry.is_some();
+            total += i64::from(key.space() == Space::User) * (i64::from(*is) - i64::from(was));
+        }
+        for (key, is) in &others {
+            let Some(from) = self.elsewhere(key) else {
+                continue;
+            };
+            let was = match self.take_from(member, from, &Asked::Key(key.clone())) {
+                Poll::Ready(Ok(Told::Record(was))) => was.entry.is_some(),
+                Poll::Ready(Ok(_)) => false,
+                Poll::Ready(Err(stop)) => return Poll::Ready(Err(stop)),
+                Poll::Pending => return Poll::Pending,
+            };
+            let was = !self.body.cleared && was;
+            total += i64::from(key.space() == Space::User) * (i64::from(*is) - i64::from(was));
+        }
+        Poll::Ready(Ok(total.max(0) as u64))
+    }
+
+    /// Reads a record of this partition on behalf of all siblings.
+    fn read_for_all(&mut self, key: &Key, intent: Intent) -> Poll<Result<Read, Stop>> {
+        let is_own = |place: usize| self.body.writes.list[place].written;
+        let written = self.body.writes.find_key(key).is_some_and(is_own);
+        let cleared = self.body.cleared && key.space() == Space::User;
+        let read = self.read_here(key, intent);
+        let (Poll::Ready(Ok(found)), Some(member), false) =
+            (&read, self.body.member.clone(), written || cleared)
+        else {
+            return read;
+        };
+        let told = Told::Record(found.clone());
+        match self.tell(&member, Asked::Key(key.clone()), &told) {
+            Ok(()) => read,
+            Err(stop) => Poll::Ready(Err(stop)),
+        }
+    }
+}
+
+impl Execution {
+    /// Reads a record of this partition.
+    #[inline]
+    fn read_here(&mut self, key: &Key, intent: Intent) -> Poll<Result<Read, Stop>> {
         if !self.spend() {
             return self.pause(Pause::Budget);
         }
@@ -210,6 +394,19 @@ impl Access for Execution {
             }
         }
     }
+}
+
+impl Access for Execution {
+    fn read(&mut self, key: &Key, intent: Intent) -> Poll<Result<Read, Stop>> {
+        if self.body.member.is_none() {
+            return self.read_here(key, intent);
+        }
+        match self.elsewhere(key) {
+            Some(from) if self.spend() => self.read_elsewhere(key, from),
+            Some(_) => self.pause(Pause::Budget),
+            None => self.read_for_all(key, intent),
+        }
+    }
 
     fn admit_write(&mut self, _key: &Key) -> Poll<Result<(), Stop>> {
         if !self.spend() {
@@ -223,6 +420,9 @@ impl Access for Execution {
     }
 
     fn write(&mut self, key: &Key, entry: Option<Entry>) -> Result<(), Stop> {
+        if let Some(at) = self.elsewhere(key) {
+            return self.write_elsewhere(key, at, entry);
+        }
         let body = &mut *self.body;
         let place = body.writes.find_recent(key).unwrap_or_else(|| {
             let mut record = self.shared.partition.get_or_insert(key);
@@ -242,6 +442,9 @@ impl Access for Execution {
         if let Some(stopped) = self.enter_whole() {
             return stopped.map(Err);
         }
+        if let Some(member) = self.body.member.clone() {
+            return self.scan_all(&member, range);
+        }
         let cleared = self.body.cleared && range.space == Space::User;
         let upto = self.body.position().prev();
         Poll::Ready(Ok(crate::scan::merge(
@@ -260,6 +463,9 @@ impl Access for Execution {
     fn count(&mut self) -> Poll<Result<u64, Stop>> {
         if let Some(stopped) = self.enter_whole() {
             return stopped.map(Err);
+        }
+        if let Some(member) = self.body.member.clone() {
+            return self.count_all(&member);
         }
         let partition = &self.shared.partition;
         let cleared = self.body.cleared;
@@ -289,6 +495,9 @@ impl Access for Execution {
             return stopped.map(Err);
         }
         self.body.cleared = true;
+        self.body
+            .elsewhere
+            .retain(|(key, _)| key.space() != Space::User);
         for write in &mut self.body.writes.list {
             if write.record.key().space() == Space::User {
                 write.written = false;

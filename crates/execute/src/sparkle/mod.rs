@@ -53,6 +53,7 @@ mod mutant;
 mod ready;
 mod schedule;
 mod shared;
+mod siblings;
 mod slot;
 mod status;
 mod window;
@@ -60,6 +61,7 @@ mod window;
 pub use mutant::Mutant;
 
 use crate::engine::{Batch, Budget, Effects, Engine, Progress, Status, Waiting, WorkerId};
+use crate::siblings::Message;
 use keystate::KeyState;
 use schedule::Worker;
 use shared::Shared;
@@ -67,7 +69,7 @@ use std::sync::Arc;
 use store::sync::Mutex;
 use store::sync::atomic::Ordering;
 use store::{Partition, View};
-use txn::Position;
+use txn::{Epoch, PartitionId, Position};
 
 /// How a [`Sparkle`] engine is built.
 #[derive(Clone, Copy, Debug)]
@@ -78,6 +80,32 @@ pub struct Options {
     pub capacity: usize,
     /// A deliberate defect, to test the tests.
     pub mutant: Option<Mutant>,
+    /// Which partition it executes.
+    pub partition: PartitionId,
+    /// How the siblings of multi-partition transactions confirm each other.
+    pub variant: Variant,
+    /// What its abort numbers begin with: greater than that of any earlier process of this replica. Counts on with each
+    /// retraction.
+    pub era: u64,
+}
+
+/// How siblings confirm each other: the four variants that Sparkle's Fig. 9 compares. They need nothing of each other, but all
+/// partitions of a cluster must have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Variant {
+    /// What is read is told only when it is final: no transaction over several partitions is executed on what may be wrong.
+    Conservative,
+    /// It is told at once, and confirmed when everything before it is final.
+    ConservativeConfirmation,
+    /// It is told at once, and confirmed speculatively.
+    #[default]
+    SpeculativeConfirmation,
+}
+
+impl Variant {
+    fn confirms_speculatively(self) -> bool {
+        self == Variant::SpeculativeConfirmation
+    }
 }
 
 impl Options {
@@ -87,6 +115,9 @@ impl Options {
             workers,
             capacity: 4096,
             mutant: None,
+            partition: PartitionId(0),
+            variant: Variant::default(),
+            era: 1,
         }
     }
 }
@@ -145,6 +176,18 @@ impl Engine for Sparkle {
         if let Some(mut worker) = self.workers[worker.0].try_lock() {
             worker.finish();
         }
+    }
+    fn receive(&self, from: PartitionId, message: Message) {
+        self.shared.receive(from, message);
+    }
+    fn tell_again(&self, to: PartitionId, behind: Epoch) {
+        self.shared.tell_again(to, behind);
+    }
+    fn forget(&self, upto: Epoch) {
+        self.shared.siblings.forget(upto);
+    }
+    fn messages(&self) -> Vec<(PartitionId, Message)> {
+        self.shared.siblings.take()
     }
     fn waiting(&self) -> Waiting {
         self.shared.waiting()

@@ -194,7 +194,7 @@ impl Worker {
                 self.body().future = Some(future);
                 match self.execution().pause.take() {
                     Some(Pause::Budget) => {}
-                    Some(Pause::Lock) => self.doing = Doing::Parking(0),
+                    Some(Pause::Lock | Pause::Sibling) => self.doing = Doing::Parking(0),
                     Some(Pause::Head) => {
                         self.doing = Doing::Parking(HEAD);
                         self.count_step();
@@ -294,9 +294,13 @@ impl Worker {
             }
         }
         let ignore_doom = self.shared.has(Mutant::IgnoreDoomAtCommit);
+        let member = self.body().member.clone();
         let committed = self.put_back(|shared, position| {
             let speculative = position > shared.confirmed();
-            let committed = shared.slot(position).status.commit(ignore_doom);
+            let committed = match &member {
+                Some(member) => shared.commit_member(member, position, ignore_doom),
+                None => shared.slot(position).status.commit(ignore_doom),
+            };
             if committed && speculative {
                 shared.counters.speculated.fetch_add(1, Ordering::Relaxed);
             }
@@ -309,7 +313,10 @@ impl Worker {
 
     fn begin_undo(&mut self) {
         let position = self.body().position();
-        let word = self.shared.slot(position).status.begin_undo();
+        let word = match self.body().member.clone() {
+            Some(member) => self.shared.begin_undo_member(&member, position),
+            None => self.shared.slot(position).status.begin_undo(false),
+        };
         let next = (!word.has(RETRACTED)).then(|| Ticket::new(position, word.incarnation()));
         if next.is_some() {
             self.shared
@@ -323,6 +330,7 @@ impl Worker {
         let (shared, body) = (&self.shared, &mut *execution.body);
         body.future = None;
         body.outcome = None;
+        body.elsewhere.clear();
         if body.cleared {
             body.cleared = false;
             if !shared.has(Mutant::RetractKeepsVersions) {
@@ -373,6 +381,7 @@ impl Worker {
                 body.writes.list.clear();
                 body.writes.reindex();
                 body.request = None;
+                body.member = None;
                 self.put_back(|shared, position| {
                     shared
                         .slot(position)
@@ -409,6 +418,9 @@ impl Worker {
                 slot.live.store(0, Ordering::Relaxed);
             }
             last = Some(body.context);
+            if body.member.is_some() {
+                shared.settle_member(position);
+            }
             self.finished.push(body);
             slot.status
                 .store(Word::new(Ticket::new(position, 0), EMPTY));
@@ -440,6 +452,8 @@ impl Worker {
             body.writes.reindex();
             body.cleared = false;
             body.waiting_on = None;
+            body.member = None;
+            body.elsewhere.clear();
             if let (Some(request), Some(outcome)) = (body.request.take(), body.outcome.take()) {
                 effects.committed(Committed {
                     position,

@@ -2,18 +2,20 @@
 
 use super::keystate::KeyState;
 use super::ready::ReadySet;
+use super::siblings::{Member, Siblings};
 use super::slot::{Body, Slot};
-use super::status::{COMMITTED, DELIVERED, EMPTY, Effect, HEAVY, Ticket, Word};
+use super::status::{COMMITTED, DELIVERED, EMPTY, Effect, HEAVY, MULTI, Ticket, Word};
 use super::window::{Controller, Window};
-use super::{Mutant, Options};
+use super::{Mutant, Options, Variant};
 use crate::engine::{Batch, Status, Waiting};
+use crate::siblings::GroupId;
 use crossbeam_utils::CachePadded;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use store::Partition;
 use store::sync::Mutex;
 use store::sync::atomic::{AtomicU64, Ordering};
-use txn::{Position, Request, TxContext, Weight};
+use txn::{Group, PartitionId, Position, Request, TxContext, Weight};
 
 /// Started transactions beyond which committing comes before starting more.
 const COMMIT_LAG_MAX: u64 = 32;
@@ -40,6 +42,10 @@ pub(super) struct Shared {
     backlog_length: AtomicU64,
     pub(super) committer: Mutex<Committer>,
     pub(super) counters: Counters,
+    /// The partition, and how its siblings confirm each other.
+    pub(super) me: PartitionId,
+    pub(super) variant: Variant,
+    pub(super) siblings: Siblings,
     mutant: Option<Mutant>,
 }
 
@@ -59,10 +65,17 @@ pub(super) struct Committer {
     pub(super) controller: Controller,
 }
 
+/// A delivered transaction that found no slot yet.
+struct Queued {
+    context: TxContext,
+    request: Arc<Request>,
+    member: Option<Member>,
+}
+
 /// Delivered transactions that found no slot yet.
 #[derive(Default)]
 struct Backlog {
-    queue: VecDeque<(TxContext, Arc<Request>)>,
+    queue: VecDeque<Queued>,
     delivered: Position,
     /// Positions whose slots must be empty before anything is filled again.
     retracting: Option<(Position, Position)>,
@@ -88,6 +101,9 @@ impl Shared {
             backlog_length: AtomicU64::new(0),
             committer: Mutex::default(),
             counters: Counters::default(),
+            me: options.partition,
+            variant: options.variant,
+            siblings: Siblings::new(options.era),
             mutant: options.mutant,
         }
     }
@@ -111,7 +127,12 @@ impl Shared {
 
     // Wishes of one transaction to another.
 
-    pub(super) fn doom(&self, ticket: Ticket) {
+    pub(super) fn doom(&self, by: Position, ticket: Ticket) {
+        let word = self.slot(ticket.position()).status.load();
+        if word.has(MULTI) && word.is_of(ticket) {
+            let effect = self.doom_member(by, ticket);
+            return self.effect(ticket.position(), effect);
+        }
         if self.has(Mutant::DoomMissesCommitted)
             && self.slot(ticket.position()).status.load().state() == COMMITTED
         {
@@ -139,11 +160,11 @@ impl Shared {
             let later = Position(later);
             let word = self.slot(later).status.load();
             if word.is_at(later) {
-                self.doom(Ticket::new(later, word.incarnation()));
+                self.doom(position, Ticket::new(later, word.incarnation()));
             }
         }
     }
-    fn effect(&self, position: Position, effect: Effect) {
+    pub(super) fn effect(&self, position: Position, effect: Effect) {
         if let Effect::MadeReady { parked } = effect {
             if parked {
                 self.counters.parked.fetch_sub(1, Ordering::Relaxed);
@@ -222,6 +243,7 @@ impl Shared {
         word.is_at(head)
             && word.state() == COMMITTED
             && (head <= self.confirmed() || self.has(Mutant::IgnoreConfirmation))
+            && (!word.has(MULTI) || self.is_settled(head))
     }
     /// Whether final commits should not wait until there is nothing else to do. They are made in runs, because each run
     /// moves the head, the final position and their cache lines from worker to worker.
@@ -234,6 +256,7 @@ impl Shared {
     pub(super) fn advance_head(&self, position: Position) {
         self.head.store(position.0, Ordering::SeqCst);
         self.wake_head(position);
+        self.say_anchor(position);
     }
 
     // Delivery and retraction.
@@ -262,18 +285,45 @@ impl Shared {
             "batches are delivered without gaps"
         );
         backlog.delivered = batch.end().prev();
+        let mut members = self.open_groups(&batch);
+        let mut next_member = members.pop_front();
         for (offset, request) in batch.requests.into_iter().enumerate() {
             let position = batch.first.advanced(offset as u64);
-            backlog.queue.push_back((
-                TxContext {
-                    position,
-                    now_ms: batch.time_ms,
-                    scope: request.route.scope(),
-                },
+            let is_member = |member: &Member| member.position() == position;
+            let member = match next_member.as_ref().is_some_and(is_member) {
+                true => std::mem::replace(&mut next_member, members.pop_front()),
+                false => None,
+            };
+            backlog.queue.push_back(Queued {
+                context: TxContext::of(&request, position, batch.time_ms),
                 request,
-            ));
+                member,
+            });
         }
         self.fill_from(&mut backlog);
+    }
+    /// Opens the books of a batch's groups, and takes what was said of them before. Their members, in order.
+    fn open_groups(&self, batch: &Batch) -> VecDeque<Member> {
+        let mut members = VecDeque::new();
+        for &Group {
+            first,
+            members: count,
+        } in &batch.groups
+        {
+            let id = GroupId {
+                epoch: batch.epoch,
+                digest: batch.digest,
+                partitions: batch.requests[first].route.partitions.clone(),
+            };
+            let first = batch.first.advanced(first as u64);
+            let group = self.siblings.open(self.me, id, first, count);
+            self.hear_early(&group);
+            members.extend((0..count as u32).map(|place| Member {
+                group: group.clone(),
+                place,
+            }));
+        }
+        members
     }
     /// Fills free slots from the backlog; whether any was.
     pub(super) fn fill(&self) -> bool {
@@ -305,7 +355,12 @@ impl Shared {
             if slot.status.load().state() != EMPTY {
                 break;
             }
-            let Some((context, request)) = backlog.queue.pop_front() else {
+            let Some(Queued {
+                context,
+                request,
+                member,
+            }) = backlog.queue.pop_front()
+            else {
                 break;
             };
             debug_assert_eq!(context.position, position);
@@ -314,15 +369,21 @@ impl Shared {
             } else {
                 0
             };
+            let multi = if member.is_some() { MULTI } else { 0 };
             let ticket = Ticket::new(position, 0);
+            if member.is_some() {
+                *slot.member.lock() = member.clone();
+            }
             {
                 let mut place = slot.body.lock();
                 let body = place.get_or_insert_with(|| backlog.spare.pop().unwrap_or_default());
                 body.context = context;
                 body.ticket = ticket;
                 body.request = Some(request);
+                body.member = member;
             }
-            slot.status.store(Word::new(ticket, DELIVERED).with(heavy));
+            let word = Word::new(ticket, DELIVERED).with(heavy | multi);
+            slot.status.store(word);
             next += 1;
         }
         // Beyond what is filled only after a retraction, or because a worker that read its limit before the retraction went
@@ -333,6 +394,11 @@ impl Shared {
         self.filled.store(next, Ordering::SeqCst);
         self.backlog_length
             .store(backlog.queue.len() as u64, Ordering::SeqCst);
+        // The head may have come to a slot before it was filled.
+        let head = self.head();
+        if (first..next).contains(&head.0) {
+            self.say_anchor(head);
+        }
         next != first
     }
     /// Takes back the bodies of final-committed transactions.
@@ -346,7 +412,10 @@ impl Shared {
         let mut backlog = self.backlog.lock();
         backlog.delivered = backlog.delivered.min(from.prev());
         let filled = self.filled.load(Ordering::SeqCst);
-        backlog.queue.retain(|(context, _)| context.position < from);
+        backlog
+            .queue
+            .retain(|queued| queued.context.position < from);
+        self.siblings.retract(from);
         self.backlog_length
             .store(backlog.queue.len() as u64, Ordering::SeqCst);
         if from.0 >= filled {

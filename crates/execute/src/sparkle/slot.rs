@@ -1,6 +1,7 @@
 //! Slots, and what a transaction carries through its life.
 
 use super::keystate::KeyState;
+use super::siblings::Member;
 use super::status::{StatusWord, Ticket};
 use std::sync::Arc;
 use store::RecordRef;
@@ -18,6 +19,8 @@ pub(super) struct Slot {
     pub(super) live: AtomicI64,
     /// The transaction, unless a worker is running it.
     pub(super) body: Mutex<Option<Box<Body>>>,
+    /// Its book, if it has siblings.
+    pub(super) member: Mutex<Option<Member>>,
 }
 
 /// A transaction. Recycled from one to the next.
@@ -34,6 +37,10 @@ pub(super) struct Body {
     pub(super) waiting_on: Option<RecordRef<KeyState>>,
     /// It clears the user's space.
     pub(super) cleared: bool,
+    /// Its book, if it has siblings.
+    pub(super) member: Option<Member>,
+    /// What it writes at other partitions: only to be read by itself.
+    pub(super) elsewhere: Vec<(Key, Option<Entry>)>,
 }
 
 impl Body {
@@ -134,6 +141,12 @@ impl WriteSet {
         self.list
             .iter()
             .rposition(|write| Arc::ptr_eq(&write.record, record))
+    }
+    /// The write of a key.
+    pub(super) fn find_key(&self, key: &Key) -> Option<usize> {
+        self.list
+            .iter()
+            .rposition(|write| write.record.key() == key)
     }
     /// The write of a key, if it is among the last few: spares a look-up where a read for update is followed by its write.
     #[inline]

@@ -15,8 +15,9 @@
 //! - `WAKE`: what the transaction was about to park for has come. Set on `RUNNING` only; parking then fails.
 //! - `RETRACTED`: the transaction is void: undo it and empty the slot. Comes with `DOOMED`.
 //! - `HEAD`: parked until every earlier transaction has final-committed. `HEAVY`: only workers that take heavy work run it.
+//! - `MULTI`: it has siblings: whoever dooms it opens its book first ([`super::siblings`]).
 //!
-//! Word: 40 bits of position, 16 (15 used) of incarnation, 5 of flags, 3 of state. Whoever wants something of a transaction names position and
+//! Word: 40 bits of position, 1 for `MULTI`, 15 of incarnation, 5 of other flags, 3 of state. Whoever wants something of a transaction names position and
 //! incarnation (a [`Ticket`]); if the slot has moved on, the wish is void, which is right: incarnations that are gone need no
 //! dooming. A position's 40 bits last for 12 days at a million transactions a second before *aliasing* (not overflowing);
 //! an alias needs a dependency that is 2^40 positions old, and dependencies are collected behind the final position.
@@ -39,6 +40,7 @@ pub(super) const WAKE: u64 = 1 << 4;
 pub(super) const RETRACTED: u64 = 1 << 5;
 pub(super) const HEAD: u64 = 1 << 6;
 pub(super) const HEAVY: u64 = 1 << 7;
+pub(super) const MULTI: u64 = 1 << 23;
 
 const INCARNATION_SHIFT: u32 = 8;
 const POSITION_SHIFT: u32 = 24;
@@ -116,18 +118,19 @@ impl Word {
         Word(self.0 & !flags)
     }
     pub(super) fn incarnation(self) -> u16 {
-        (self.0 >> INCARNATION_SHIFT) as u16
+        (self.0 >> INCARNATION_SHIFT) as u16 & INCARNATIONS
     }
     /// The next incarnation, running, without what was asked of this one.
     fn next_incarnation(self) -> Word {
         let next = u64::from((self.incarnation() + 1) & INCARNATIONS) << INCARNATION_SHIFT;
-        Word(self.0 & !(0xffff << INCARNATION_SHIFT) | next).without(DOOMED | WAKE | HEAD)
+        let cleared = self.0 & !(u64::from(INCARNATIONS) << INCARNATION_SHIFT);
+        Word(cleared | next).without(DOOMED | WAKE | HEAD)
     }
     pub(super) fn is_at(self, position: Position) -> bool {
         self.0 >> POSITION_SHIFT == position.0 & POSITION_BITS
     }
     #[inline]
-    fn is_of(self, ticket: Ticket) -> bool {
+    pub(super) fn is_of(self, ticket: Ticket) -> bool {
         self.is_at(ticket.position()) && self.incarnation() == ticket.incarnation()
     }
 }
@@ -298,11 +301,14 @@ impl StatusWord {
         .is_some()
     }
     /// The owner begins to undo the incarnation. From here on its tickets are void: what still names them is about to be
-    /// undone anyway.
-    pub(super) fn begin_undo(&self) -> Word {
+    /// undone anyway. If the same incarnation is to run again, they are not.
+    pub(super) fn begin_undo(&self, again: bool) -> Word {
         let changed = self.update(|word| {
             debug_assert_eq!(word.state(), RUNNING);
-            Some(word.next_incarnation())
+            Some(match again {
+                true => word.without(DOOMED | WAKE | HEAD),
+                false => word.next_incarnation(),
+            })
         });
         changed.map_or_else(|| self.load(), |(_, new)| new)
     }

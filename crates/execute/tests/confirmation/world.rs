@@ -301,7 +301,8 @@ impl Change<'_> {
                 .and_then(|sub| sub.exchange.number_of(PartitionId(message.from)));
             match &message.words {
                 Words::Read(number, _) => {
-                    let void = known.is_some_and(|known| known > *number);
+                    let void =
+                        known.is_some_and(|known| known.era == number.era && known > *number);
                     !is_final(message.about) && !void
                 }
                 Words::Final(_) => !is_final(message.about),
@@ -473,16 +474,10 @@ impl Change<'_> {
 
     fn final_commit(&mut self, at: u16) {
         let number = self.world.replicas[usize::from(at)].head;
-        let tells = matches!(self.scenario.failure, Failure::Crash(crashed) if crashed == at);
-        let tells = tells && self.world.crashed;
         let sub = self.sub(at, number);
         sub.state = State::Final;
         sub.dependencies.clear();
         sub.exchange.settle();
-        if tells {
-            let words = Words::Final(self.sub(at, number).exchange.told().to_vec());
-            self.say(at, number, words);
-        }
         self.arrive(at);
     }
 

@@ -1368,6 +1368,8 @@ impl ClusterNode {
                     time_ms: batch.time_ms,
                     first: batch.first,
                     requests: batch.requests,
+                    groups: Vec::new(),
+                    digest: batch.digest,
                 });
                 effects.delivered = true;
             }

@@ -127,6 +127,8 @@ impl Stage {
             time_ms: 1,
             first,
             requests,
+            groups: Vec::new(),
+            digest: 0,
         });
         self.last = Position(self.last.0 + drafts.len() as u64);
         self.engine.confirm(self.last);

@@ -135,6 +135,7 @@ impl Memory {
             position: self.position,
             now_ms: self.now_ms,
             scope: txn::Scope::ALL,
+            shared_seed: None,
         };
         let request = Arc::new(Request::new(RequestId::default(), procedure, args));
         let read_only = request.footprint.read_only;

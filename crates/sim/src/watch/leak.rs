@@ -113,6 +113,8 @@ fn pass(engine: &dyn Engine, end: Position, delivered: Position) -> Result<(), S
         time_ms: engine.view().final_time_ms(),
         first: end.next(),
         requests,
+        groups: Vec::new(),
+        digest: 0,
     });
     engine.confirm(delivered);
     let mut committed: Vec<Committed> = Vec::new();
@@ -164,6 +166,8 @@ mod tests {
             first: Position::FIRST,
             // The head needs no read dependency.
             requests: vec![Arc::new(nothing), Arc::new(request)],
+            groups: Vec::new(),
+            digest: 0,
         });
         let mut committed: Vec<Committed> = Vec::new();
         let mut settle = || {

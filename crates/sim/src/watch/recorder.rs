@@ -114,6 +114,8 @@ mod tests {
                 time_ms: 1,
                 first: Position::FIRST,
                 requests: vec![Arc::new(request.clone())],
+                groups: Vec::new(),
+                digest: 0,
             });
             let told = recorder.take();
             let [Told::Deliver(batch)] = &told[..] else {

@@ -201,6 +201,7 @@ impl Double {
             position: Position(self.position),
             now_ms: 1_700_000_000_123,
             scope: txn::Scope::ALL,
+            shared_seed: None,
         });
         let mut chance = self
             .disturbance
@@ -337,6 +338,7 @@ pub fn run_on_many_threads(double: &Double, request: &Arc<Request>) -> Outcome {
         position: Position(1),
         now_ms: 1_700_000_000_123,
         scope: txn::Scope::ALL,
+        shared_seed: None,
     });
     let mut future = request.procedure.run(tx, Call::new(request.clone()));
     loop {

@@ -1,0 +1,584 @@
+//! Multi-partition transactions: the books of those that are under way here, and what is to be said of them.
+//!
+//! [`crate::siblings`] tells the protocol; this is where the engine keeps to it. A sub-transaction's book has a latch. Under it are
+//! decided, together with the transaction's status word: that it read something and tells it; that it took a sibling's value; that it
+//! is speculatively committed; and that it is doomed, by an earlier transaction of this partition (which raises its number) or
+//! by a sibling's value (which does not, and keeps the incarnation, and with it all read dependencies). What is said may
+//! arrive in any order, so nothing else needs to be decided together.
+
+use super::status::{COMMITTED, DOOMED, Effect, MULTI, PARKED, READY, RUNNING, Ticket};
+use super::{Shared, Variant};
+use crate::siblings::{AbortNumber, Asked, Basis, Exchange, GroupId, Message, Note, Told};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use store::sync::Mutex;
+use store::sync::atomic::{AtomicU64, Ordering};
+use txn::{Epoch, PartitionId, Position};
+
+/// The book of a sub-transaction, and what its engine notes beside it.
+pub(super) struct Book {
+    pub(super) exchange: Exchange<Asked, Told>,
+    /// The incarnation at hand is doomed by an earlier transaction of this partition, not only by a sibling's value.
+    doomed_here: bool,
+    /// Later members that runs of it aborted.
+    raised: Vec<u32>,
+    /// Its anchor was said.
+    anchored: bool,
+}
+
+/// A group of which this partition has delivered transactions.
+pub(super) struct GroupBook {
+    pub(super) id: GroupId,
+    /// The position of its first member.
+    first: Position,
+    members: Box<[Mutex<Book>]>,
+}
+
+/// A sub-transaction: its place in its group.
+#[derive(Clone)]
+pub(super) struct Member {
+    pub(super) group: Arc<GroupBook>,
+    pub(super) place: u32,
+}
+
+impl Member {
+    pub(super) fn book(&self) -> &Mutex<Book> {
+        &self.group.members[self.place as usize]
+    }
+    /// Whether it has a part at this partition.
+    pub(super) fn has(&self, partition: PartitionId) -> bool {
+        self.group.id.partitions.contains(&partition)
+    }
+    /// The partitions of its siblings.
+    pub(super) fn siblings(&self, me: PartitionId) -> impl Iterator<Item = PartitionId> + use<> {
+        let partitions = self.group.id.partitions.clone();
+        partitions
+            .into_iter()
+            .filter(move |&partition| partition != me)
+    }
+    fn followers(&self) -> impl Iterator<Item = u32> + use<> {
+        self.place + 1..self.group.members.len() as u32
+    }
+}
+
+/// What was said of groups that are not delivered here: by epoch.
+type Early = BTreeMap<Epoch, Vec<(PartitionId, GroupId, Vec<Note>)>>;
+
+/// What the engine keeps of multi-partition transactions.
+#[derive(Default)]
+pub(super) struct Siblings {
+    groups: Mutex<Groups>,
+    /// What is to be said, to whom.
+    outbox: Mutex<Vec<(PartitionId, Arc<GroupBook>, Note)>>,
+    /// The era of new books.
+    era: AtomicU64,
+}
+
+#[derive(Default)]
+struct Groups {
+    /// Those that are under way.
+    open: BTreeMap<GroupId, Arc<GroupBook>>,
+    /// Those that are final-committed here: a replica of another partition that starts anew wants to know what was read.
+    closed: BTreeMap<GroupId, Arc<GroupBook>>,
+    early: Early,
+    /// All epochs before this one have been final-committed here.
+    current: Epoch,
+}
+
+impl Siblings {
+    pub(super) fn new(era: u64) -> Siblings {
+        Siblings {
+            era: AtomicU64::new(era),
+            ..Siblings::default()
+        }
+    }
+
+    /// Opens the books of a group that is being delivered.
+    pub(super) fn open(
+        &self,
+        me: PartitionId,
+        id: GroupId,
+        first: Position,
+        members: usize,
+    ) -> Arc<GroupBook> {
+        let era = self.era.load(Ordering::SeqCst);
+        let book = || {
+            Mutex::new(Book {
+                exchange: Exchange::new(me, &id.partitions, era),
+                doomed_here: false,
+                raised: Vec::new(),
+                anchored: false,
+            })
+        };
+        let members = (0..members).map(|_| book()).collect();
+        let group = Arc::new(GroupBook {
+            id: id.clone(),
+            first,
+            members,
+        });
+        self.groups.lock().open.insert(id, group.clone());
+        group
+    }
+
+    /// The group is final-committed here, and so is all of the epochs before.
+    pub(super) fn close(&self, group: &GroupBook) {
+        let mut groups = self.groups.lock();
+        if let Some((id, group)) = groups.open.remove_entry(&group.id) {
+            groups.closed.insert(id, group);
+        }
+        let epoch = group.id.epoch;
+        if groups.current < epoch {
+            groups.current = epoch;
+            groups.early = groups.early.split_off(&epoch);
+        }
+    }
+
+    /// No replica will ask for what was read in these epochs.
+    pub(super) fn forget(&self, upto: Epoch) {
+        let mut groups = self.groups.lock();
+        groups.closed.retain(|id, _| id.epoch > upto);
+    }
+
+    /// All groups from this position on are void.
+    pub(super) fn retract(&self, from: Position) {
+        self.groups
+            .lock()
+            .open
+            .retain(|_, group| group.first < from);
+        self.era.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn say(&self, member: &Member, me: PartitionId, note: Note) {
+        let mut outbox = self.outbox.lock();
+        for &to in member.group.id.partitions.iter().filter(|&&to| to != me) {
+            outbox.push((to, member.group.clone(), note.clone()));
+        }
+    }
+
+    /// What is to be said now: one message for each partition.
+    pub(super) fn take(&self) -> Vec<(PartitionId, Message)> {
+        let outbox = std::mem::take(&mut *self.outbox.lock());
+        let mut messages: BTreeMap<PartitionId, Message> = BTreeMap::new();
+        for (to, group, note) in outbox {
+            let groups = &mut messages.entry(to).or_default().groups;
+            match groups.iter_mut().rfind(|(id, _)| *id == group.id) {
+                Some((_, notes)) => notes.push(note),
+                None => groups.push((group.id.clone(), vec![note])),
+            }
+        }
+        messages.into_iter().collect()
+    }
+}
+
+/// Why a book gives no value.
+pub(super) enum NoValue {
+    /// The incarnation is doomed.
+    Doomed,
+    /// The sibling has not told it yet.
+    NotTold,
+}
+
+impl Shared {
+    /// A slot's sub-transaction.
+    pub(super) fn member(&self, position: Position) -> Option<Member> {
+        self.slot(position).member.lock().clone()
+    }
+
+    // What the transaction does.
+
+    /// It has read something here; `Err` if it is doomed.
+    pub(super) fn tell(
+        &self,
+        member: &Member,
+        me: Position,
+        asked: Asked,
+        told: &Told,
+    ) -> Result<(), NoValue> {
+        let note = {
+            let mut book = member.book().lock();
+            if self.slot(me).status.load().has(DOOMED) {
+                return Err(NoValue::Doomed);
+            }
+            if !book.exchange.read(asked.clone(), told.clone()) {
+                return Ok(());
+            }
+            if self.variant == Variant::Conservative && !book.anchored {
+                return Ok(());
+            }
+            Note::Read {
+                member: member.place,
+                number: book.exchange.number(),
+                asked,
+                told: told.clone(),
+            }
+        };
+        self.siblings.say(member, self.me, note);
+        Ok(())
+    }
+
+    /// It reads something of a sibling's partition.
+    pub(super) fn take_from(
+        &self,
+        member: &Member,
+        me: Position,
+        from: PartitionId,
+        asked: &Asked,
+    ) -> Result<Told, NoValue> {
+        let mut book = member.book().lock();
+        if self.slot(me).status.load().has(DOOMED) {
+            return Err(NoValue::Doomed);
+        }
+        book.exchange.take(from, asked).ok_or(NoValue::NotTold)
+    }
+
+    /// Its versions are installed: it is speculatively committed, unless it is doomed.
+    pub(super) fn commit_member(&self, member: &Member, me: Position, ignore_doom: bool) -> bool {
+        let basis = {
+            let mut book = member.book().lock();
+            if !self.slot(me).status.commit(ignore_doom) {
+                return false;
+            }
+            book.exchange.execute()
+        };
+        self.confirm(member, basis);
+        true
+    }
+
+    fn confirm(&self, member: &Member, basis: Option<Basis>) {
+        let Some(basis) = basis.filter(|_| self.variant.confirms_speculatively()) else {
+            return;
+        };
+        if member.followers().next().is_none() {
+            return;
+        }
+        let raised = member.book().lock().raised.clone();
+        let raised = raised
+            .into_iter()
+            .map(|later| (later, member.group.number(later)));
+        let note = Note::Confirmation {
+            member: member.place,
+            basis,
+            raised: raised.collect(),
+        };
+        self.siblings.say(member, self.me, note);
+    }
+
+    /// An undone transaction begins its next incarnation, or the same one again if only a sibling's value was wrong. The word
+    /// of the slot then.
+    pub(super) fn begin_undo_member(&self, member: &Member, me: Position) -> super::status::Word {
+        let mut book = member.book().lock();
+        let here = std::mem::take(&mut book.doomed_here);
+        self.slot(me).status.begin_undo(!here)
+    }
+
+    // What others do to it.
+
+    /// An earlier transaction of this partition, at `by`, dooms a sub-transaction.
+    pub(super) fn doom_member(&self, by: Position, ticket: Ticket) -> Effect {
+        let at = ticket.position();
+        let Some(member) = self.member(at) else {
+            return Effect::Noted;
+        };
+        let status = &self.slot(at).status;
+        let (effect, raised) = {
+            let mut book = member.book().lock();
+            let word = status.load();
+            let is_alive = matches!(word.state(), RUNNING | PARKED | READY | COMMITTED);
+            if !word.is_of(ticket) || !is_alive || book.doomed_here {
+                return Effect::Noted;
+            }
+            book.doomed_here = true;
+            let raised = book.exchange.abort();
+            (status.doom(ticket), raised)
+        };
+        if raised.is_some() && by >= member.group.first {
+            let aborter = (by.0 - member.group.first.0) as usize;
+            let mut book = member.group.members[aborter].lock();
+            if !book.raised.contains(&member.place) {
+                book.raised.push(member.place);
+            }
+        }
+        effect
+    }
+
+    // Final commit.
+
+    /// Whether nothing that its siblings told is in doubt any more.
+    pub(super) fn is_settled(&self, at: Position) -> bool {
+        let Some(member) = self.member(at) else {
+            return true;
+        };
+        let Some(before) = member.place.checked_sub(1) else {
+            return member.book().lock().exchange.is_settled(None);
+        };
+        let before = member.group.members[before as usize].lock();
+        let book = member.book().lock();
+        book.exchange.is_settled(Some(&before.exchange))
+    }
+
+    /// It has final-committed.
+    pub(super) fn settle_member(&self, at: Position) {
+        let member = self.slot(at).member.lock().take();
+        if let Some(member) = member {
+            member.book().lock().exchange.settle();
+            if member.followers().next().is_none() {
+                self.siblings.close(&member.group);
+            }
+        }
+    }
+
+    /// The head has come to a transaction: its siblings are told that nothing here can abort it any more.
+    pub(super) fn say_anchor(&self, at: Position) {
+        if !self.slot(at).status.load().has(MULTI) {
+            return;
+        }
+        let Some(member) = self.member(at).filter(|member| member.position() == at) else {
+            return;
+        };
+        let (number, values) = {
+            let mut book = member.book().lock();
+            if book.anchored {
+                return;
+            }
+            book.anchored = true;
+            let kept_back = self.variant == Variant::Conservative;
+            let told = book.exchange.told();
+            let values = if kept_back { told.to_vec() } else { Vec::new() };
+            (book.exchange.number(), values)
+        };
+        let raised = member
+            .followers()
+            .map(|later| (later, member.group.number(later)));
+        let note = Note::Anchor {
+            member: member.place,
+            number,
+            raised: raised.filter(|(_, number)| number.count > 0).collect(),
+        };
+        self.siblings.say(&member, self.me, note);
+        for (asked, told) in values {
+            let note = Note::Read {
+                member: member.place,
+                number,
+                asked,
+                told,
+            };
+            self.siblings.say(&member, self.me, note);
+        }
+    }
+
+    /// Says again what was said to a partition of the groups behind an epoch: what it was told before may be lost.
+    pub(super) fn tell_again(&self, to: PartitionId, behind: Epoch) {
+        let groups: Vec<_> = {
+            let groups = self.siblings.groups.lock();
+            let is_wanted = |group: &&Arc<GroupBook>| {
+                group.id.epoch > behind && group.id.partitions.contains(&to)
+            };
+            let all = groups.closed.values().chain(groups.open.values());
+            all.filter(is_wanted).cloned().collect()
+        };
+        for group in groups {
+            for place in 0..group.members.len() as u32 {
+                let member = Member {
+                    group: group.clone(),
+                    place,
+                };
+                let notes = self.notes_of(&member);
+                let notes = notes.into_iter().map(|note| (to, group.clone(), note));
+                self.siblings.outbox.lock().extend(notes);
+            }
+        }
+    }
+
+    /// All that is to be said of a sub-transaction as it is now.
+    fn notes_of(&self, member: &Member) -> Vec<Note> {
+        let place = member.place;
+        let (told, number, is_settled, is_anchored, basis, raised) = {
+            let book = member.book().lock();
+            let exchange = &book.exchange;
+            (
+                exchange.told().to_vec(),
+                exchange.number(),
+                exchange.has_settled(),
+                book.anchored,
+                exchange.confirmed().cloned(),
+                book.raised.clone(),
+            )
+        };
+        if is_settled {
+            return vec![Note::Final {
+                member: place,
+                values: told,
+            }];
+        }
+        let mut notes = Vec::new();
+        if is_anchored {
+            let raised = member
+                .followers()
+                .map(|later| (later, member.group.number(later)));
+            notes.push(Note::Anchor {
+                member: place,
+                number,
+                raised: raised.filter(|(_, number)| number.count > 0).collect(),
+            });
+        }
+        if is_anchored || self.variant != Variant::Conservative {
+            notes.extend(told.into_iter().map(|(asked, told)| Note::Read {
+                member: place,
+                number,
+                asked,
+                told,
+            }));
+        }
+        if let Some(basis) = basis.filter(|_| self.variant.confirms_speculatively()) {
+            let raised = raised
+                .into_iter()
+                .map(|later| (later, member.group.number(later)));
+            notes.push(Note::Confirmation {
+                member: place,
+                basis,
+                raised: raised.collect(),
+            });
+        }
+        notes
+    }
+
+    // What siblings say.
+
+    /// Takes what another partition says.
+    pub(super) fn receive(&self, from: PartitionId, message: Message) {
+        for (id, notes) in message.groups {
+            let group = {
+                let mut groups = self.siblings.groups.lock();
+                match groups.open.get(&id) {
+                    Some(group) => group.clone(),
+                    None => {
+                        if id.epoch >= groups.current {
+                            let early = groups.early.entry(id.epoch).or_default();
+                            early.push((from, id, notes));
+                        }
+                        continue;
+                    }
+                }
+            };
+            self.hear(from, &group, notes);
+        }
+    }
+
+    /// Takes what was said of a group before it was delivered here.
+    pub(super) fn hear_early(&self, group: &Arc<GroupBook>) {
+        let early = {
+            let mut groups = self.siblings.groups.lock();
+            let Some(epoch) = groups.early.get_mut(&group.id.epoch) else {
+                return;
+            };
+            let (here, other) = std::mem::take(epoch)
+                .into_iter()
+                .partition::<Vec<_>, _>(|(_, id, _)| *id == group.id);
+            *epoch = other;
+            here
+        };
+        for (from, _, notes) in early {
+            self.hear(from, group, notes);
+        }
+    }
+
+    fn hear(&self, from: PartitionId, group: &Arc<GroupBook>, notes: Vec<Note>) {
+        for note in notes {
+            match note {
+                Note::Read {
+                    member,
+                    number,
+                    asked,
+                    told,
+                } => self.hear_of(group, member, |book| {
+                    book.learn(from, number, &[(asked, told)])
+                }),
+                Note::Final { member, values } => {
+                    self.hear_of(group, member, |book| book.learn_final(from, &values));
+                }
+                Note::Anchor {
+                    member,
+                    number,
+                    raised,
+                } => {
+                    let first = AbortNumber::first(number.era);
+                    for later in member + 1..group.members.len() as u32 {
+                        let named = raised.iter().find(|(named, _)| *named == later);
+                        let number = named.map_or(first, |(_, number)| *number);
+                        self.hear_number(group, later, from, number);
+                    }
+                    self.hear_of(group, member, |book| book.learn_anchor(from, number));
+                }
+                Note::Confirmation {
+                    member,
+                    basis,
+                    raised,
+                } => {
+                    for (later, number) in raised {
+                        self.hear_number(group, later, from, number);
+                    }
+                    self.hear_of(group, member, |book| {
+                        book.learn_confirmation(from, &basis);
+                        crate::siblings::Heard::default()
+                    });
+                }
+            }
+        }
+    }
+
+    fn hear_number(&self, group: &GroupBook, place: u32, from: PartitionId, number: AbortNumber) {
+        if let Some(book) = group.members.get(place as usize) {
+            book.lock().exchange.learn_number(from, number);
+        }
+    }
+
+    fn hear_of(
+        &self,
+        group: &Arc<GroupBook>,
+        place: u32,
+        learn: impl FnOnce(&mut Exchange<Asked, Told>) -> crate::siblings::Heard,
+    ) {
+        let Some(book) = group.members.get(place as usize) else {
+            return;
+        };
+        let member = Member {
+            group: group.clone(),
+            place,
+        };
+        let at = member.position();
+        let status = &self.slot(at).status;
+        let (basis, effect) = {
+            let mut book = book.lock();
+            let heard = learn(&mut book.exchange);
+            // A slot that holds another transaction, or is not filled yet, has nobody to tell.
+            let word = status.load();
+            let is_here = word.is_at(at) && word.has(MULTI);
+            let ticket = Ticket::new(at, word.incarnation());
+            let effect = if heard.restart {
+                book.exchange.start_over();
+                is_here.then(|| status.doom(ticket))
+            } else if heard.wake {
+                is_here.then(|| status.wake(ticket, false))
+            } else {
+                None
+            };
+            (heard.confirm, effect)
+        };
+        if let Some(effect) = effect {
+            self.effect(at, effect);
+        }
+        self.confirm(&member, basis);
+    }
+}
+
+impl GroupBook {
+    fn number(&self, place: u32) -> AbortNumber {
+        self.members[place as usize].lock().exchange.number()
+    }
+}
+
+impl Member {
+    pub(super) fn position(&self) -> Position {
+        self.group.first.advanced(u64::from(self.place))
+    }
+}
