@@ -8,11 +8,12 @@ use std::process::Command;
 /// simulator.
 const ARROWS: &[(&str, &str)] = &[
     ("ordo-txn", ""),
+    ("ordo-lua", ""),
     ("ordo-store", "ordo-txn"),
     ("ordo-order", "ordo-txn"),
     ("ordo-execute", "ordo-txn ordo-store"),
     ("ordo-node", "ordo-txn ordo-store ordo-order ordo-execute"),
-    ("ordo-redis", "ordo-txn"),
+    ("ordo-redis", "ordo-txn ordo-lua"),
     ("ordo-workloads", "ordo-txn"),
     (
         "ordo-sim",

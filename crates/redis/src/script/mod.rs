@@ -27,8 +27,8 @@
 //! Limits decide outcomes, so they must fall on the same instruction everywhere, whatever else the thread ran before.
 //!
 //! *Steps* are VM instructions, counted in ticks of 1000 that start with the run, plus what functions charge that work
-//! without executing instructions (patterns, sorting, packing, `string.rep`, ...). One instruction on a long string costs
-//! time in proportion to its length; the memory limit bounds that.
+//! without executing instructions (patterns, sorting, packing, `string.rep`, ...). The VM
+//! itself charges instructions that take long (on long strings, above all) in proportion: see the crate `lua`.
 //!
 //! *Memory.* The collector never runs while a script does, so a run's memory is the sum of its allocations, and a
 //! collection can't happen at different moments in different places. (It would show: Lua 5.1 frees the places of removed

@@ -12,7 +12,7 @@ local getmetatable, setmetatable, tostring, unpack = getmetatable, setmetatable,
 local raw_pcall, raw_xpcall = pcall, xpcall
 local coroutine_create, coroutine_resume, coroutine_wrap = coroutine.create, coroutine.resume, coroutine.wrap
 local tonumber = tonumber
-local concat, insert, remove, sort, maxn = table.concat, table.insert, table.remove, table.sort, table.maxn
+local concat, insert, remove, sort = table.concat, table.insert, table.remove, table.sort
 local rep, format, floor = string.rep, string.format, math.floor
 
 -- Read-only tables: an empty proxy for scripts, with the content behind it.
@@ -235,7 +235,8 @@ local function safe_sort(...)
   if not order and #t > 256 then
     order = less
   end
-  charge(#t)
+  -- A short one compares some eight times for each element.
+  charge(order and #t or #t * 8)
   if order then
     sort(t, order)
   else
@@ -246,7 +247,13 @@ end
 local function safe_maxn(...)
   local t = ...
   check_table(t, 1, "maxn", select("#", ...))
-  return maxn(t)
+  local largest = 0
+  for key in next, t do
+    if type(key) == "number" and key > largest then
+      largest = key
+    end
+  end
+  return largest
 end
 
 local function foreach(t, f)

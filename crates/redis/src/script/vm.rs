@@ -8,6 +8,8 @@ use super::run::{
     Digest, Execution, Host, RaisedReply, Run, STEPS_PER_TICK, Signal, UNORDERED_KEYS,
 };
 use super::shebang::{self, Shebang};
+// The VM itself: linked, not called from Rust.
+use lua as _;
 use mlua::chunk::ChunkMode;
 use mlua::debug::HookTriggers;
 use mlua::{Function, Lua, LuaString, MultiValue, StdLib, Table, Value, VmState};
