@@ -84,7 +84,7 @@ pub struct ClusterConfig {
     pub staleness_ms_max: u64,
     /// Where the leaders of the partitions should be.
     pub leaders: Leaders,
-    /// The nodes, in the order of the file. At least one is a founder.
+    /// The nodes, in the order of the file. There may be no founder left: the first map is then known to those who have it.
     pub nodes: Vec<ClusterNode>,
     /// What is allowed, and probably not meant: for the log, at start.
     pub warnings: Vec<String>,

@@ -168,12 +168,8 @@ impl Source<'_> {
             .iter()
             .map(|table| self.node(table.get_ref()))
             .collect::<Result<_, _>>()?;
-        if nodes.iter().all(|node| node.joins) {
-            let problem = if nodes.is_empty() {
-                "there is no node: add a [[node]] with name, zone, peer_address and client_address for each"
-            } else {
-                "every node joins: leave out `joins` at the nodes that the cluster starts with"
-            };
+        if nodes.is_empty() {
+            let problem = "there is no node: add a [[node]] with name, zone, peer_address and client_address for each";
             return Err(self.wrong::<String>(None, problem.to_owned()));
         }
         if nodes.len() > usize::from(NODES_MAX) {
@@ -207,7 +203,8 @@ impl Source<'_> {
         Ok(())
     }
 
-    /// Says what is allowed and probably not meant. `zones` are the founders'.
+    /// Says what is allowed and probably not meant. `zones` are those of all nodes: a zone's founders may have been replaced, and
+    /// their entries deleted.
     fn look_at_zones(&mut self, zones: &[&str]) {
         match zones.len() {
             1 => self.warn(
@@ -260,22 +257,12 @@ pub(super) fn checked(
     }
 
     let nodes = source.nodes(&file.node)?;
+    // Not only the founders': those of a zone may have been replaced by nodes that joined, and their entries deleted. Whether the
+    // cluster has the zone of a node that joins, its map tells: `ordo admin add-node` asks it.
     let mut zones: Vec<&str> = Vec::new();
-    for node in nodes.iter().filter(|node| !node.joins) {
+    for node in &nodes {
         if !zones.contains(&node.zone.as_str()) {
             zones.push(&node.zone);
-        }
-    }
-    for (node, table) in nodes.iter().zip(&file.node) {
-        if !zones.contains(&node.zone.as_str()) {
-            let problem = format!(
-                "node '{}' joins zone '{}', which the cluster does not have. Its zones are {}: they are those of the \
-                 nodes that it starts with",
-                node.name,
-                node.zone,
-                zones.join(", ")
-            );
-            return Err(source.wrong(Some(&table.get_ref().zone), problem));
         }
     }
     let leaders = match &file.leaders {

@@ -189,10 +189,6 @@ fn each_error_names_the_line_and_the_key_and_says_what_to_do() {
             &["shop.toml: there is no node", "[[node]]"],
         ),
         (
-            HEAD.to_owned() + &node("a", "x", 1) + "joins = true\n",
-            &["every node joins", "leave out"],
-        ),
-        (
             second("'b'", "'a'"),
             &["line 9: the node's name 'a' is taken at line 4"],
         ),
@@ -231,10 +227,6 @@ fn each_error_names_the_line_and_the_key_and_says_what_to_do() {
         (
             second("10.0.0.2:7101", "[::]:7101"),
             &["line 11: peer_address", "others connect"],
-        ),
-        (
-            HEAD.to_owned() + &three + &node("d", "w", 4) + "joins = true\n",
-            &["line 20: node 'd' joins zone 'w'", "x, y, z"],
         ),
         (
             HEAD.to_owned() + &three + "color = 1\n",
@@ -303,6 +295,20 @@ fn what_is_probably_not_meant_is_said() {
         warnings(&(three() + &node("d", "x", 4) + "joins = true\n")),
         Vec::<String>::new()
     );
+}
+
+#[test]
+fn founders_that_were_replaced_may_leave_the_file() {
+    let joined = |name: &str, zone: &str, number: u16| node(name, zone, number) + "joins = true\n";
+    let without_a = node("b", "y", 2) + &node("c", "z", 3) + &joined("d", "x", 4);
+    let config = parse(&(HEAD.to_owned() + "leaders = 'x'\n" + &without_a));
+    assert_eq!(config.leaders, Leaders::Zone("x".to_owned()));
+    assert_eq!(config.warnings, Vec::<String>::new());
+    // In the end, all of them.
+    let none_left = joined("d", "x", 4) + &joined("e", "y", 5) + &joined("f", "z", 6);
+    let config = parse(&(HEAD.to_owned() + &none_left));
+    assert_eq!((config.founders().count(), config.nodes.len()), (0, 3));
+    assert_eq!(config.warnings, Vec::<String>::new());
 }
 
 #[test]
