@@ -34,6 +34,7 @@ fn launch(dir: &Path, name: &str) -> Launch {
         log: dir.join(format!("{name}.log")),
         program: env!("CARGO_BIN_EXE_ordo").into(),
         words,
+        may_wait: false,
     }
 }
 
@@ -221,6 +222,54 @@ fn when_the_last_one_has_ended_there_is_nothing_to_keep() {
     watched.line("stopped: everything acknowledged");
     let end = watched.thread.join().expect("no panic");
     assert!(matches!(end, Err(LocalError::NoneLeft)), "{end:?}");
+}
+
+/// One that has no part in anything any more: it ends as a node does that has left its cluster.
+fn left(dir: &Path) -> Launch {
+    Launch {
+        program: "sh".into(),
+        words: vec!["-c".into(), "echo 'it has left'; exit 78".into()],
+        ..launch(dir, "left")
+    }
+}
+
+#[test]
+fn one_that_has_left_is_left_out_and_one_that_waits_is_not_waited_for() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let good = launch(dir.path(), "good");
+    let waits = Launch {
+        program: "sleep".into(),
+        words: vec!["1000".into()],
+        may_wait: true,
+        ..launch(dir.path(), "waits")
+    };
+    let (watched, processes) = Watched::start(&[left(dir.path()), good.clone(), waits]);
+    assert_eq!(processes.len(), 2);
+    watched.line("good");
+    assert!(watched.line("waits").contains("may wait to join"));
+    let line = watched.line("has ended");
+    assert!(
+        line.starts_with("left ") && line.contains("exit status: 78"),
+        "{line}"
+    );
+    watched.line("it has left");
+    watched.line("not to be started again");
+    assert!(call(&good, &["PING"]).is_ok());
+    watched.events.send(Event::Stop).expect("somebody listens");
+    let mut said = String::new();
+    while !said.contains("Stopped.") {
+        said.push_str(&watched.line(""));
+    }
+    assert!(
+        !said.contains("had ended before") && !said.contains("To start it again"),
+        "{said}"
+    );
+    let end = watched.thread.join().expect("no panic");
+    end.expect("a good end");
+
+    let error = Processes::start(&[left(dir.path())], || false).err();
+    let error = error.expect("nobody is left").to_string();
+    assert!(error.contains("it has left"), "{error}");
 }
 
 #[test]

@@ -11,6 +11,7 @@ use crate::runtime::{MemberOptions, MemberReport, RecoveryReport, Runtime, Runti
 use crate::shared::{Origin, Shared, Stopping};
 use mio::{Poll, Waker};
 use node::cluster::{ClusterOptions, ClusterRecoverError};
+use order::PartitionMap;
 use order::consensus::ELECTION_TICKS;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -73,9 +74,8 @@ impl StartError {
     pub fn exit_code(&self) -> u8 {
         use crate::runtime::StartError as Runtime;
         match self {
-            StartError::Runtime(Runtime::Cluster(ClusterRecoverError::Level { .. })) => {
-                EXIT_ENDED as u8
-            }
+            StartError::Runtime(Runtime::Cluster(ClusterRecoverError::Level { .. }))
+            | StartError::Join(_) => EXIT_ENDED as u8,
             _ => 1,
         }
     }
@@ -175,7 +175,9 @@ impl Server {
             }
             Some((cluster, name)) => {
                 let (identity, has_run) = identity(&cluster, &name, &config)?;
-                let mut member = member_options(&cluster, &name, identity, has_run, &options);
+                let password = config.requirepass.clone();
+                let mut member =
+                    member_options(cluster, &name, identity, has_run, password, &options);
                 if config.behaviour_level > 0 {
                     member.node.level = config.behaviour_level as u32;
                 }
@@ -344,14 +346,20 @@ fn identity(
 
 /// How a node takes part in the cluster that its settings describe.
 fn member_options(
-    cluster: &ClusterConfig,
+    cluster: ClusterConfig,
     name: &str,
     identity: Identity,
     has_run: bool,
+    password: String,
     options: &RuntimeOptions,
 ) -> MemberOptions {
     let me = identity.node;
     let node = cluster.node(name);
+    let description = cluster.clone();
+    let is_gone = move |map: &PartitionMap| {
+        let password = (!password.is_empty()).then_some(password.as_str());
+        join::is_gone(&description, map, me, password)
+    };
     MemberOptions {
         name: cluster.name.clone(),
         peers: PeerOptions {
@@ -377,6 +385,7 @@ fn member_options(
         identity,
         has_run,
         staleness_ms_max: cluster.staleness_ms_max,
+        is_gone: Box::new(is_gone),
     }
 }
 
@@ -408,7 +417,7 @@ fn reserve_files(clients: u64) -> u64 {
 }
 
 /// The exit code when a node is no part of its cluster any more: starting it again is of no use.
-const EXIT_ENDED: i32 = 78;
+pub const EXIT_ENDED: i32 = 78;
 /// The exit code when a bug stopped the node.
 const EXIT_HALTED: i32 = 70;
 

@@ -3,11 +3,15 @@
 //! A node with `joins = true` and an empty data directory asks the other nodes of the description, at their client
 //! addresses, for the map (ORDO.CLUSTER MAP), until the map names it and gives it something to keep. Until then it is
 //! nobody: it has no number, keeps nothing and serves nobody.
+//!
+//! A node that has run before asks the same way ([`is_gone`]) when nobody agrees with it for a while: it may have been taken
+//! out of the cluster while it was down, and then the others refuse it at their peer ports, without a word about why.
 
-use super::config::{ClusterConfig, ClusterNode};
+use super::config::ClusterConfig;
 use super::identity::{Identity, Maps};
 use crate::client::Client;
 use order::PartitionMap;
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use txn::{BootId, NodeId};
 
@@ -84,6 +88,41 @@ fn verdict(map: &PartitionMap, name: &str) -> Verdict {
     Verdict::Start(node)
 }
 
+/// Asks the others whether the cluster still has a node that starts again with a map of its own. If it has not: what to tell its
+/// operator. None if it has, or if nobody can tell.
+pub fn is_gone(
+    cluster: &ClusterConfig,
+    map: &PartitionMap,
+    me: NodeId,
+    password: Option<&str>,
+) -> Option<String> {
+    let described = cluster.nodes.iter().map(|node| &node.client_address);
+    let known = map.nodes.values().map(|entry| &entry.client_address);
+    let own = map.nodes.get(&me).map(|entry| &entry.client_address);
+    let others: BTreeSet<&String> = described
+        .chain(known)
+        .filter(|address| Some(*address) != own)
+        .collect();
+    let answers = others.into_iter().map(|address| ask(address, password));
+    answers
+        .flatten()
+        .find_map(|(_, newer)| has_left(map, &newer, me))
+}
+
+/// What to tell the operator of a node that a newer map has no more.
+fn has_left(map: &PartitionMap, newer: &PartitionMap, me: NodeId) -> Option<String> {
+    if newer.cluster != map.cluster || newer.version <= map.version || newer.nodes.contains_key(&me)
+    {
+        return None;
+    }
+    let entry = map.nodes.get(&me);
+    let name = entry.map_or("this node", |entry| entry.name.as_str());
+    Some(format!(
+        "'{name}' ({me}) has left the cluster: the others have a newer map, without it. Its directory is not needed any more, and must \
+         not be started again; its [[node]] may be deleted from cluster.toml"
+    ))
+}
+
 /// The first map, and the newest that anybody has. The error says who answered what.
 fn newest(
     cluster: &ClusterConfig,
@@ -93,7 +132,7 @@ fn newest(
     let mut found: Option<(PartitionMap, PartitionMap)> = None;
     let mut problems = Vec::new();
     for peer in cluster.nodes.iter().filter(|node| node.name != name) {
-        match ask(peer, password) {
+        match ask(&peer.client_address, password) {
             Ok(maps) => {
                 if found
                     .as_ref()
@@ -108,9 +147,8 @@ fn newest(
     found.ok_or_else(|| problems.join("; "))
 }
 
-fn ask(peer: &ClusterNode, password: Option<&str>) -> Result<(PartitionMap, PartitionMap), String> {
-    let mut client =
-        Client::open(&peer.client_address, PATIENCE).map_err(|error| error.to_string())?;
+fn ask(address: &str, password: Option<&str>) -> Result<(PartitionMap, PartitionMap), String> {
+    let mut client = Client::open(address, PATIENCE).map_err(|error| error.to_string())?;
     let mut call = |words: &[&str]| -> Result<String, String> {
         let answer = client.call(words).map_err(|error| error.to_string())?;
         answer.text(words[0]).map_err(|error| error.to_string())
@@ -131,6 +169,20 @@ mod tests {
     use crate::cluster::tests::map;
     use order::{Changed, Control};
     use txn::ZoneId;
+
+    #[test]
+    fn a_node_has_left_if_a_newer_map_of_its_cluster_lacks_it() {
+        let own = map();
+        let mut newer = map();
+        newer.nodes.remove(&NodeId(2));
+        assert_eq!(has_left(&own, &newer, NodeId(2)), None, "not newer");
+        newer.version += 1;
+        let text = has_left(&own, &newer, NodeId(2)).expect("it has left");
+        assert!(text.contains("'b' (node 2) has left the cluster"), "{text}");
+        assert_eq!(has_left(&own, &newer, NodeId(1)), None, "it has not");
+        newer.cluster += 1;
+        assert_eq!(has_left(&own, &newer, NodeId(2)), None, "another cluster");
+    }
 
     #[test]
     fn a_node_waits_until_the_map_gives_it_something_to_keep() {

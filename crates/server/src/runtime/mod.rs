@@ -59,7 +59,7 @@ use node::Recovered;
 use node::cluster::levels::check_level;
 use node::cluster::{ClusterEvent, ClusterNode, ClusterStart, LoadedEngines, joined_record};
 use order::{Journal, PartitionMap, Preparer};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use port::{PortShared, Ports, Replies};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -83,6 +83,11 @@ const HELP_STEPS_MAX: u32 = 64;
 const LIGHT_SURPLUS: u64 = 1024;
 /// How long the order may take to come to a checkpoint that somebody waits for.
 const CHECKPOINT_ORDER_MAX: Duration = Duration::from_secs(30);
+/// A node with which nobody agrees for so long asks the others whether it still belongs to the cluster: in one that is well, it
+/// does not take as long.
+const ASK_OTHERS_FIRST: Duration = Duration::from_secs(2);
+/// And then again, after this time.
+const ASK_OTHERS: Duration = Duration::from_secs(10);
 /// How long a shutdown waits for transactions to end. What does not is in the log, and is replayed at the next start.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
 
@@ -379,6 +384,7 @@ impl Runtime {
             node: node_options,
             peers: peer_options,
             staleness_ms_max,
+            is_gone,
         } = cluster;
         check(&options)?;
         // Before anything is touched.
@@ -470,16 +476,17 @@ impl Runtime {
         let _ = peers.set(started);
         runtime.join(runtime.inner.clone());
         runtime.inner.look_at_map();
-        runtime.wait_for_boot();
+        runtime.wait_for_boot(&*is_gone);
         // Not before: after a power loss all nodes of a cluster have their disks filled, and wait for them.
         runtime.inner.prepare_segment();
         Ok((runtime, report))
     }
 
     /// Waits until the order has given this process its boot id.
-    fn wait_for_boot(&self) {
+    fn wait_for_boot(&self, is_gone: &dyn Fn(&PartitionMap) -> Option<String>) {
         let inner = &*self.inner;
         let mut told = Instant::now();
+        let mut ask = Instant::now() + ASK_OTHERS_FIRST;
         let mut core = inner.core.lock();
         while inner.halted.get().is_none() {
             let Machine::Member(member) = &core.machine else {
@@ -495,6 +502,16 @@ impl Runtime {
                     "waiting for the other nodes: clients are served once a majority of them is there"
                 );
                 told = Instant::now();
+            }
+            if Instant::now() >= ask {
+                let map = member.newest_map().clone();
+                MutexGuard::unlocked(&mut core, || {
+                    if let Some(text) = is_gone(&map) {
+                        inner.end(&text);
+                    }
+                });
+                ask = Instant::now() + ASK_OTHERS;
+                continue;
             }
             inner
                 .progress

@@ -6,6 +6,7 @@ use crate::peers::{PeerOptions, PeersError};
 use execute::{Engine, Sparkle, sparkle};
 use node::cluster::{ClusterOptions, ClusterRecoverError, LoadError};
 use node::{FsyncPolicy, Limits, NodeOptions, RecoverError};
+use order::PartitionMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -92,7 +93,12 @@ pub struct MemberOptions {
     pub peers: PeerOptions,
     /// How old the data may be that a READONLY connection reads.
     pub staleness_ms_max: u64,
+    /// Asked now and then as long as nobody agrees with this node, with its map: why it must not go on, if the cluster has it no more.
+    pub is_gone: GoneHook,
 }
+
+/// See [`MemberOptions::is_gone`]. May take seconds.
+pub type GoneHook = Box<dyn Fn(&PartitionMap) -> Option<String> + Send>;
 
 /// What a node of a cluster found in its directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

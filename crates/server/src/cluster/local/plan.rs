@@ -1,8 +1,8 @@
 //! The directory of a local cluster.
 
 use super::{Launch, LocalError};
-use crate::cluster::ClusterConfig;
 use crate::cluster::config::host_and_port;
+use crate::cluster::{ClusterConfig, ClusterNode, identity};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
@@ -90,10 +90,12 @@ impl LocalCluster {
 
     /// How to start each node with `program`, which is an `ordo`.
     pub fn launches(&self, program: &Path) -> Vec<Launch> {
-        let launch = |name: &str, zone: &str, address: &str| Launch {
+        let launch = |node: &ClusterNode, name: &str| Launch {
             name: name.to_owned(),
-            zone: zone.to_owned(),
-            client_address: address.to_owned(),
+            zone: node.zone.clone(),
+            client_address: node.client_address.clone(),
+            // Once it knows who it is, it comes up like the others.
+            may_wait: node.joins && !self.dir.join(name).join(identity::FILE).exists(),
             log: self.dir.join(format!("{name}.log")),
             program: program.to_owned(),
             words: vec![
@@ -107,9 +109,7 @@ impl LocalCluster {
             ],
         };
         let nodes = self.config.nodes.iter();
-        nodes
-            .map(|node| launch(&node.name, &node.zone, &node.client_address))
-            .collect()
+        nodes.map(|node| launch(node, &node.name)).collect()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::LocalError;
 use crate::client::{Answer, Client};
+use crate::server::EXIT_ENDED;
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -37,6 +38,8 @@ pub struct Launch {
     pub program: PathBuf,
     /// With which words.
     pub words: Vec<OsString>,
+    /// Whether it may be long in answering, because it waits for somebody: then nobody waits for it.
+    pub may_wait: bool,
 }
 
 impl Launch {
@@ -69,6 +72,7 @@ impl Launch {
             launch: self.clone(),
             log_start,
             status: None,
+            told: false,
         })
     }
 }
@@ -90,6 +94,8 @@ struct Member {
     /// The length of its log when it started.
     log_start: u64,
     status: Option<ExitStatus>,
+    /// Whether its end was told.
+    told: bool,
 }
 
 impl Member {
@@ -155,14 +161,26 @@ pub struct Ended {
     pub said: String,
 }
 
+impl Ended {
+    /// Whether starting it again, as it is, is of no use.
+    pub fn is_for_good(&self) -> bool {
+        is_for_good(self.status)
+    }
+}
+
+fn is_for_good(status: ExitStatus) -> bool {
+    status.code() == Some(EXIT_ENDED)
+}
+
 /// Processes that were started together and are stopped together. Those that run are killed when this is dropped.
 pub struct Processes {
     members: Vec<Member>,
 }
 
 impl Processes {
-    /// Starts servers, and waits until each of them answers a PING. If one does not, or if `interrupted` says so
-    /// meanwhile, those that run are stopped.
+    /// Starts servers, and waits until each of them answers a PING, apart from those that may wait for somebody, and from those
+    /// that end because they have no part in anything any more. If one does not, or if `interrupted` says so meanwhile,
+    /// those that run are stopped.
     pub fn start(
         launches: &[Launch],
         mut interrupted: impl FnMut() -> bool,
@@ -194,13 +212,26 @@ impl Processes {
         }
         let started = Instant::now();
         let mut waiting: Vec<usize> = (0..self.members.len()).collect();
+        waiting.retain(|&index| !self.members[index].launch.may_wait);
         loop {
+            let mut any_runs = false;
             for member in &mut self.members {
-                if let Some(status) = member.look()? {
-                    return Err(member.not_up(format!("ended at once ({status})")));
+                match member.look()? {
+                    Some(status) if !is_for_good(status) => {
+                        return Err(member.not_up(format!("ended at once ({status})")));
+                    }
+                    status => any_runs |= status.is_none(),
                 }
             }
-            waiting.retain(|&index| !self.members[index].answers());
+            if let (false, Some(first)) = (any_runs, self.members.first()) {
+                let problem =
+                    "and all others ended at once, and are not to be started again as they are";
+                return Err(first.not_up(problem.to_owned()));
+            }
+            waiting.retain(|&index| {
+                let member = &self.members[index];
+                member.status.is_none() && !member.answers()
+            });
             let Some(&first) = waiting.first() else {
                 return Ok(());
             };
@@ -222,13 +253,14 @@ impl Processes {
         running.map(|member| (&member.launch, member.child.id()))
     }
 
-    /// Those that have ended since the last look.
+    /// Those that have ended since the last look, or since they were started.
     pub fn newly_ended(&mut self) -> io::Result<Vec<Ended>> {
         let mut ended = Vec::new();
         for member in &mut self.members {
-            if member.status.is_none()
+            if !member.told
                 && let Some(status) = member.look()?
             {
+                member.told = true;
                 ended.push(Ended {
                     launch: member.launch.clone(),
                     process: member.child.id(),

@@ -26,7 +26,9 @@ pub fn supervise(
     for event in std::iter::once(Event::ChildEnded).chain(events) {
         for ended in processes.newly_ended()? {
             mourn(&ended, out)?;
-            lost.push(ended.launch.name);
+            if !ended.is_for_good() {
+                lost.push(ended.launch.name);
+            }
         }
         if processes.running().next().is_none() {
             return Err(LocalError::NoneLeft);
@@ -68,16 +70,20 @@ fn instruct(processes: &Processes, out: &mut dyn Write) -> io::Result<()> {
     let zone = width(|launch| &launch.zone);
     let address = width(|launch| &launch.client_address);
     for (launch, process) in processes.running() {
+        let waits = match launch.may_wait {
+            true => "  (it may wait to join: its output says for what)",
+            false => "",
+        };
         writeln!(
             out,
-            "  {:name$}  {:zone$}  clients at {:address$}  process {process}  output in {}",
+            "  {:name$}  {:zone$}  clients at {:address$}  process {process}  output in {}{waits}",
             launch.name,
             launch.zone,
             launch.client_address,
             launch.log.display()
         )?;
     }
-    let mut running = processes.running();
+    let mut running = processes.running().filter(|(launch, _)| !launch.may_wait);
     let Some((first, _)) = running.next() else {
         return Ok(());
     };
@@ -116,7 +122,7 @@ fn instruct(processes: &Processes, out: &mut dyn Write) -> io::Result<()> {
     out.flush()
 }
 
-/// Says who has ended, and how to start it again.
+/// Says who has ended, and how to start it again, if that is of use.
 fn mourn(ended: &Ended, out: &mut dyn Write) -> io::Result<()> {
     let Ended {
         launch,
@@ -133,10 +139,17 @@ fn mourn(ended: &Ended, out: &mut dyn Write) -> io::Result<()> {
     if status.code().is_some() {
         writeln!(out, "The last that it said:\n{said}")?;
     }
-    writeln!(
-        out,
-        "To start it again, in another terminal:\n  {}",
-        launch.command_line()
-    )?;
+    if ended.is_for_good() {
+        writeln!(
+            out,
+            "It is not to be started again as it is. The others go on without it."
+        )?;
+    } else {
+        writeln!(
+            out,
+            "To start it again, in another terminal:\n  {}",
+            launch.command_line()
+        )?;
+    }
     out.flush()
 }

@@ -58,6 +58,7 @@ fn start_alone(options: RuntimeOptions) -> Arc<Runtime> {
     let member = MemberOptions {
         name: "test".to_owned(),
         has_run: false,
+        is_gone: Box::new(|_| None),
         peers: PeerOptions {
             me: ME,
             cluster: map.cluster,
