@@ -546,10 +546,7 @@ impl ClusterNode {
                 effects.answered.push(answered);
             }
         }
-        match news.leader {
-            Some(leader) => _ = self.leaders.insert(group, leader),
-            None => _ = self.leaders.remove(&group),
-        }
+        self.leader_is(group, news.leader);
         let boot = self.boot;
         for fed in news.batches {
             let epoch = fed.epoch;

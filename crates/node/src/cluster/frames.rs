@@ -137,6 +137,15 @@ pub enum Frame {
         /// The map's version.
         version: u32,
     },
+    /// An operator wants a node to lead a group, for a while.
+    Wish {
+        /// The group.
+        partition: PartitionId,
+        /// Who is to lead it.
+        to: NodeId,
+        /// For how long yet, in milliseconds.
+        left_ms: u64,
+    },
 }
 
 const CONSENSUS: u8 = 1;
@@ -157,6 +166,7 @@ const UNFOLLOW: u8 = 15;
 const FEED: u8 = 16;
 const MAP_WANTED: u8 = 17;
 const MAP: u8 = 18;
+const WISH: u8 = 19;
 
 /// How an outcome begins.
 const REPLIED: u8 = 0;
@@ -424,6 +434,16 @@ impl Frame {
                 put_varint(&mut out, u64::from(partition.0));
                 put_varint(&mut out, u64::from(*version));
             }
+            Frame::Wish {
+                partition,
+                to,
+                left_ms,
+            } => {
+                out.push(WISH);
+                put_varint(&mut out, u64::from(partition.0));
+                put_varint(&mut out, u64::from(to.0));
+                put_varint(&mut out, *left_ms);
+            }
         }
         out
     }
@@ -536,6 +556,11 @@ fn describe_frame(bytes: &Bytes) -> Option<String> {
         Frame::Left { partition, version } => {
             format!("{partition} goes on without you (map {version})")
         }
+        Frame::Wish {
+            partition,
+            to,
+            left_ms,
+        } => format!("{partition}: an operator wants {to} to lead it for {left_ms} ms"),
     })
 }
 
@@ -663,6 +688,11 @@ fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
         LEFT => Frame::Left {
             partition: take_partition(reader)?,
             version: u32::try_from(reader.varint()?).ok()?,
+        },
+        WISH => Frame::Wish {
+            partition: take_partition(reader)?,
+            to: NodeId(u16::try_from(reader.varint()?).ok()?),
+            left_ms: reader.varint()?,
         },
         _ => return None,
     })

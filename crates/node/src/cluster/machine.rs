@@ -8,6 +8,7 @@ use super::frames::Frame;
 use super::gateway::Gateway;
 use super::install::{Installs, Piece};
 use super::lead::Lead;
+use super::leaders::Leaders;
 use super::members::{MEMBERS_TICKS, Membership};
 use super::peers::Peers;
 use super::reads::{Read, Reads};
@@ -107,7 +108,8 @@ pub enum ClusterEvent {
     },
     /// A change of the map is wanted.
     ChangeWanted(Control),
-    /// A group's leader should hand over. Only the leader hears it.
+    /// A group's leader should hand over, and the group is to stay there for a while ([`super::TRANSFER_KEPT_MS`]). Only the leader
+    /// hears it.
     TransferWanted {
         /// Of which group.
         partition: PartitionId,
@@ -243,8 +245,9 @@ pub struct ClusterNode {
     pub(super) leads: BTreeMap<PartitionId, Lead>,
     /// Who leads each group, and in which term, as far as this node knows.
     pub(super) leaders: BTreeMap<PartitionId, (NodeId, u64)>,
+    pub(super) placement: Leaders,
     reads: Reads,
-    peers: Peers,
+    pub(super) peers: Peers,
     /// Changes that this node wants, until they are in the order.
     wanted: Vec<Control>,
     /// The version of the newest map of another node that was handed out.
@@ -325,6 +328,7 @@ impl ClusterNode {
             gateway: Gateway::default(),
             leads: BTreeMap::new(),
             leaders: BTreeMap::new(),
+            placement: Leaders::default(),
             reads: Reads::new(nonce),
             peers: Peers::default(),
             wanted: Vec::new(),
@@ -587,7 +591,9 @@ impl ClusterNode {
                 self.wanted.push(control);
                 self.remind = true;
             }
-            ClusterEvent::TransferWanted { partition, to } => self.transfer(partition, to),
+            ClusterEvent::TransferWanted { partition, to } => {
+                self.transfer_wanted(partition, to, effects);
+            }
             ClusterEvent::Stop => self.stop(),
         }
         self.pump(effects);
@@ -602,6 +608,10 @@ impl ClusterNode {
         let unknown = format!(
             "MISCONF this node's journal failed ({error}): the outcome of this command is unknown; ask another node"
         );
+        // Without the code that clients get, and before it: this is for the log.
+        effects.warnings.push(format!(
+            "this node's journal failed ({error}), and it takes no part in the cluster any more: repair the disk and restart it"
+        ));
         self.halt(text, unknown, effects);
     }
 
@@ -623,7 +633,6 @@ impl ClusterNode {
         for id in self.reads.give_up(u64::MAX) {
             effects.refused.push((id, Err(Stop::abort(text.clone()))));
         }
-        effects.warnings.push(text.clone());
         effects.kept.clear();
         effects.frames.clear();
         self.checkpoints.close();
@@ -671,10 +680,7 @@ impl ClusterNode {
             }
             Frame::Elsewhere { partition, leader } => {
                 if self.leader(partition) == Some(from) && !self.groups.contains_key(&partition) {
-                    match leader {
-                        Some(leader) => _ = self.leaders.insert(partition, (leader, 0)),
-                        None => _ = self.leaders.remove(&partition),
-                    }
+                    self.leader_is(partition, leader.map(|leader| (leader, 0)));
                 }
             }
             Frame::Behind { partition, epoch } => self.fall_behind(from, partition, epoch),
@@ -756,6 +762,11 @@ impl ClusterNode {
             }
             Frame::Followed { partition, version } => self.followed(partition, version),
             Frame::Left { partition, version } => self.left(partition, version, effects),
+            Frame::Wish {
+                partition,
+                to,
+                left_ms,
+            } => self.wished(partition, to, left_ms / self.options.tick_ms.max(1)),
         }
     }
 
@@ -837,7 +848,7 @@ impl ClusterNode {
             // Somebody may have been too far behind, or unheard, a moment ago.
             self.hand_over();
         } else if self.ticks.is_multiple_of(BALANCE_TICKS) {
-            self.balance();
+            self.balance(effects);
         }
         self.behind.retain(|&(partition, node), told| {
             let waits = now < *told + BEHIND_TICKS;
@@ -985,34 +996,6 @@ impl ClusterNode {
             // One that does not lead has nothing to hand over.
             let _ = group.handle(Input::TransferLeader(to));
             self.dirty.insert(partition);
-        }
-    }
-
-    /// Hands groups to those who should lead them, so that leaders are spread over the zones.
-    fn balance(&mut self) {
-        let map = self.map().clone();
-        if map.partitions.len() < 2 {
-            return;
-        }
-        let leads: Vec<PartitionId> = self.leads.keys().copied().collect();
-        for partition in leads {
-            let Some(preferred) = map.preferred_leader(partition) else {
-                continue;
-            };
-            let status = self.groups[&partition].status();
-            let has_all = status
-                .matched
-                .iter()
-                .any(|&(node, matched)| node == preferred && matched + 8 >= status.last);
-            if preferred != self.options.me
-                && has_all
-                && self.peers.hears_all(preferred)
-                && self.is_clock_right(preferred)
-                && status.members.voters.contains(&preferred)
-                && self.is_live(preferred)
-            {
-                self.transfer(partition, preferred);
-            }
         }
     }
 
@@ -1170,11 +1153,7 @@ impl ClusterNode {
         }
         let status = group.status();
         let known = status.leader.map(|leader| (leader, status.term));
-        if self.leaders.get(&partition).copied() != known {
-            match known {
-                Some(known) => _ = self.leaders.insert(partition, known),
-                None => _ = self.leaders.remove(&partition),
-            }
+        if self.leader_is(partition, known) {
             // It has not heard what this node wants.
             self.remind |= known.is_some() && partition == PartitionId(0);
             // Nobody answers the questions of an earlier leader.

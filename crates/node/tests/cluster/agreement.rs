@@ -5,7 +5,7 @@ use bytes::Bytes;
 use order::consensus::{Base, Group, HardState, Input, Members, RaftGroup};
 use order::merge::{Content, EpochEnd, Held, Merge, Outdated, Start};
 use order::{GroupBatch, PartitionMap, Streams};
-use ordo_node::cluster::ClusterEvent;
+use ordo_node::cluster::{ClusterEvent, TRANSFER_KEPT_MS};
 use std::sync::Arc;
 use txn::{Epoch, NodeId, PartitionId, Position};
 
@@ -85,6 +85,57 @@ fn a_newcomer_hears_a_leader_that_is_no_founder() {
     rig.drain(NodeId(3), NodeId(2));
     rig.start(e);
     rig.until("5 for 2", |rig| settled(rig, &[3, 4, 5]));
+}
+
+#[test]
+fn a_transfer_counts_more_than_the_spread_for_a_while() {
+    let mut rig = Rig::running(&["x", "y", "z"], 3);
+    let p1 = PartitionId(1);
+    let preferred = rig.map().and_then(|map| map.preferred_leader(p1));
+    let preferred = preferred.expect("somebody");
+    rig.until("spread", |rig| rig.leader(p1) == Some(preferred));
+    let [to, other] = [NodeId(1), NodeId(2), NodeId(3)]
+        .into_iter()
+        .filter(|&node| node != preferred)
+        .collect::<Vec<_>>()[..]
+    else {
+        panic!("three nodes");
+    };
+    rig.handle(
+        preferred,
+        ClusterEvent::TransferWanted { partition: p1, to },
+    );
+    rig.until("it was handed over", |rig| rig.leader(p1) == Some(to));
+    // Several times as long as leaders take to look whether they are the preferred ones.
+    for round in 0..400 {
+        rig.round();
+        assert_eq!(rig.leader(p1), Some(to), "in round {round}");
+    }
+    // While it is down, whoever leads, it is not forgotten; and it need not remember itself.
+    rig.crash(to);
+    rig.until("somebody else leads", |rig| {
+        rig.leader(p1).is_some_and(|leader| leader != to)
+    });
+    rig.start(to);
+    rig.until("it leads again", |rig| rig.leader(p1) == Some(to));
+    for round in 0..400 {
+        rig.round();
+        assert_eq!(rig.leader(p1), Some(to), "in round {round} after its start");
+    }
+    // Another wish takes its place, and in the end there is none.
+    rig.handle(
+        to,
+        ClusterEvent::TransferWanted {
+            partition: p1,
+            to: other,
+        },
+    );
+    rig.until("the other leads", |rig| rig.leader(p1) == Some(other));
+    let ticks = TRANSFER_KEPT_MS / 50;
+    for _ in 0..ticks {
+        rig.round();
+    }
+    rig.until("spread again", |rig| rig.leader(p1) == Some(preferred));
 }
 
 /// Under `everysec` and `no` a power loss takes entries that a follower had answered for.
