@@ -46,16 +46,22 @@ impl ClusterChange {
             Some(entry) => Ok(entry),
             None => Err(format!(
                 "there is no {node}: the cluster has {}",
-                numbers(map.nodes.keys())
+                all_of(map, map.nodes.keys())
             )),
         };
+        let called = |node: &NodeId| called(map, *node);
         match self {
             ClusterChange::AddNode {
                 name,
                 zone,
                 peer_address,
-                ..
+                client_address,
             } => {
+                if peer_address == client_address {
+                    return Err(format!(
+                        "{peer_address} cannot be both the peer address and the client address: give the node two ports"
+                    ));
+                }
                 if !map.zones.values().any(|known| known == zone) {
                     let zones: Vec<String> =
                         map.zones.values().map(|zone| format!("'{zone}'")).collect();
@@ -70,11 +76,14 @@ impl ClusterChange {
                             "{node} has the name '{name}': choose another, or remove that node first"
                         ));
                     }
-                    if entry.peer_address == *peer_address {
-                        return Err(format!(
-                            "{node} ('{}') has the peer address {peer_address}: every node needs its own",
-                            entry.name
-                        ));
+                    let taken = [&entry.peer_address, &entry.client_address];
+                    for (what, address) in [("peer", peer_address), ("client", client_address)] {
+                        if taken.contains(&address) {
+                            return Err(format!(
+                                "{} has the address {address}: every node needs a {what} address of its own",
+                                called(node)
+                            ));
+                        }
                     }
                 }
                 Ok(())
@@ -83,14 +92,16 @@ impl ClusterChange {
                 let entry = known(node)?;
                 if entry.leaving {
                     return Err(format!(
-                        "{node} is leaving already: 'ordo admin status' tells how far that is"
+                        "{} is leaving already: 'ordo admin status' tells how far that is",
+                        called(node)
                     ));
                 }
                 if map.heirs(*node).is_none() {
                     let zone = map.zones.get(&entry.zone).map_or("", String::as_str);
                     return Err(format!(
-                        "{node} is the only one of zone '{zone}' that stays, so nobody could take over what it keeps: add another node \
-                         to that zone first"
+                        "{} is the only one of zone '{zone}' that stays, so nobody could take over what it keeps: add another node \
+                         to that zone first",
+                        called(node)
                     ));
                 }
                 Ok(())
@@ -105,8 +116,9 @@ impl ClusterChange {
                 known(to)?;
                 if !entry.replicas.values().any(|replica| replica == to) {
                     return Err(format!(
-                        "{to} keeps no replica of {partition}: {} do",
-                        numbers(entry.replicas.values())
+                        "{} keeps no replica of {partition}: {} do",
+                        called(to),
+                        all_of(map, entry.replicas.values())
                     ));
                 }
                 Ok(())
@@ -115,9 +127,17 @@ impl ClusterChange {
     }
 }
 
-fn numbers<'a>(nodes: impl Iterator<Item = &'a NodeId>) -> String {
-    let numbers: Vec<String> = nodes.map(|node| node.0.to_string()).collect();
-    format!("nodes {}", numbers.join(", "))
+/// A node as people call it: by its name, and by its number, which logs of before may have.
+pub(crate) fn called(map: &PartitionMap, node: NodeId) -> String {
+    match map.nodes.get(&node) {
+        Some(entry) => format!("'{}' ({node})", entry.name),
+        None => node.to_string(),
+    }
+}
+
+fn all_of<'a>(map: &PartitionMap, nodes: impl Iterator<Item = &'a NodeId>) -> String {
+    let nodes: Vec<String> = nodes.map(|&node| called(map, node)).collect();
+    nodes.join(", ")
 }
 
 impl fmt::Display for ClusterChange {
@@ -171,8 +191,8 @@ impl ChangeAnswer {
 impl Drop for ChangeAnswer {
     fn drop(&mut self) {
         if let Some(cell) = self.0.take() {
-            let lost = "nobody knows how the change ended, because the node stopped working on it: look at ORDO.CLUSTER \
-                        STATUS, and ask again if it is missing there";
+            let lost = "nobody knows how the change ended, because the node stopped working on it: look at 'ordo admin \
+                        status', and ask again if it is missing there";
             *cell.lock() = Some(Err(lost.to_owned()));
         }
     }
@@ -212,16 +232,24 @@ mod tests {
             ),
             (
                 add("e", "x", "b:7002"),
-                "node 2 ('b') has the peer address b:7002: every node needs its own",
+                "'b' (node 2) has the address b:7002: every node needs a peer address of its own",
+            ),
+            (
+                add("e", "x", "10.0.0.2:6380"),
+                "'b' (node 2) has the address 10.0.0.2:6380: every node needs a peer address of its own",
+            ),
+            (
+                add("e", "x", "e:6379"),
+                "e:6379 cannot be both the peer address and the client address: give the node two ports",
             ),
             (remove(4), ""),
             (
                 remove(9),
-                "there is no node 9: the cluster has nodes 1, 2, 3, 4",
+                "there is no node 9: the cluster has 'a' (node 1), 'b' (node 2), 'c' (node 3), 'd' (node 4)",
             ),
             (
                 remove(2),
-                "node 2 is the only one of zone 'y' that stays, so nobody could take over what it keeps: add another node to that \
+                "'b' (node 2) is the only one of zone 'y' that stays, so nobody could take over what it keeps: add another node to that \
                  zone first",
             ),
             (transfer(0, 3), ""),
@@ -231,11 +259,11 @@ mod tests {
             ),
             (
                 transfer(0, 9),
-                "there is no node 9: the cluster has nodes 1, 2, 3, 4",
+                "there is no node 9: the cluster has 'a' (node 1), 'b' (node 2), 'c' (node 3), 'd' (node 4)",
             ),
             (
                 transfer(0, 4),
-                "node 4 keeps no replica of partition 0: nodes 1, 2, 3 do",
+                "'d' (node 4) keeps no replica of partition 0: 'a' (node 1), 'b' (node 2), 'c' (node 3) do",
             ),
         ] {
             assert_eq!(

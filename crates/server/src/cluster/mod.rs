@@ -10,6 +10,7 @@ mod status;
 pub(crate) mod tests;
 mod view;
 
+pub(crate) use change::called;
 pub use change::{ChangeAnswer, ChangeOutcome, ChangeTicket, ClusterChange};
 pub use config::{ClusterConfig, ClusterConfigError, ClusterNode, Leaders, Secret};
 pub use status::{ClusterStatus, NodeStatus, PartitionStatus, ReplicaStatus};

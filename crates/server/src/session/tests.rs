@@ -217,7 +217,7 @@ fn a_change_is_answered_when_it_ends_and_holds_what_is_behind_it() {
     let mut room = Room::new(Some(members.clone()));
     assert_eq!(
         room.call("ORDO.CLUSTER REMOVENODE 9"),
-        "-ERR there is no node 9: the cluster has nodes 1, 2, 3, 4\r\n"
+        "-ERR there is no node 9: the cluster has 'a' (node 1), 'b' (node 2), 'c' (node 3), 'd' (node 4)\r\n"
     );
     assert!(members.asked.lock().is_empty(), "it was not even asked");
     for (line, outcome, reply) in [
@@ -230,8 +230,8 @@ fn a_change_is_answered_when_it_ends_and_holds_what_is_behind_it() {
         (
             "ORDO.CLUSTER ADDNODE e x e:7001 e:6379",
             None,
-            "-ERR nobody knows how the change ended, because the node stopped working on it: look at ORDO.CLUSTER \
-             STATUS, and ask again if it is missing there\r\n",
+            "-ERR nobody knows how the change ended, because the node stopped working on it: look at 'ordo admin \
+             status', and ask again if it is missing there\r\n",
         ),
     ] {
         assert_eq!(room.call(line), "", "{line} takes its time");
