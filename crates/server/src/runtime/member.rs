@@ -1,11 +1,12 @@
 //! A node of a cluster under the runtime's lock: its state machine, its journal, and its peers.
 
 use super::core::{FileWork, Hands, Job, Machine, Outcome};
+use super::leaders::LeadersTold;
 use super::port::Replies;
 use super::{Inner, Membership};
 use crate::cluster::{
     ChangeAnswer, ChangeTicket, ClusterChange, ClusterCounters, ClusterStatus, ClusterView,
-    NodeStatus, PartitionStatus, ReplicaStatus,
+    NodeStatus, PartitionStatus, ReplicaStatus, called,
 };
 use crate::disk::RealDisk;
 use crate::peers::{PeerEvents, Peers, put_frame};
@@ -13,7 +14,7 @@ use bytes::Bytes;
 use execute::Progress;
 use execute::snapshot::panic_text;
 use node::Refused;
-use node::cluster::{Answered, ClusterEffects, ClusterEvent, ClusterNode};
+use node::cluster::{Answered, ClusterEffects, ClusterEvent, ClusterNode, TRANSFER_KEPT_MS};
 use order::consensus::Role;
 use order::{Control, Journal, PartitionMap, Synced};
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,8 +43,9 @@ pub(super) struct Member {
     records_before: u64,
     /// When this node last knew to have executed everything that was agreed.
     fresh_ms: Arc<AtomicU64>,
-    /// Changes of the map that somebody waits for.
-    changes: Vec<(Control, ChangeAnswer)>,
+    /// Changes of the map that somebody waits for, and since when.
+    changes: Vec<(Control, ChangeAnswer, u64)>,
+    leaders_told: LeadersTold,
     /// The map with which this process started: newer than its own while it follows the log from far behind.
     known: Arc<PartitionMap>,
     /// The behaviour in force that the log was told of.
@@ -82,6 +84,7 @@ impl Member {
             outgoing: BTreeMap::new(),
             fresh_ms,
             changes: Vec::new(),
+            leaders_told: LeadersTold::default(),
             level_told: known.level,
             known,
             peers_of: 0,
@@ -144,10 +147,46 @@ impl Member {
         let is_tick = matches!(event, ClusterEvent::Tick);
         self.node.handle(event, now_ms, &mut self.effects);
         let mut outcome = self.drive(hands, now_ms);
+        if is_tick {
+            self.tell_leaders(now_ms);
+            self.give_up_changes(now_ms);
+        }
         // Who steps an engine may end when another is about to, and that one too. The next confirmation has it stepped again; but
         // a node that catches up takes no more epochs while its engines are too far behind, so that none would come.
         outcome.step |= is_tick && self.is_behind();
         outcome
+    }
+
+    /// Tells the operator who leads, when that changes.
+    fn tell_leaders(&mut self, now_ms: u64) {
+        let changed = self.node.take_leaders_changed();
+        let node = &self.node;
+        let look = |partition| {
+            let leader = node.leader(partition)?;
+            Some((leader, node.leader_term(partition)))
+        };
+        let map = node.map();
+        if let Some(text) = self.leaders_told.news(map, changed, now_ms, look) {
+            tracing::info!("{text}");
+        }
+    }
+
+    /// Whoever waits for a change that is not agreed to for long is told so.
+    fn give_up_changes(&mut self, now_ms: u64) {
+        let is_late = |since_ms: u64| now_ms >= since_ms + CHANGE_MS_MAX;
+        while let Some(place) = self
+            .changes
+            .iter()
+            .position(|(_, _, since)| is_late(*since))
+        {
+            let (_, answer, _) = self.changes.remove(place);
+            let seconds = CHANGE_MS_MAX / 1_000;
+            answer.answer(Err(format!(
+                "no majority of the replicas of {CHANGES_IN}, which orders changes, has agreed to this within {seconds} s. It may still \
+                 come into force, as soon as they can talk to each other: 'ordo admin status' tells whether it has; look there before \
+                 another try"
+            )));
+        }
     }
 
     /// Whether an engine has not yet final-committed all that is confirmed.
@@ -306,18 +345,27 @@ impl Member {
             let waiting = self
                 .changes
                 .iter()
-                .position(|(wanted, _)| *wanted == control);
+                .position(|(wanted, ..)| *wanted == control);
             let Some(place) = waiting else { continue };
-            let (_, answer) = self.changes.remove(place);
+            let (_, answer, _) = self.changes.remove(place);
+            let map = self.node.map();
             answer.answer(match changed {
                 order::Changed::Nothing => Err(
-                    "the map of the cluster has changed meanwhile: look at ORDO.CLUSTER STATUS, and ask again".to_owned(),
+                    "the map of the cluster has changed meanwhile: look at 'ordo admin status', and ask again".to_owned(),
                 ),
                 _ => Ok(match control {
-                    Control::Drain { node, .. } => format!(
-                        "OK: what {node} keeps goes to other nodes of its zone, and then it leaves. ORDO.CLUSTER STATUS \
-                         ('ordo admin status') tells how far that is; the process of {node} ends by itself"
-                    ),
+                    Control::Drain { node, .. } => {
+                        let node = called(map, node);
+                        format!(
+                            "OK: what {node} keeps goes to other nodes of its zone, and then it leaves. 'ordo admin status' tells \
+                             how far that is; the process of {node} ends by itself"
+                        )
+                    }
+                    Control::AddNode { name, .. } => {
+                        let added = map.nodes.iter().find(|(_, entry)| entry.name == name);
+                        let number = added.map_or(String::new(), |(node, _)| format!(", as {node}"));
+                        format!("OK: '{name}' belongs to the cluster now{number}; it keeps nothing yet")
+                    }
                     _ => format!("OK: {control}"),
                 }),
             });
@@ -453,7 +501,9 @@ impl Member {
                 id: partition.0,
                 slots: entry.slots.clone(),
                 leader: leader.map(|leader| leader.0),
-                term: group.as_ref().map_or(0, |group| group.term),
+                term: group
+                    .as_ref()
+                    .map_or_else(|| self.node.leader_term(partition), |group| group.term),
                 replicas: replicas.collect(),
             }
         });
@@ -490,14 +540,13 @@ impl Member {
                         Some(leader) => {
                             let entry = map.nodes.get(&leader);
                             let at = entry.map_or("", |entry| entry.client_address.as_str());
+                            let leader = called(&map, leader);
                             format!("{leader} leads {partition}: send this to it, at {at}")
                         }
                         None => format!("{partition} has no leader at present: try again"),
                     });
                 }
-                answer.answer(Ok(format!(
-                    "OK: {to} is asked to lead {partition}; ORDO.CLUSTER STATUS tells when it does"
-                )));
+                answer.answer(Ok(transfer_begun(&map, *partition, *to)));
                 ClusterEvent::TransferWanted {
                     partition: *partition,
                     to: *to,
@@ -517,7 +566,8 @@ impl Member {
                     peer_address: peer_address.clone(),
                     client_address: client_address.clone(),
                 };
-                self.changes.push((control.clone(), answer));
+                self.has_leader()?;
+                self.changes.push((control.clone(), answer, now_ms));
                 ClusterEvent::ChangeWanted(control)
             }
             ClusterChange::RemoveNode { node } => {
@@ -525,12 +575,46 @@ impl Member {
                     version: map.version,
                     node: *node,
                 };
-                self.changes.push((control.clone(), answer));
+                self.has_leader()?;
+                self.changes.push((control.clone(), answer, now_ms));
                 ClusterEvent::ChangeWanted(control)
             }
         };
         Ok((ticket, self.handle(event, hands, now_ms)))
     }
+
+    /// Refuses a change that nobody could order now.
+    fn has_leader(&self) -> Result<(), String> {
+        match self.node.leader(CHANGES_IN) {
+            Some(_) => Ok(()),
+            None => Err(format!(
+                "{CHANGES_IN}, which orders changes, has no leader at present, so nothing was changed: it gets one once a majority of its \
+                 replicas can talk to each other. 'ordo admin status' shows who is there; try again"
+            )),
+        }
+    }
+}
+
+/// The partition whose group orders changes of the map.
+const CHANGES_IN: PartitionId = PartitionId(0);
+/// Whoever waits for a change longer than this learns that nobody knows. In a cluster that is well, it takes milliseconds.
+const CHANGE_MS_MAX: u64 = 5_000;
+
+/// What is answered when a transfer has begun: when it can be seen, and how long it holds.
+fn transfer_begun(map: &PartitionMap, partition: PartitionId, to: NodeId) -> String {
+    let mut text = format!(
+        "OK: {} is asked to lead {partition}; 'ordo admin status' tells when it does",
+        called(map, to)
+    );
+    let usual = map.preferred_leader(partition).filter(|&usual| usual != to);
+    if let (true, Some(usual)) = (map.partitions.len() > 1, usual) {
+        text += &format!(
+            ". After {} minutes, leaders are spread over the zones again, and {} leads it",
+            TRANSFER_KEPT_MS / 60_000,
+            called(map, usual)
+        );
+    }
+    text
 }
 
 fn engines_status(node: &ClusterNode) -> Vec<execute::Status> {

@@ -29,6 +29,7 @@ mod cluster;
 mod core;
 mod engines;
 mod executors;
+mod leaders;
 mod member;
 mod options;
 mod port;
@@ -849,7 +850,7 @@ impl Runtime {
                 Some(Awaited::Ordered) => {
                     return Err(format!(
                         "the cluster has not come to the checkpoint within {} s: it is written as soon as it has, and \
-                         LASTSAVE tells. ORDO.CLUSTER STATUS shows whether a majority of every partition is there",
+                         LASTSAVE tells. 'ordo admin status' shows whether a majority of every partition is there",
                         order_max.as_secs()
                     ));
                 }
