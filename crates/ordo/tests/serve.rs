@@ -180,11 +180,17 @@ fn what_cannot_be_served_is_refused_with_what_to_do() {
         );
     }
     let first = Process::start(dir.path(), &[]);
-    let said = refused(&["serve", "--port", &first.port.to_string(), "--dir", path]);
+    let port = first.port.to_string();
+    let other = tempfile::tempdir().expect("a temporary directory");
+    let other = other.path().to_str().expect("UTF-8");
+    let said = refused(&["serve", "--port", &port, "--dir", other]);
     assert!(
         said.contains("the port is in use") && said.contains("--port"),
         "{said}"
     );
+    // Who starts the same again is told that, and not only that the port is in use.
+    let said = refused(&["serve", "--port", &port, "--dir", path]);
+    assert!(said.contains("ordo.lock"), "{said}");
     let said = refused(&["serve", "--port", "0", "--dir", path]);
     assert!(said.contains(path), "{said}");
 }

@@ -82,6 +82,20 @@ impl RealDisk {
         })
     }
 
+    /// Refuses a directory that another process has. One that does not exist is not made. That it is free now is no promise.
+    pub fn look_at(path: &Path) -> Result<(), DirectoryError> {
+        let Ok(lock) = OpenOptions::new().write(true).open(path.join(LOCK_NAME)) else {
+            return Ok(());
+        };
+        match lock.try_lock() {
+            Err(TryLockError::WouldBlock) => Err(DirectoryError::InUse {
+                path: path.to_owned(),
+            }),
+            // What else is wrong is found when it is opened.
+            Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
+        }
+    }
+
     /// The directory.
     pub fn path(&self) -> &Path {
         &self.path

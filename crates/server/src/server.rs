@@ -3,6 +3,7 @@
 use crate::cluster::identity::{Identity, IdentityError};
 use crate::cluster::{ClusterConfig, join};
 use crate::config::{Config, ConfigError};
+use crate::disk::RealDisk;
 use crate::net::listen::{ListenError, listen};
 use crate::net::{IoThread, Mailbox, Parts, WAKER};
 use crate::peers::PeerOptions;
@@ -144,6 +145,8 @@ impl Server {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let io_threads = config.io_threads_effective(processors);
         let workers = config.workers_effective(processors);
+        // Who starts a server twice learns that, and not only that its port is in use.
+        RealDisk::look_at(Path::new(&config.dir)).map_err(crate::runtime::StartError::Directory)?;
         // Before the recovery, which may take long: a port that is in use is known at once.
         let listeners = listen(&config)?;
         let addresses: Vec<SocketAddr> = listeners
