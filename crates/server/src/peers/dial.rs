@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 pub(super) const WAKER: Token = Token(0);
 const STREAM: Token = Token(1);
 
+/// Trouble is logged once it has lasted for so long: while a cluster starts, and while a node does, others are not there yet.
+const WARNING_AFTER: Duration = Duration::from_secs(5);
 /// The same trouble is logged once in so long a time.
 const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -84,6 +86,8 @@ pub(super) struct Dialler {
     candidate: usize,
     pause: Duration,
     warnings: Warnings<KINDS>,
+    /// Since when there is trouble, if there is.
+    troubled_since: Option<Instant>,
 }
 
 impl Dialler {
@@ -96,6 +100,7 @@ impl Dialler {
             shared,
             candidate: 0,
             warnings: Warnings::new(WARNING_INTERVAL),
+            troubled_since: None,
         }
     }
 
@@ -120,12 +125,12 @@ impl Dialler {
                 Err(trouble) => {
                     self.candidate = self.candidate.wrapping_add(1);
                     let text = trouble.to_string();
-                    if self
-                        .warnings
-                        .admit(trouble.kind(), Instant::now())
-                        .is_some()
+                    let now = Instant::now();
+                    let since = *self.troubled_since.get_or_insert(now);
+                    if now >= since + WARNING_AFTER
+                        && self.warnings.admit(trouble.kind(), now).is_some()
                     {
-                        let peer = self.peer.link.peer;
+                        let peer = self.shared.called(self.peer.link.peer);
                         tracing::warn!(
                             "no link to {peer}: {text}. It is tried again until it works"
                         );
@@ -143,7 +148,8 @@ impl Dialler {
         if let Err(error) = self.poll.poll(&mut self.events, timeout)
             && error.kind() != ErrorKind::Interrupted
         {
-            tracing::error!("waiting for {} failed: {error}", self.peer.link.peer);
+            let peer = self.shared.called(self.peer.link.peer);
+            tracing::error!("waiting for {peer} failed: {error}");
             self.events.clear();
         }
     }
@@ -284,8 +290,9 @@ impl Dialler {
     /// Keeps a link until it breaks. Returns false if the node stops.
     fn run_link(&mut self, stream: TcpStream, protocol: u16, version: u64) -> bool {
         let peer = self.link().peer;
-        tracing::info!("the link to {peer} is up");
+        tracing::info!("the link to {} is up", self.shared.called(peer));
         self.warnings.reset();
+        self.troubled_since = None;
         {
             let mut orders = self.link().orders();
             orders.nudged = false;
@@ -298,7 +305,7 @@ impl Dialler {
         if matches!(why, Break::Stopped) {
             return false;
         }
-        tracing::info!("the link to {peer} broke: {why}");
+        tracing::warn!("the link to {} broke: {why}", self.shared.called(peer));
         *self.link().trouble.lock() = Some(format!("the last link broke: {why}"));
         self.shared.events.disconnected(peer);
         true

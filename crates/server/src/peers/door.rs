@@ -212,7 +212,7 @@ impl Door {
             Ok(()) => self.shared.let_in(proven, stream),
             Err(error) => tracing::warn!(
                 "the connection of {} could not be used: {error}. It will come again",
-                proven.node
+                self.shared.called(proven.node)
             ),
         }
     }
@@ -226,7 +226,10 @@ impl Door {
             let address = guest.address;
             let who = match guest.side.claimed().0 {
                 0 => "a connection".to_owned(),
-                _ => format!("a connection that says it is {}", guest.side.claimed()),
+                _ => format!(
+                    "a connection that says it is {}",
+                    self.shared.called(guest.side.claimed())
+                ),
             };
             let others = match kept {
                 0 => String::new(),

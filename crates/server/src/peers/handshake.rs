@@ -93,8 +93,8 @@ impl Refusal {
                  them, or correct the description"
             }
             Refusal::UnknownNode => {
-                "it does not know this node: add the node to the cluster (ordo admin add-node), or wait until the other node \
-                 has heard of it"
+                "it does not know this node: it has not heard yet that the node was added, or the node was taken out of the \
+                 cluster (ordo admin status, at the other node, tells)"
             }
             Refusal::NoCommonProtocol => {
                 "there is no protocol that both builds know: upgrade step by step, one release at a time"

@@ -25,7 +25,7 @@
 //! process has one thread at the door, and two for each peer that it ever had.
 //!
 //! Locks are taken in one order: the table of peers, a link's orders, its outbox, a reader's slots. None of them is held
-//! while [`PeerEvents`] is called.
+//! while [`PeerEvents`] is called. The names have a lock that is held for nothing else.
 
 mod dial;
 mod door;
@@ -89,12 +89,22 @@ struct Shared {
     timing: Timing,
     entropy: Entropy,
     peers: RwLock<BTreeMap<NodeId, Arc<Peer>>>,
+    /// What people call the nodes.
+    names: RwLock<BTreeMap<NodeId, String>>,
     stopping: AtomicBool,
     refused: AtomicU64,
     crowded_out: AtomicU64,
 }
 
 impl Shared {
+    /// A node as the log calls it.
+    fn called(&self, node: NodeId) -> String {
+        match self.names.read().get(&node) {
+            Some(name) => format!("'{name}' ({node})"),
+            None => node.to_string(),
+        }
+    }
+
     fn peer(&self, node: NodeId) -> Option<Arc<Peer>> {
         let peers = self.peers.read();
         let peer = peers.get(&node)?;
@@ -197,6 +207,7 @@ impl Peers {
             timing,
             entropy: Entropy::open().map_err(system("opening /dev/urandom"))?,
             peers: RwLock::default(),
+            names: RwLock::default(),
             stopping: AtomicBool::new(false),
             refused: AtomicU64::new(0),
             crowded_out: AtomicU64::new(0),
@@ -260,6 +271,11 @@ impl Peers {
             }
         }
         result
+    }
+
+    /// Says what people call the nodes, for the log.
+    pub fn set_names(&self, names: BTreeMap<NodeId, String>) {
+        *self.shared.names.write() = names;
     }
 
     /// Starts the threads of a node, which is no peer yet.

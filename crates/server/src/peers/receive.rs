@@ -106,9 +106,12 @@ pub(super) fn run(peer: &Peer, shared: &Shared) {
             Ok(Some(TooLong(bytes))) => tracing::warn!(
                 "{} sent a frame of {bytes} bytes, which is more than any may have: its connection is closed. Run builds that \
                  can work together",
-                peer.link.peer
+                shared.called(peer.link.peer)
             ),
-            Err(error) => tracing::debug!("the connection of {} ended: {error}", peer.link.peer),
+            Err(error) => {
+                let peer = shared.called(peer.link.peer);
+                tracing::debug!("the connection of {peer} ended: {error}");
+            }
         }
         shut(&stream);
     }

@@ -1063,6 +1063,12 @@ impl Inner {
             (map, member.me)
         };
         let (map, me) = map;
+        let names = map.nodes.iter();
+        peers.set_names(
+            names
+                .map(|(&node, entry)| (node, entry.name.clone()))
+                .collect(),
+        );
         let others = map.nodes.iter().filter(|&(&node, _)| node != me);
         let addresses = others
             .map(|(&node, entry)| (node, entry.peer_address.clone()))
