@@ -1,6 +1,6 @@
 //! `ordo cluster`: a cluster on this machine, to try out.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use server::cluster::local::{Event, LocalCluster, Processes, Wishes, supervise};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
@@ -12,6 +12,12 @@ use std::path::PathBuf;
 pub enum Cluster {
     /// Starts one process for each node, new or with the data of before, and keeps them until Ctrl-C.
     Start(StartArgs),
+    /// There is no such thing: what is there instead is said.
+    #[command(hide = true)]
+    Stop,
+    /// The same.
+    #[command(hide = true)]
+    Status,
 }
 
 /// `ordo cluster start`.
@@ -39,6 +45,13 @@ pub struct StartArgs {
 pub fn run(command: Cluster) -> Result<()> {
     match command {
         Cluster::Start(args) => start(&args),
+        Cluster::Stop => bail!(
+            "the cluster belongs to the terminal in which `ordo cluster start` runs: Ctrl-C there (or SIGTERM to that process) stops \
+             all nodes in good order"
+        ),
+        Cluster::Status => bail!(
+            "ask a node: `ordo admin status --address 127.0.0.1:7001` shows who is there, and who leads"
+        ),
     }
 }
 

@@ -4,6 +4,7 @@
 //! changes; counters belong to one thread each and are added up by whoever asks. Only the counts of error replies by their
 //! codes have a lock, each thread its own.
 
+use crate::cluster::Joiners;
 use crate::config::Config;
 use crate::error_counts::{self, ErrorCounts};
 use crate::net::clients::Clients;
@@ -264,6 +265,8 @@ pub struct Shared {
     pub clients: Clients,
     /// CLIENT PAUSE.
     pub pause: Pause,
+    /// Nodes that wait to join the cluster.
+    pub joiners: Joiners,
     /// Whether memory is above `maxmemory`; refreshed by the first I/O thread.
     pub memory_short: AtomicBool,
     /// When this process started, in milliseconds since 1970.
@@ -307,6 +310,7 @@ impl Shared {
             settings: Settings::new(config),
             clients: Clients::default(),
             pause: Pause::default(),
+            joiners: Joiners::default(),
             memory_short: AtomicBool::new(false),
             started_ms: origin.started_ms,
             run_id: origin.run_id,

@@ -1,15 +1,16 @@
 //! `ordo admin`: asks a node of a cluster how the cluster is, and tells it who is to join, to leave, to lead.
 //!
 //! Every subcommand begins with the status of the first of the given nodes that answers: it turns names into numbers and
-//! finds mistakes before anything is changed. A change is sent once, to that node: if its reply is lost, nobody here
-//! knows whether it happened, and says so.
+//! finds mistakes before anything is changed. A change is sent once, to that node, or to a partition's leader if only that
+//! one can make it: if its reply is lost, nobody here knows whether it happened, and says so.
 
+mod leaders;
 mod show;
 
 use anyhow::{Result, anyhow, bail};
 use clap::{Args, Subcommand};
 use server::client::{Answer, Client, ClientError};
-use server::cluster::{ClusterStatus, NodeStatus};
+use server::cluster::{ClusterStatus, NodeStatus, config};
 use std::io::{ErrorKind, Write};
 use std::time::Duration;
 
@@ -84,8 +85,16 @@ pub fn run(admin: &Admin) -> Result<()> {
 fn run_to(admin: &Admin, password: Option<&str>, out: &mut dyn Write) -> Result<()> {
     let mut node = Node::find(&admin.address, password)?;
     match &admin.command {
-        AdminCommand::Status { json: true } => writeln!(out, "{}", node.json)?,
-        AdminCommand::Status { json: false } => write!(out, "{}", show::status(&node.status))?,
+        AdminCommand::Status { json: true } => {
+            let json = leaders::completed(&node.json, &node.status, password);
+            writeln!(out, "{json}")?;
+        }
+        AdminCommand::Status { json: false } => {
+            let json = leaders::completed(&node.json, &node.status, password);
+            // What was added is of the same shape, so it reads as the whole did.
+            let status = serde_json::from_str(&json).unwrap_or(node.status);
+            write!(out, "{}", show::status(&status))?;
+        }
         AdminCommand::AddNode {
             name,
             zone,
@@ -99,14 +108,27 @@ fn run_to(admin: &Admin, password: Option<&str>, out: &mut dyn Write) -> Result<
                     "the cluster has no zone '{zone}': its zones are {zones}, and a node joins one of them"
                 );
             }
+            let problem = config::node_name_problem(name)
+                .or_else(|| config::address_problem("--peer-address", peer_address))
+                .or_else(|| config::address_problem("--client-address", client_address));
+            if let Some(problem) = problem {
+                bail!("{problem}");
+            }
             let said = node.change(&["ADDNODE", name, zone, peer_address, client_address])?;
             writeln!(out, "{said}")?;
+            let neighbours = node.status.nodes.iter().filter(|other| other.zone == *zone);
+            let neighbours: Vec<&str> = neighbours.map(|other| other.name.as_str()).collect();
             writeln!(
                 out,
-                "Now add this to cluster.toml, at every node, and start it there with \
-                 `ordo serve --cluster cluster.toml --node {name} --dir DIR`:\n\n\
+                "\n1. Add this to {name}'s own cluster.toml; the files of the nodes that run need no change:\n\n\
                  [[node]]\nname = \"{name}\"\nzone = \"{zone}\"\npeer_address = \"{peer_address}\"\n\
-                 client_address = \"{client_address}\"\njoins = true"
+                 client_address = \"{client_address}\"\njoins = true\n\n\
+                 2. Start it on its machine, with an empty directory:\n   \
+                 ordo serve --cluster cluster.toml --node {name} --dir DIR\n\
+                 3. It waits, and serves nobody, until it gets something to keep. It takes over what another node of zone '{zone}' \
+                 keeps ({}) once that one is taken out, for good:\n   \
+                 ordo admin remove-node NODE",
+                neighbours.join(", ")
             )?;
         }
         AdminCommand::RemoveNode { node: who } => {
@@ -118,7 +140,8 @@ fn run_to(admin: &Admin, password: Option<&str>, out: &mut dyn Write) -> Result<
             node: who,
         } => {
             let to = may_lead(&node.status, *partition, who)?.to_string();
-            let said = node.change(&["TRANSFER", &partition.to_string(), &to])?;
+            let mut leader = leaders::leader_of(node, *partition, password)?;
+            let said = leader.change(&["TRANSFER", &partition.to_string(), &to])?;
             writeln!(out, "{said}")?;
         }
     }
@@ -154,7 +177,11 @@ impl Node {
     }
 
     fn ask(address: &str, password: Option<&str>) -> Result<Node> {
-        let mut client = Client::open(address, PATIENCE).map_err(explained)?;
+        Node::ask_within(address, password, PATIENCE)
+    }
+
+    fn ask_within(address: &str, password: Option<&str>, patience: Duration) -> Result<Node> {
+        let mut client = Client::open(address, patience).map_err(explained)?;
         if let Some(password) = password {
             let answer = client.call(&["AUTH", password]).map_err(explained)?;
             if let Answer::Error(text) = answer {

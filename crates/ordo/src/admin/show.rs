@@ -63,11 +63,16 @@ fn nodes(status: &ClusterStatus) -> Table {
             node.client_address.clone(),
             node.peer_address.clone(),
             match node.boot {
+                0 if node.waiting => "waits".to_owned(),
                 0 => "never started".to_owned(),
                 boot => boot.to_string(),
             },
             node.level.to_string(),
-            if node.reachable { "yes" } else { "NO" }.to_owned(),
+            match node.reachable || node.waiting {
+                true => "yes",
+                false => "NO",
+            }
+            .to_owned(),
             leads.count().to_string(),
             keeps.count().to_string(),
         ]
@@ -109,12 +114,34 @@ fn partitions(status: &ClusterStatus) -> Table {
             found
                 .leader
                 .map_or_else(|| "NOT KNOWN".to_owned(), |leader| name(status, leader)),
-            found.term.to_string(),
+            match found.term {
+                0 => "-".to_owned(),
+                term => term.to_string(),
+            },
             replicas.join("\n"),
         ]
     };
     let header = ["partition", "slots", "leader", "term", "replicas"];
     table(&header, status.partitions.iter().map(row), &[0, 3])
+}
+
+/// What a node that runs and has not joined yet waits for.
+fn waits(status: &ClusterStatus, node: &NodeStatus) -> String {
+    let name = &node.name;
+    let mut replicas = status.partitions.iter().flat_map(|found| &found.replicas);
+    if replicas.any(|replica| replica.node == node.id) {
+        return format!("Node {name} runs, and is about to join: it has something to keep.");
+    }
+    let others = status.nodes.iter().filter(|other| {
+        other.zone == node.zone && other.id != node.id && other.boot != 0 && !other.leaving
+    });
+    let others: Vec<&str> = others.map(|other| other.name.as_str()).collect();
+    format!(
+        "Node {name} runs, and waits for something to keep: it takes over from another node of zone {} ({}) once you take that \
+         one out, with `ordo admin remove-node`.",
+        node.zone,
+        others.join(", ")
+    )
 }
 
 /// What an operator must look at.
@@ -132,6 +159,7 @@ fn problems(status: &ClusterStatus) -> Vec<String> {
         .filter(|node| !node.reachable && !node.leaving)
     {
         problems.push(match node.boot {
+            0 if node.waiting => waits(status, node),
             0 => format!(
                 "Node {} has never started: start it with `ordo serve --cluster cluster.toml --node {}`.",
                 node.name, node.name

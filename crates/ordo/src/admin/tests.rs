@@ -73,6 +73,7 @@ fn cluster() -> ClusterStatus {
         boot: if name == "d" { 0 } else { 10 + u32::from(id) },
         level: 1,
         reachable,
+        waiting: false,
         leaving: false,
     };
     let replica = |node, role: &str, lag| ReplicaStatus {
@@ -226,11 +227,10 @@ fn nodes_are_tried_in_turn() {
 
 #[test]
 fn changes_go_to_the_node_that_answered() {
-    let cases: [(&[&str], &str); 5] = [
+    let cases: [(&[&str], &str); 4] = [
         (&["remove-node", "b"], "ORDO.CLUSTER REMOVENODE 2"),
         (&["remove-node", "3"], "ORDO.CLUSTER REMOVENODE 3"),
         (&["transfer-leader", "0", "b"], "ORDO.CLUSTER TRANSFER 0 2"),
-        (&["transfer-leader", "1", "1"], "ORDO.CLUSTER TRANSFER 1 1"),
         (
             &[
                 "add-node",
@@ -253,6 +253,15 @@ fn changes_go_to_the_node_that_answered() {
         if words[0] == "add-node" {
             // What it says to add is what a node takes.
             let (_, entry) = text.split_once("[[node]]").expect("an entry");
+            let (entry, next) = entry.split_once("\n\n").expect("what comes next");
+            assert_has(
+                next,
+                &[
+                    "ordo serve --cluster cluster.toml --node e",
+                    "zone 'z' keeps (c, d)",
+                    "ordo admin remove-node",
+                ],
+            );
             let founder = "name = 's'\nsecret = 'sixteen letters!'\n[[node]]\nname = 'a'\nzone = 'z'\n\
                            peer_address = 'a:1'\nclient_address = 'a:2'\n";
             let file = format!("{founder}[[node]]{entry}");
@@ -267,9 +276,155 @@ fn changes_go_to_the_node_that_answered() {
     }
 }
 
+/// The status of `me`, where `leader` leads partition 1 and is found at an address.
+fn led_by(me: u16, leader: Option<u16>, at: &str) -> ClusterStatus {
+    let mut status = cluster();
+    status.me = me;
+    status.partitions[1].leader = leader;
+    for node in &mut status.nodes {
+        if Some(node.id) == leader {
+            node.client_address = at.to_owned();
+        }
+    }
+    status
+}
+
+fn reply(status: &ClusterStatus) -> String {
+    bulk(&serde_json::to_string(status).expect("JSON"))
+}
+
+#[test]
+fn a_transfer_goes_to_the_leader() {
+    // The first knows who led before, who knows who leads now.
+    let now = Fake::new(vec![
+        reply(&led_by(3, Some(3), "unused:1")),
+        "+OK\r\n".to_owned(),
+    ]);
+    let before = Fake::new(vec![reply(&led_by(2, Some(3), &now.address))]);
+    let first = Fake::new(vec![reply(&led_by(1, Some(2), &before.address))]);
+    let text = admin(&[&first.address], &["transfer-leader", "1", "a"]).expect("done");
+    assert_eq!(text, "OK\n");
+    assert_eq!(first.got(), ["ORDO.CLUSTER STATUS"]);
+    assert_eq!(before.got(), ["ORDO.CLUSTER STATUS"]);
+    assert_eq!(
+        now.got(),
+        ["ORDO.CLUSTER STATUS", "ORDO.CLUSTER TRANSFER 1 1"]
+    );
+    // Without a leader, the node that was asked says what there is to say.
+    let first = Fake::new(vec![status(), "-ERR it has no leader\r\n".to_owned()]);
+    let error = admin(&[&first.address], &["transfer-leader", "1", "a"]).expect_err("refused");
+    assert_has(&error.to_string(), &["it has no leader"]);
+    assert_eq!(
+        first.got(),
+        ["ORDO.CLUSTER STATUS", "ORDO.CLUSTER TRANSFER 1 1"]
+    );
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let nobody = listener.local_addr().expect("bound").to_string();
+    drop(listener);
+    let first = Fake::new(vec![reply(&led_by(1, Some(2), &nobody))]);
+    let error = admin(&[&first.address], &["transfer-leader", "1", "a"]).expect_err("refused");
+    assert_has(
+        &error.to_string(),
+        &["b leads partition 1", &nobody, "nobody listens"],
+    );
+}
+
+#[test]
+fn the_status_has_what_only_leaders_know() {
+    let mut known = led_by(2, Some(2), "unused:1");
+    known.partitions[1].term = 9;
+    known.partitions[1].replicas[0].lag = Some(3);
+    let shown = |first: ClusterStatus, words: &[&str]| {
+        let leader = Fake::new(vec![reply(&known)]);
+        let mut first = first;
+        first.nodes[1].client_address = leader.address.clone();
+        let first = Fake::new(vec![reply(&first)]);
+        let text = admin(&[&first.address], words).expect("a status");
+        assert_eq!(leader.got(), ["ORDO.CLUSTER STATUS"]);
+        text
+    };
+    let mut first = led_by(1, Some(2), "");
+    first.partitions[1].term = 0;
+    let text = shown(first.clone(), &["status"]);
+    assert_has(&text, &["a (follower, 3 behind)", "b         |    9 |"]);
+    let json = shown(first.clone(), &["status", "--json"]);
+    let whole: ClusterStatus = serde_json::from_str(&json).expect("a status");
+    assert_eq!(whole.partitions[1].replicas[0].lag, Some(3));
+    assert_eq!(whole.me, 1);
+    // One that does not answer keeps nothing from being shown, and what is not known is no number.
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    first.nodes[1].client_address = listener.local_addr().expect("bound").to_string();
+    drop(listener);
+    let alone = Fake::new(vec![reply(&first)]);
+    let text = admin(&[&alone.address], &["status"]).expect("a status");
+    assert_has(&text, &["a (follower) ", "b         |    - |"]);
+}
+
+#[test]
+fn a_node_that_runs_and_waits_is_not_said_to_be_down() {
+    let mut status = cluster();
+    status.nodes[3].waiting = true;
+    status.partitions[0].replicas.pop();
+    let text = show::status(&status);
+    assert_has(
+        &text,
+        &[
+            "waits",
+            "Node d runs, and waits",
+            "zone z (c)",
+            "remove-node",
+        ],
+    );
+    assert!(!text.contains("never started"), "{text}");
+    let text = show::status(&{
+        status.partitions[0].replicas[2].node = 4;
+        status
+    });
+    assert_has(&text, &["Node d runs, and is about to join"]);
+}
+
 #[test]
 fn mistakes_are_found_before_anything_is_sent() {
-    let cases: [(&[&str], &[&str]); 6] = [
+    let cases: [(&[&str], &[&str]); 9] = [
+        (
+            &[
+                "add-node",
+                "12",
+                "--zone",
+                "z",
+                "--peer-address",
+                "e:1",
+                "--client-address",
+                "e:2",
+            ],
+            &["node's name '12'", "add a letter"],
+        ),
+        (
+            &[
+                "add-node",
+                "e",
+                "--zone",
+                "z",
+                "--peer-address",
+                "e",
+                "--client-address",
+                "e:2",
+            ],
+            &["--peer-address 'e'", "10.0.0.1:17001"],
+        ),
+        (
+            &[
+                "add-node",
+                "e",
+                "--zone",
+                "z",
+                "--peer-address",
+                "e:1",
+                "--client-address",
+                "0.0.0.0:2",
+            ],
+            &["--client-address '0.0.0.0:2'", "others connect"],
+        ),
         (
             &["remove-node", "f"],
             &["no node 'f'", "a (1), b (2), c (3), d (4)"],

@@ -162,6 +162,50 @@ impl ClusterConfig {
     }
 }
 
+/// The longest name of a cluster, a zone or a node.
+const NAME_CHARACTERS_MAX: usize = 64;
+
+/// Why a text is no name, if it is none.
+fn name_problem(what: &str, text: &str) -> Option<String> {
+    let letter = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+    let is_name = (1..=NAME_CHARACTERS_MAX).contains(&text.len()) && text.chars().all(letter);
+    (!is_name).then(|| {
+        format!(
+            "{what} '{text}': a name is 1 to {NAME_CHARACTERS_MAX} letters, digits, '-', '_' and '.'"
+        )
+    })
+}
+
+/// Why a text cannot be a node's name, and what to do; `None` if it can.
+pub fn node_name_problem(name: &str) -> Option<String> {
+    name_problem("the node's name", name).or_else(|| {
+        name.bytes().all(|byte| byte.is_ascii_digit()).then(|| {
+            format!(
+                "the node's name '{name}': add a letter, or `ordo admin` would take it for a number that the cluster gave"
+            )
+        })
+    })
+}
+
+/// Why nobody can connect to an address of this text, and what to do; `None` if somebody may. `key` says what the address is for, as
+/// it is called where it was given.
+pub fn address_problem(key: &str, text: &str) -> Option<String> {
+    let Some((host, _)) = host_and_port(text) else {
+        // Peers have ports of their own, so that the two are not mixed up.
+        let port = if key.contains("peer") { 17001 } else { 7001 };
+        return Some(format!(
+            "{key} '{text}': it must be host:port, for example 10.0.0.1:{port}, node1.example:{port} or [::1]:{port}"
+        ));
+    };
+    let is_everywhere = |ip: std::net::IpAddr| ip.is_unspecified();
+    (host == "*" || host.parse().is_ok_and(is_everywhere)).then(|| {
+        format!(
+            "{key} '{text}': others connect to this address, so it must be one of the node's own (what it listens on can be set \
+             apart, with --bind)"
+        )
+    })
+}
+
 /// The host and the port of an address: `host:port`, `1.2.3.4:port` or `[::1]:port`. The host comes without brackets.
 pub fn host_and_port(address: &str) -> Option<(&str, u16)> {
     let (host, port) = address.rsplit_once(':')?;

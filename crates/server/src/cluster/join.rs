@@ -19,8 +19,10 @@ use txn::{BootId, NodeId};
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Between two rounds of questions.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Between two lines in the log that say why it waits.
-const REMIND: Duration = Duration::from_secs(10);
+/// Between two lines in the log that say the same of why it waits: twice as long each time, from this
+const REMIND_MIN: Duration = Duration::from_secs(30);
+/// up to this.
+const REMIND_MAX: Duration = Duration::from_secs(600);
 
 /// What a map says of a node that wants to join.
 #[derive(Debug, PartialEq, Eq)]
@@ -40,24 +42,53 @@ pub fn learn(
     password: Option<&str>,
 ) -> Result<Identity, String> {
     let mut told: Option<(Instant, String)> = None;
+    let mut remind = REMIND_MIN;
     loop {
         let wait = match newest(cluster, name, password) {
-            Err(problems) => format!("no node of the cluster tells the map: {problems}"),
+            Err(problems) => {
+                let hint = match cluster.founders().next() {
+                    None => {
+                        ". Every [[node]] of the description joins: for nodes that a new cluster begins with, leave `joins` out"
+                    }
+                    Some(_) => "",
+                };
+                format!("no node of the cluster tells the map: {problems}{hint}")
+            }
             Ok((first, map)) => match verdict(&map, name) {
-                Verdict::Start(node) => return Ok(Identity { node, first, map }),
+                Verdict::Start(node) => {
+                    if let Some(warning) = other_zone(cluster, &map, node) {
+                        tracing::warn!("{warning}");
+                    }
+                    return Ok(Identity { node, first, map });
+                }
                 Verdict::Wait(wait) => wait,
                 Verdict::Refuse(why) => return Err(why),
             },
         };
-        let again = told
-            .as_ref()
-            .is_none_or(|(when, what)| *what != wait || when.elapsed() > REMIND);
-        if again {
+        let same = told.as_ref().filter(|(_, what)| *what == wait);
+        if same.is_none_or(|(when, _)| when.elapsed() > remind) {
+            remind = match same {
+                Some(_) => (remind * 2).min(REMIND_MAX),
+                None => REMIND_MIN,
+            };
             tracing::info!("waiting: {wait}");
             told = Some((Instant::now(), wait));
         }
         std::thread::sleep(PAUSE);
     }
+}
+
+/// What to say of a node whose zone is another one in its description than in the map, which counts.
+fn other_zone(cluster: &ClusterConfig, map: &PartitionMap, node: NodeId) -> Option<String> {
+    let entry = map.nodes.get(&node)?;
+    let zone = map.zones.get(&entry.zone)?;
+    let described = cluster.node(&entry.name)?;
+    (described.zone != *zone).then(|| {
+        format!(
+            "cluster.toml says that '{}' is in zone '{}', but it was added to zone '{zone}', and is there",
+            entry.name, described.zone
+        )
+    })
 }
 
 fn verdict(map: &PartitionMap, name: &str) -> Verdict {
@@ -103,7 +134,9 @@ pub fn is_gone(
         .chain(known)
         .filter(|address| Some(*address) != own)
         .collect();
-    let answers = others.into_iter().map(|address| ask(address, password));
+    let answers = others
+        .into_iter()
+        .map(|address| ask(address, None, password));
     answers
         .flatten()
         .find_map(|(_, newer)| has_left(map, &newer, me))
@@ -132,7 +165,7 @@ fn newest(
     let mut found: Option<(PartitionMap, PartitionMap)> = None;
     let mut problems = Vec::new();
     for peer in cluster.nodes.iter().filter(|node| node.name != name) {
-        match ask(&peer.client_address, password) {
+        match ask(&peer.client_address, Some(name), password) {
             Ok(maps) => {
                 if found
                     .as_ref()
@@ -147,7 +180,13 @@ fn newest(
     found.ok_or_else(|| problems.join("; "))
 }
 
-fn ask(address: &str, password: Option<&str>) -> Result<(PartitionMap, PartitionMap), String> {
+/// Asks a node for the first map and its newest. A `name` tells it who waits for that; a version that does not expect one is asked
+/// without.
+fn ask(
+    address: &str,
+    name: Option<&str>,
+    password: Option<&str>,
+) -> Result<(PartitionMap, PartitionMap), String> {
     let mut client = Client::open(address, PATIENCE).map_err(|error| error.to_string())?;
     let mut call = |words: &[&str]| -> Result<String, String> {
         let answer = client.call(words).map_err(|error| error.to_string())?;
@@ -156,7 +195,11 @@ fn ask(address: &str, password: Option<&str>) -> Result<(PartitionMap, Partition
     if let Some(password) = password {
         call(&["AUTH", password])?;
     }
-    let text = call(&["ORDO.CLUSTER", "MAP"])?;
+    let plain = ["ORDO.CLUSTER", "MAP"];
+    let text = match name.map(|name| call(&[plain[0], plain[1], name])) {
+        Some(Ok(text)) => text,
+        _ => call(&plain)?,
+    };
     serde_json::from_str::<Maps>(&text)
         .ok()
         .and_then(|maps| maps.read())

@@ -4,6 +4,7 @@ mod change;
 pub mod config;
 pub mod identity;
 pub mod join;
+mod joiners;
 pub mod local;
 mod status;
 #[cfg(test)]
@@ -13,5 +14,6 @@ mod view;
 pub(crate) use change::called;
 pub use change::{ChangeAnswer, ChangeOutcome, ChangeTicket, ClusterChange};
 pub use config::{ClusterConfig, ClusterConfigError, ClusterNode, Leaders, Secret};
+pub use joiners::Joiners;
 pub use status::{ClusterStatus, NodeStatus, PartitionStatus, ReplicaStatus};
 pub use view::{ClusterCounters, ClusterView};

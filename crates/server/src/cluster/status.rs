@@ -40,6 +40,9 @@ pub struct NodeStatus {
     pub level: u32,
     /// Whether the node that answers hears from it.
     pub reachable: bool,
+    /// Whether it runs and has not joined yet, because it waits for something to keep: the node that answers was asked by it.
+    #[serde(default)]
+    pub waiting: bool,
     /// Whether it is about to leave for good.
     #[serde(default)]
     pub leaving: bool,
@@ -54,7 +57,7 @@ pub struct PartitionStatus {
     pub slots: Vec<(u16, u16)>,
     /// The node that leads it, if the one that answers knows.
     pub leader: Option<u16>,
-    /// The leader's term.
+    /// The leader's term; 0 if the one that answers does not know it.
     pub term: u64,
     /// Its replicas.
     pub replicas: Vec<ReplicaStatus>,

@@ -458,6 +458,8 @@ impl Member {
             boot: entry.boot.0,
             level: entry.level,
             reachable: self.node.is_live(node),
+            // Who asks is seen by those who answer.
+            waiting: false,
             leaving: entry.leaving,
         });
         let partitions = map.partition_ids().map(|partition| {
@@ -717,11 +719,9 @@ impl PeerEvents for FromPeers {
         );
     }
     fn connected(&self, peer: NodeId, _: u16) {
-        tracing::info!("connected to {peer}");
         self.pass([ClusterEvent::Connected(peer)].into_iter());
     }
     fn disconnected(&self, peer: NodeId) {
-        tracing::warn!("the connection to {peer} is gone");
         self.pass([ClusterEvent::Disconnected(peer)].into_iter());
     }
 }

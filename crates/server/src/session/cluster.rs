@@ -10,8 +10,9 @@ mod tests;
 mod topology;
 
 use super::{Desk, Hold, Session};
+use crate::cluster::config;
 use crate::cluster::identity::Maps;
-use crate::cluster::{ChangeOutcome, ClusterChange, ClusterView};
+use crate::cluster::{ChangeOutcome, ClusterChange, ClusterStatus, ClusterView};
 use redis_surface::commands::pure;
 use redis_surface::table::{ClusterCommand, OrdoClusterCommand};
 use redis_surface::{errors, parse};
@@ -62,17 +63,26 @@ impl Session {
 
     /// ORDO.CLUSTER STATUS.
     pub(super) fn cluster_status(desk: &Desk<'_>) -> Reply {
-        desk.shared
-            .runtime
-            .cluster_view()
-            .map_or(NO_MEMBER, |view| status(&view))
-    }
-
-    /// ORDO.CLUSTER MAP: the first map and the newest, for a node that joins.
-    pub(super) fn cluster_map(desk: &Desk<'_>) -> Reply {
         let Some(view) = desk.shared.runtime.cluster_view() else {
             return NO_MEMBER;
         };
+        let mut status = (*view.status).clone();
+        for node in &mut status.nodes {
+            node.waiting = node.boot == 0 && desk.shared.joiners.waits(&node.name, desk.now_ms);
+        }
+        self::status(&status)
+    }
+
+    /// ORDO.CLUSTER MAP: the first map and the newest, for a node that joins. It may say its name.
+    pub(super) fn cluster_map(desk: &Desk<'_>, argv: &Args) -> Reply {
+        let Some(view) = desk.shared.runtime.cluster_view() else {
+            return NO_MEMBER;
+        };
+        let name = argv.get(2).and_then(|word| std::str::from_utf8(word).ok());
+        let mut known = view.map.nodes.values();
+        if let Some(entry) = known.find(|entry| Some(entry.name.as_str()) == name) {
+            desk.shared.joiners.heard(&entry.name, desk.now_ms);
+        }
         match serde_json::to_vec(&Maps::of(&view.first_map, &view.map)) {
             Ok(json) => Reply::bulk(json),
             Err(error) => Reply::error_owned(format!(
@@ -118,8 +128,8 @@ pub(super) fn changed(outcome: ChangeOutcome) -> Reply {
 }
 
 /// ORDO.CLUSTER STATUS.
-fn status(view: &ClusterView) -> Reply {
-    match serde_json::to_vec(&*view.status) {
+fn status(status: &ClusterStatus) -> Reply {
+    match serde_json::to_vec(status) {
         Ok(json) => Reply::bulk(json),
         Err(error) => Reply::error_owned(format!(
             "ERR the cluster's status can't be written as JSON ({error}): a bug in the server, please report it"
@@ -211,12 +221,30 @@ fn slot_of(number: i64) -> Option<u16> {
 fn parse_change(command: OrdoClusterCommand, args: &[Blob]) -> Result<ClusterChange, Reply> {
     use OrdoClusterCommand as O;
     match (command, args) {
-        (O::AddNode, [name_word, zone, peer, client]) => Ok(ClusterChange::AddNode {
-            name: name("node's name", name_word)?,
-            zone: name("zone", zone)?,
-            peer_address: address("peer", peer)?,
-            client_address: address("client", client)?,
-        }),
+        (O::AddNode, [name_word, zone, peer, client]) => {
+            let change = ClusterChange::AddNode {
+                name: name("node's name", name_word)?,
+                zone: name("zone", zone)?,
+                peer_address: address("peer", peer)?,
+                client_address: address("client", client)?,
+            };
+            if let ClusterChange::AddNode {
+                name,
+                peer_address,
+                client_address,
+                ..
+            } = &change
+            {
+                // What a description refuses could not be written into one.
+                let problem = config::node_name_problem(name)
+                    .or_else(|| config::address_problem("the peer address", peer_address))
+                    .or_else(|| config::address_problem("the client address", client_address));
+                if let Some(problem) = problem {
+                    return Err(Reply::error_owned(format!("ERR {problem}")));
+                }
+            }
+            Ok(change)
+        }
         (O::RemoveNode, [node]) => Ok(ClusterChange::RemoveNode {
             node: node_id(node)?,
         }),
@@ -259,7 +287,7 @@ fn address(what: &str, word: &[u8]) -> Result<String, Reply> {
         invalid(
             &format!("{what} address"),
             word,
-            "a host and a port such as 10.0.0.4:7001",
+            "a host and a port such as 10.0.0.4:7001 for clients and 10.0.0.4:17001 for peers",
         )
     })
 }

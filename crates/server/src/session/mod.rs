@@ -629,7 +629,7 @@ impl Session {
             C::Unwatch => self.unwatch(),
             C::Cluster(command) => Session::cluster(desk, command, argv),
             C::OrdoCluster(OrdoClusterCommand::Status) => Session::cluster_status(desk),
-            C::OrdoCluster(OrdoClusterCommand::Map) => Session::cluster_map(desk),
+            C::OrdoCluster(OrdoClusterCommand::Map) => Session::cluster_map(desk, argv),
             C::Asking => Session::asking(desk),
             C::ReadOnly => self.set_readonly(desk, true),
             C::ReadWrite => self.set_readonly(desk, false),

@@ -193,6 +193,19 @@ fn a_member_tells_of_its_cluster() {
 }
 
 #[test]
+fn a_node_that_asks_for_the_map_by_its_name_is_seen_to_wait() {
+    let mut room = Room::new(Some(Arc::default()));
+    assert!(!room.shared.joiners.waits("d", 0));
+    room.call("ORDO.CLUSTER MAP");
+    room.call("ORDO.CLUSTER MAP d");
+    room.call("ORDO.CLUSTER MAP stranger");
+    let joiners = &room.shared.joiners;
+    assert!(joiners.waits("d", 0) && joiners.waits("d", 14_999));
+    assert!(!joiners.waits("d", 15_000), "it asks no more");
+    assert!(!joiners.waits("a", 0) && !joiners.waits("stranger", 0));
+}
+
+#[test]
 fn a_connection_is_readonly_until_it_says_otherwise() {
     let mut room = Room::new(Some(Arc::default()));
     assert_eq!(room.flags(), "N");

@@ -133,7 +133,7 @@ const ORDO_CLUSTER: &[Command] = &[
     Command::new("ordo.cluster|help", 2, Group::Cluster, Run::Pure(ordo_help))
         .always()
         .about("0.1.0", "O(1)", "Explains ORDO.CLUSTER."),
-    ordo("ordo.cluster|map", 2, O::Map).about(
+    ordo("ordo.cluster|map", -2, O::Map).about(
         "0.1.0",
         "O(N) in the number of nodes and partitions",
         "Replies the map in Ordo's own bytes, for a node that joins.",

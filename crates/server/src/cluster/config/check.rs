@@ -3,16 +3,13 @@
 use super::file::{File, NodeTable, line_of};
 use super::{
     ClusterConfig, ClusterConfigError, ClusterNode, Leaders, SECRET_CHARACTERS_MIN, Secret,
-    host_and_port, secret_path,
+    address_problem, name_problem, node_name_problem, secret_path,
 };
 use order::{NODES_MAX, PARTITIONS_MAX};
-use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use toml::Spanned;
 
-/// The longest name of a cluster, a zone or a node.
-const NAME_CHARACTERS_MAX: usize = 64;
 /// What `leaders` means unless it names a zone.
 const SPREAD: &str = "spread";
 
@@ -64,34 +61,17 @@ impl Source<'_> {
     }
 
     fn name(&self, what: &str, name: &Spanned<String>) -> Result<String, ClusterConfigError> {
-        let text = name.get_ref();
-        let letter = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
-        if text.is_empty() || text.len() > NAME_CHARACTERS_MAX || !text.chars().all(letter) {
-            let problem = format!(
-                "{what} '{text}': a name is 1 to {NAME_CHARACTERS_MAX} letters, digits, '-', '_' and '.'"
-            );
-            return Err(self.wrong(Some(name), problem));
+        match name_problem(what, name.get_ref()) {
+            Some(problem) => Err(self.wrong(Some(name), problem)),
+            None => Ok(name.get_ref().clone()),
         }
-        Ok(text.clone())
     }
 
     fn address(&self, key: &str, address: &Spanned<String>) -> Result<String, ClusterConfigError> {
-        let text = address.get_ref();
-        let Some((host, _)) = host_and_port(text) else {
-            let problem = format!(
-                "{key} '{text}': it must be host:port, for example 10.0.0.1:7001, node1.example:7001 or [::1]:7001"
-            );
-            return Err(self.wrong(Some(address), problem));
-        };
-        let everywhere = |ip: IpAddr| ip.is_unspecified();
-        if host == "*" || host.parse().is_ok_and(everywhere) {
-            let problem = format!(
-                "{key} '{text}': others connect to this address, so it must be one of the node's own (what it listens \
-                 on can be set apart, with --bind)"
-            );
-            return Err(self.wrong(Some(address), problem));
+        match address_problem(key, address.get_ref()) {
+            Some(problem) => Err(self.wrong(Some(address), problem)),
+            None => Ok(address.get_ref().clone()),
         }
-        Ok(text.clone())
     }
 
     fn secret(&mut self, file: &File) -> Result<Secret, ClusterConfigError> {
@@ -142,11 +122,8 @@ impl Source<'_> {
     }
 
     fn node(&self, table: &NodeTable) -> Result<ClusterNode, ClusterConfigError> {
-        let name = self.name("the node's name", &table.name)?;
-        if name.bytes().all(|byte| byte.is_ascii_digit()) {
-            let problem = format!(
-                "the node's name '{name}': add a letter, or `ordo admin` would take it for a number that the cluster gave"
-            );
+        let name = table.name.get_ref().clone();
+        if let Some(problem) = node_name_problem(&name) {
             return Err(self.wrong(Some(&table.name), problem));
         }
         let zone = self.name("the zone", &table.zone)?;

@@ -350,7 +350,8 @@ fn changes_are_parsed_or_refused() {
     );
     let long = "n".repeat(65);
     let names = "1 to 64 letters, digits, '-', '_' or '.'";
-    let address = "a host and a port such as 10.0.0.4:7001";
+    let address =
+        "a host and a port such as 10.0.0.4:7001 for clients and 10.0.0.4:17001 for peers";
     let shown = "a number that 'ordo admin status' shows";
     for (command, line, error) in [
         (
@@ -388,6 +389,18 @@ fn changes_are_parsed_or_refused() {
             "e x p:1 c:65536",
             format!("client address must be {address}, not 'c:65536'"),
         ),
+        (
+            O::AddNode,
+            "12 x p:1 c:1",
+            "node's name '12': add a letter, or `ordo admin` would take it for a number that the cluster gave".to_owned(),
+        ),
+        (
+            O::AddNode,
+            "e x p:1 0.0.0.0:1",
+            "client address '0.0.0.0:1': others connect to this address, so it must be one of the node's own (what it listens \
+             on can be set apart, with --bind)"
+                .to_owned(),
+        ),
         (O::RemoveNode, "b", format!("node must be {shown}, not 'b'")),
         (
             O::RemoveNode,
@@ -410,7 +423,7 @@ fn changes_are_parsed_or_refused() {
 #[test]
 fn the_status_is_json_that_reads_back() {
     let view = view();
-    let Reply::Bulk(json) = status(&view) else {
+    let Reply::Bulk(json) = status(&view.status) else {
         panic!("a text");
     };
     let back: crate::cluster::ClusterStatus = serde_json::from_slice(&json).expect("JSON");
