@@ -94,6 +94,17 @@ impl Cluster {
         std::fs::write(self.file(), text).expect("written");
     }
 
+    /// Deletes a node's entry from the description.
+    fn forget(&self, place: usize) {
+        let text = std::fs::read_to_string(self.file()).expect("a file");
+        let name = format!("name = \"{}\"\n", self.nodes[place].name);
+        let entries: Vec<&str> = text.split("[[node]]\n").collect();
+        let left = entries.iter().filter(|entry| !entry.starts_with(&name));
+        let left: Vec<&str> = left.copied().collect();
+        assert_eq!(left.len() + 1, entries.len());
+        std::fs::write(self.file(), left.join("[[node]]\n")).expect("written");
+    }
+
     fn file(&self) -> PathBuf {
         self.dir.path().join("cluster.toml")
     }
@@ -176,6 +187,13 @@ impl Cluster {
     }
 
     fn admin(&self, place: usize, words: &[&str]) -> String {
+        let (done, said) = self.try_admin(place, words);
+        assert!(done, "{words:?}: {said}");
+        said
+    }
+
+    /// Whether `ordo admin` has succeeded, and what it said.
+    fn try_admin(&self, place: usize, words: &[&str]) -> (bool, String) {
         let output = Command::new(env!("CARGO_BIN_EXE_ordo"))
             .args(["admin", "--address", &self.nodes[place].client])
             .args(words)
@@ -186,8 +204,25 @@ impl Cluster {
             String::from_utf8_lossy(&output.stdout),
             String::from_utf8_lossy(&output.stderr)
         );
-        assert!(output.status.success(), "{words:?}: {said}");
-        said
+        (output.status.success(), said)
+    }
+
+    /// Tells the cluster of a node that was described.
+    fn admit(&self, at: usize, place: usize) -> (bool, String) {
+        let node = &self.nodes[place];
+        self.try_admin(
+            at,
+            &[
+                "add-node",
+                &node.name,
+                "--zone",
+                &node.zone,
+                "--peer-address",
+                &node.peer,
+                "--client-address",
+                &node.client,
+            ],
+        )
     }
 
     /// Waits until a process has ended by itself.
@@ -270,6 +305,63 @@ fn a_new_node_takes_the_place_of_one_that_leaves() {
     cluster.run(3);
     cluster.run(1);
     assert_eq!(cluster.call(3, &["GET", "k0"]), "again");
+}
+
+#[test]
+fn a_node_that_was_removed_while_it_was_down_is_told_so_when_it_starts() {
+    let mut cluster = Cluster::start(&["zone-a", "zone-b", "zone-c"], 1);
+    assert_eq!(cluster.call(1, &["SET", "k", "v"]), "OK");
+    cluster.until(1, "it says who leads", || {
+        cluster.said(1).contains("leads partition 0").then_some(())
+    });
+    cluster.kill(0);
+    cluster.describe("d", "zone-a", true);
+    let (done, said) = cluster.until(1, "the others agree", || {
+        Some(cluster.admit(1, 3)).filter(|(done, _)| *done)
+    });
+    assert!(done && said.contains("ordo admin remove-node"), "{said}");
+    cluster.run(3);
+    cluster.until(1, "the newcomer is seen to wait", || {
+        let said = cluster.admin(1, &["status"]);
+        said.contains("Node d runs, and waits").then_some(())
+    });
+    cluster.admin(1, &["remove-node", "a"]);
+    cluster.until(1, "the old one is out of the map", || {
+        let status = cluster.status(1);
+        status
+            .nodes
+            .iter()
+            .all(|node| node.name != "a")
+            .then_some(())
+    });
+    assert_eq!(cluster.call(3, &["GET", "k"]), "v");
+    // It knows of nothing, and nobody at a peer port talks to it.
+    cluster.run(0);
+    let status = cluster.ended(0);
+    assert_eq!(status.code(), Some(78), "{}", cluster.said(0));
+    let said = cluster.said(0);
+    assert!(said.contains("'a' (node 1) has left the cluster"), "{said}");
+    assert!(!said.contains("no link to"), "{said}");
+    // Its entry may go, though no other founder was in its zone: the others start again with what is left.
+    cluster.forget(0);
+    for place in [1, 2, 3] {
+        cluster.kill(place);
+    }
+    for place in [1, 2, 3] {
+        cluster.run(place);
+    }
+    assert_eq!(cluster.call(3, &["GET", "k"]), "v");
+    // Without a majority, nobody is kept waiting for long.
+    cluster.kill(1);
+    cluster.kill(2);
+    let begun = Instant::now();
+    cluster.describe("e", "zone-b", true);
+    let (done, said) = cluster.admit(3, 4);
+    assert!(!done && begun.elapsed() < Duration::from_secs(20), "{said}");
+    assert!(
+        said.contains("has no leader") || said.contains("no majority"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -346,7 +346,7 @@ fn the_status_has_what_only_leaders_know() {
     let mut first = led_by(1, Some(2), "");
     first.partitions[1].term = 0;
     let text = shown(first.clone(), &["status"]);
-    assert_has(&text, &["a (follower, 3 behind)", "b         |    9 |"]);
+    assert_has(&text, &["a (follower, 3 behind)", "| b      |    9 |"]);
     let json = shown(first.clone(), &["status", "--json"]);
     let whole: ClusterStatus = serde_json::from_str(&json).expect("a status");
     assert_eq!(whole.partitions[1].replicas[0].lag, Some(3));
@@ -357,7 +357,7 @@ fn the_status_has_what_only_leaders_know() {
     drop(listener);
     let alone = Fake::new(vec![reply(&first)]);
     let text = admin(&[&alone.address], &["status"]).expect("a status");
-    assert_has(&text, &["a (follower) ", "b         |    - |"]);
+    assert_has(&text, &["a (follower) ", "| b      |    - |"]);
 }
 
 #[test]
