@@ -1,7 +1,7 @@
 //! A server: a node behind sockets.
 
 use crate::cluster::identity::{Identity, IdentityError};
-use crate::cluster::{ClusterConfig, join};
+use crate::cluster::{ClusterConfig, Leaders, join};
 use crate::config::{Config, ConfigError};
 use crate::disk::RealDisk;
 use crate::net::listen::{ListenError, listen};
@@ -381,6 +381,10 @@ fn member_options(
             tick_ms: (cluster.election_timeout_ms / ELECTION_TICKS).max(1),
             clock_ahead_ms_max: cluster.clock_ahead_ms_max,
             request_timeout_ms: cluster.request_timeout_ms,
+            leaders_in: match &cluster.leaders {
+                Leaders::Spread => None,
+                Leaders::Zone(zone) => Some(zone.clone()),
+            },
             expire: options.expire.clone(),
             expire_system: options.expire_system.clone(),
             ..ClusterOptions::new(me)

@@ -1,7 +1,7 @@
 //! Who should lead which group, and who does.
 //!
-//! Leaders are spread over the zones ([`PartitionMap::preferred_leader`](order::PartitionMap::preferred_leader)): a leader that
-//! is not the preferred one hands over to it as soon as it can take over. An operator's wish counts more, for
+//! Leaders are spread over the zones ([`PartitionMap::preferred_leader`](order::PartitionMap::preferred_leader)), or all in one
+//! zone, if the description says so: a leader that is not the preferred one hands over to it as soon as it can take over. An operator's wish counts more, for
 //! [`TRANSFER_KEPT_MS`]. It is no part of the order, because it is worth no agreement: the leader that takes it tells the other
 //! replicas, and each counts the time by its own ticks. A replica that was not told, because it was down, would hand
 //! over to the preferred node once more; so whoever hands over for the sake of a wish tells it along.
@@ -42,6 +42,21 @@ impl ClusterNode {
     /// In which term a group's leader leads, as far as this node knows; 0 if it does not.
     pub fn leader_term(&self, partition: PartitionId) -> u64 {
         self.leaders.get(&partition).map_or(0, |&(_, term)| term)
+    }
+
+    /// Who should lead a group if no operator wants it otherwise: who keeps it in the zone of the leaders, or else so that the
+    /// leaders are spread over the zones.
+    pub fn preferred_leader(&self, partition: PartitionId) -> Option<NodeId> {
+        let map = self.map();
+        let name = self.options.leaders_in.as_ref();
+        let zone = map.zones.iter().find(|(_, zone)| Some(*zone) == name);
+        let in_zone = zone.and_then(|(zone, _)| map.partition(partition).replicas.get(zone));
+        in_zone.copied().or_else(|| map.preferred_leader(partition))
+    }
+
+    /// Whether it matters who leads: a single group cannot be spread.
+    pub fn has_preferred_leaders(&self) -> bool {
+        self.options.leaders_in.is_some() || self.map().partitions.len() > 1
     }
 
     /// Notes who leads a group. Whether that is news.
@@ -107,7 +122,7 @@ impl ClusterNode {
     /// Hands groups to those who should lead them: whom an operator wants, or else so that leaders are spread over the zones.
     pub(super) fn balance(&mut self, effects: &mut ClusterEffects) {
         let map = self.map().clone();
-        if map.partitions.len() < 2 {
+        if !self.has_preferred_leaders() {
             return;
         }
         let leads: Vec<PartitionId> = self.leads.keys().copied().collect();
@@ -116,7 +131,7 @@ impl ClusterNode {
             let wish = self.placement.wish(partition, self.ticks);
             let wish = wish.filter(|(to, _)| replicas.values().any(|node| node == to));
             let wanted = wish.map(|(to, _)| to);
-            let Some(preferred) = wanted.or_else(|| map.preferred_leader(partition)) else {
+            let Some(preferred) = wanted.or_else(|| self.preferred_leader(partition)) else {
                 continue;
             };
             if preferred == self.options.me || !self.may_take_over(partition, preferred) {

@@ -119,6 +119,8 @@ pub struct ClusterOptions {
     pub request_timeout_ms: u64,
     /// The newest behaviour that this process knows: [`LEVEL`], but in tests of upgrades.
     pub level: u32,
+    /// The name of the zone whose nodes should lead, as long as they can. None spreads the leaders over the zones.
+    pub leaders_in: Option<String>,
     /// Removes the keys that are its arguments if they have expired.
     pub expire: Option<Arc<dyn Procedure>>,
     /// The same for keys of the system's space, which its arguments name.
@@ -141,6 +143,7 @@ impl ClusterOptions {
             clock_ahead_ms_max: 500,
             request_timeout_ms: 10_000,
             level: LEVEL,
+            leaders_in: None,
             expire: None,
             expire_system: None,
         }

@@ -138,6 +138,26 @@ fn a_transfer_counts_more_than_the_spread_for_a_while() {
     rig.until("spread again", |rig| rig.leader(p1) == Some(preferred));
 }
 
+#[test]
+fn leaders_are_in_the_zone_that_was_asked_for() {
+    for partitions in [1, 3] {
+        let mut rig = Rig::new(&["x", "y", "z"], partitions);
+        rig.leaders_in = Some("z".to_owned());
+        rig.start_all();
+        let led = |rig: &Rig| {
+            let mut all = (0..partitions).map(PartitionId);
+            all.all(|partition| rig.leader(partition) == Some(NodeId(3)))
+        };
+        rig.until("all are led there", led);
+        rig.crash(NodeId(3));
+        rig.until("somebody else leads", |rig| {
+            rig.leader(P0).is_some_and(|leader| leader != NodeId(3))
+        });
+        rig.start(NodeId(3));
+        rig.until("it leads again", led);
+    }
+}
+
 /// Under `everysec` and `no` a power loss takes entries that a follower had answered for.
 #[test]
 fn a_follower_that_lost_its_tail_comes_back() {

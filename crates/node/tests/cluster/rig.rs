@@ -154,6 +154,8 @@ pub struct Rig {
     pub sent: BTreeMap<PartitionId, i64>,
     /// What the builds know that nodes are started with, where it is not what this one knows.
     pub levels: BTreeMap<NodeId, u32>,
+    /// The zone in which leaders should be.
+    pub leaders_in: Option<String>,
     /// Between which nodes nothing arrives.
     pub cut: Vec<(NodeId, NodeId)>,
     /// What every outcome weighs that a node tells another, if not what it is.
@@ -200,6 +202,7 @@ impl Rig {
             answered: BTreeMap::new(),
             sent: BTreeMap::new(),
             levels: BTreeMap::new(),
+            leaders_in: None,
             cut: Vec::new(),
             outcome_bytes: 0,
         }
@@ -249,6 +252,7 @@ impl Rig {
         let options = ClusterOptions {
             seed: 1,
             tick_ms: TICK_MS,
+            leaders_in: self.leaders_in.clone(),
             level: self.levels.get(&node).copied().unwrap_or(LEVEL),
             ..ClusterOptions::new(node)
         };

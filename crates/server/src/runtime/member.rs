@@ -548,7 +548,9 @@ impl Member {
                         None => format!("{partition} has no leader at present: try again"),
                     });
                 }
-                answer.answer(Ok(transfer_begun(&map, *partition, *to)));
+                let usual = self.node.preferred_leader(*partition);
+                let usual = usual.filter(|_| self.node.has_preferred_leaders());
+                answer.answer(Ok(transfer_begun(&map, *partition, *to, usual)));
                 ClusterEvent::TransferWanted {
                     partition: *partition,
                     to: *to,
@@ -602,16 +604,20 @@ const CHANGES_IN: PartitionId = PartitionId(0);
 /// Whoever waits for a change longer than this learns that nobody knows. In a cluster that is well, it takes milliseconds.
 const CHANGE_MS_MAX: u64 = 5_000;
 
-/// What is answered when a transfer has begun: when it can be seen, and how long it holds.
-fn transfer_begun(map: &PartitionMap, partition: PartitionId, to: NodeId) -> String {
+/// What is answered when a transfer has begun: where it can be seen, and how long it holds if another node usually leads.
+fn transfer_begun(
+    map: &PartitionMap,
+    partition: PartitionId,
+    to: NodeId,
+    usual: Option<NodeId>,
+) -> String {
     let mut text = format!(
         "OK: {} is asked to lead {partition}; 'ordo admin status' tells when it does",
         called(map, to)
     );
-    let usual = map.preferred_leader(partition).filter(|&usual| usual != to);
-    if let (true, Some(usual)) = (map.partitions.len() > 1, usual) {
+    if let Some(usual) = usual.filter(|&usual| usual != to) {
         text += &format!(
-            ". After {} minutes, leaders are spread over the zones again, and {} leads it",
+            ". After {} minutes {} leads it again, where the description of the cluster wants its leader",
             TRANSFER_KEPT_MS / 60_000,
             called(map, usual)
         );
