@@ -259,7 +259,11 @@ fn refused(text: &str) -> anyhow::Error {
             "a server answers that is no node of a cluster: name one that was started with `ordo serve --cluster`"
         )
     } else {
-        anyhow!("the node refuses: {text}")
+        // The code before an error is for programs.
+        anyhow!(
+            "the node refuses: {}",
+            text.strip_prefix("ERR ").unwrap_or(text)
+        )
     }
 }
 

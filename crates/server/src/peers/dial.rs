@@ -27,7 +27,7 @@ enum Trouble {
     #[error("its address does not resolve ({0}): correct the address, or the name service")]
     Unresolved(io::Error),
     #[error(
-        "{0} does not answer: {1}. The node is down, its address is wrong, or a firewall is in the way"
+        "{0} does not answer: {1}. {advice}", advice = unreachable(.1)
     )]
     Unreachable(SocketAddr, io::Error),
     #[error(
@@ -56,6 +56,17 @@ enum Trouble {
     NoRandomness(io::Error),
     #[error("interrupted")]
     Interrupted,
+}
+
+/// What to look at when an address cannot be reached.
+fn unreachable(cause: &io::Error) -> &'static str {
+    match cause.kind() {
+        // The machine answers, and nobody listens there.
+        ErrorKind::ConnectionRefused => {
+            "The node is down or has not started yet, or its address is wrong"
+        }
+        _ => "The machine is down, its address is wrong, or a firewall is in the way",
+    }
 }
 
 impl Trouble {
