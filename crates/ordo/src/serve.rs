@@ -1,7 +1,7 @@
 //! `ordo serve`.
 
 use server::config::{Config, Invocation, LogLevel, help};
-use server::server::Server;
+use server::server::{Server, SignalWatch};
 use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
 
@@ -32,8 +32,9 @@ pub fn run(words: Vec<String>) -> anyhow::Result<()> {
     }
     let dir = config.dir.clone();
     let fsync = config.appendfsync;
+    let signals = SignalWatch::start()?;
     let server = Server::start(config)?;
-    server.stop_on_signals()?;
+    signals.stops(&server);
     let report = server.report();
     for warning in report.warnings() {
         tracing::warn!("{warning}");

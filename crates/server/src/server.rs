@@ -5,7 +5,8 @@ use crate::cluster::{ClusterConfig, Leaders, join};
 use crate::config::{Config, ConfigError};
 use crate::disk::RealDisk;
 use crate::net::listen::{ListenError, listen};
-use crate::net::{IoThread, Mailbox, Parts, WAKER};
+use crate::net::lobby::{Early, Lobby};
+use crate::net::{Incoming, IoThread, Mailbox, Parts, WAKER};
 use crate::peers::PeerOptions;
 use crate::restart::Program;
 use crate::runtime::{MemberOptions, MemberReport, RecoveryReport, Runtime, RuntimeOptions};
@@ -21,7 +22,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 use txn::Registry;
@@ -135,6 +136,49 @@ impl Stopper {
     }
 }
 
+/// What SIGTERM and SIGINT do to this process: they stop the server, or end the process while there is none yet.
+pub struct SignalWatch(Arc<OnceLock<Stopper>>);
+
+impl SignalWatch {
+    /// Watches from now on. To be called before [`Server::start`], which may take long.
+    pub fn start() -> io::Result<SignalWatch> {
+        let mut signals = Signals::new([SIGTERM, SIGINT])?;
+        let server: Arc<OnceLock<Stopper>> = Arc::default();
+        let stopper = server.clone();
+        std::thread::Builder::new()
+            .name("ordo-signals".to_owned())
+            .spawn(move || {
+                let Some(signal) = signals.forever().next() else {
+                    return;
+                };
+                let name = if signal == SIGTERM {
+                    "SIGTERM"
+                } else {
+                    "SIGINT"
+                };
+                match stopper.get() {
+                    Some(stopper) => {
+                        tracing::info!("{name}: finishing what is in flight");
+                        stopper.stop();
+                    }
+                    None => {
+                        tracing::info!(
+                            "{name}: stopped before clients were served: nothing acknowledged is lost"
+                        );
+                        std::process::exit(0);
+                    }
+                }
+            })?;
+        Ok(SignalWatch(server))
+    }
+
+    /// From now on signals stop this server.
+    pub fn stops(&self, server: &Server) {
+        // The first server stays: a process has one.
+        let _ = self.0.set(server.stopper());
+    }
+}
+
 impl Server {
     /// Recovers the data in `config.dir` and serves it.
     pub fn start(mut config: Config) -> Result<Server, StartError> {
@@ -148,11 +192,18 @@ impl Server {
         // Who starts a server twice learns that, and not only that its port is in use.
         RealDisk::look_at(Path::new(&config.dir)).map_err(crate::runtime::StartError::Directory)?;
         // Before the recovery, which may take long: a port that is in use is known at once.
-        let listeners = listen(&config)?;
+        let listeners = listen(&config).map_err(|error| match error {
+            ListenError::InUse(address) if cluster.is_some() => ListenError::InUseAtNode(address),
+            other => other,
+        })?;
         let addresses: Vec<SocketAddr> = listeners
             .iter()
             .filter_map(|listener| listener.local_addr().ok())
             .collect();
+
+        // Whoever comes meanwhile is told that the data is being loaded.
+        let lobby =
+            Lobby::open(listeners, &config, cluster.is_some()).map_err(StartError::Thread)?;
 
         let mut registry = Registry::new();
         redis_surface::register(&mut registry)?;
@@ -206,7 +257,8 @@ impl Server {
             report,
             addresses,
         };
-        match server.start_threads(io_threads, listeners) {
+        let (listeners, early) = lobby.close();
+        match server.start_threads(io_threads, listeners, early) {
             Ok(()) => Ok(server),
             Err(error) => {
                 server.shared.stop(Stopping::Plain);
@@ -220,6 +272,7 @@ impl Server {
         &mut self,
         count: usize,
         listeners: Vec<mio::net::TcpListener>,
+        early: Vec<Early>,
     ) -> io::Result<()> {
         let polls = (0..count)
             .map(|_| Poll::new())
@@ -258,6 +311,9 @@ impl Server {
             self.threads
                 .push(std::thread::Builder::new().name(name).spawn(run)?);
         }
+        for (early, mailbox) in early.into_iter().zip(self.mailboxes.iter().cycle()) {
+            mailbox.hand_over(Incoming::Early(Box::new(early)));
+        }
         Ok(())
     }
 
@@ -272,26 +328,6 @@ impl Server {
     /// A way to stop the server.
     pub fn stopper(&self) -> Stopper {
         Stopper(self.shared.clone())
-    }
-
-    /// Stops on SIGTERM and SIGINT.
-    pub fn stop_on_signals(&self) -> io::Result<()> {
-        let mut signals = Signals::new([SIGTERM, SIGINT])?;
-        let stopper = self.stopper();
-        std::thread::Builder::new()
-            .name("ordo-signals".to_owned())
-            .spawn(move || {
-                if let Some(signal) = signals.forever().next() {
-                    let name = if signal == SIGTERM {
-                        "SIGTERM"
-                    } else {
-                        "SIGINT"
-                    };
-                    tracing::info!("{name}: finishing what is in flight");
-                    stopper.stop();
-                }
-            })?;
-        Ok(())
     }
 
     /// Waits until the server is asked to stop, answers what is in flight, and brings the log to the disk.

@@ -60,6 +60,21 @@ impl Connection {
         }
     }
 
+    /// The connection of a socket from which something was read already: `input` was not yet decoded.
+    pub fn with_input(
+        stream: TcpStream,
+        session: Session,
+        decoder: RequestDecoder,
+        input: Vec<u8>,
+    ) -> Connection {
+        Connection {
+            decoder,
+            backlog: !input.is_empty(),
+            input,
+            ..Connection::new(stream, session)
+        }
+    }
+
     /// The socket, to register it.
     pub fn stream(&mut self) -> &mut TcpStream {
         &mut self.stream

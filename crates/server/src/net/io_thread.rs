@@ -2,7 +2,8 @@
 
 use super::clients::Arrival;
 use super::connection::{Connection, Fate};
-use super::mailbox::Mailbox;
+use super::lobby::Early;
+use super::mailbox::{Incoming, Mailbox};
 use crate::config::Config;
 use crate::runtime::{Answer, Port, Refused};
 use crate::session::{Commands, Desk, Session, Submissions};
@@ -215,8 +216,8 @@ impl IoThread {
         for event in events.iter() {
             match event.token() {
                 WAKER => {
-                    for stream in self.mailboxes[0].take_accepted() {
-                        self.adopt(stream);
+                    for incoming in self.mailboxes[0].take_accepted() {
+                        self.adopt(incoming);
                     }
                     if self.mailboxes[0].take_kills() {
                         self.sweep();
@@ -260,8 +261,8 @@ impl IoThread {
                     Ok((stream, _)) => {
                         self.next_mailbox = (self.next_mailbox + 1) % self.mailboxes.len();
                         match self.next_mailbox {
-                            0 => self.adopt(stream),
-                            other => self.mailboxes[other].hand_over(stream),
+                            0 => self.adopt(Incoming::New(stream)),
+                            other => self.mailboxes[other].hand_over(Incoming::New(stream)),
                         }
                     }
                     Err(error) if error.kind() == ErrorKind::WouldBlock => break,
@@ -276,7 +277,19 @@ impl IoThread {
     }
 
     /// Makes a connection of an accepted socket, unless it is turned away.
-    fn adopt(&mut self, mut stream: TcpStream) {
+    fn adopt(&mut self, incoming: Incoming) {
+        let (mut stream, waited) = match incoming {
+            Incoming::New(stream) => (stream, None),
+            Incoming::Early(early) => {
+                let Early {
+                    stream,
+                    greeting,
+                    decoder,
+                    input,
+                } = *early;
+                (stream, Some((greeting, decoder, input)))
+            }
+        };
         let (Ok(address), Ok(local_address)) = (stream.peer_addr(), stream.local_addr()) else {
             return;
         };
@@ -314,9 +327,15 @@ impl IoThread {
             return;
         }
         self.counters.connections.add(1);
-        let session = Session::new(self.port.session(), client, &self.config);
+        let mut session = Session::new(self.port.session(), client, &self.config);
         self.by_session.insert(session.id(), token);
-        let mut connection = Box::new(Connection::new(stream, session));
+        let mut connection = Box::new(match waited {
+            None => Connection::new(stream, session),
+            Some((greeting, decoder, input)) => {
+                session.introduced(greeting);
+                Connection::with_input(stream, session, decoder, input)
+            }
+        });
         list(&mut self.attention, &mut connection.listed, token);
         if token == self.connections.len() {
             self.connections.push(Some(connection));
@@ -515,14 +534,14 @@ impl IoThread {
     }
 }
 
-const DENIED: Reply = Reply::error(
+pub(super) const DENIED: Reply = Reply::error(
     "DENIED This server runs in protected mode and has no password, so it serves clients of its own machine only. To \
      serve others, set a password (CONFIG SET requirepass, or --requirepass), or insist with CONFIG SET protected-mode \
      no (or --protected-mode no).",
 );
 
 /// Whether clients from an address are served: see [`Config::protected_mode`].
-fn admits(config: &Config, from: IpAddr) -> bool {
+pub(super) fn admits(config: &Config, from: IpAddr) -> bool {
     !config.protected_mode || !config.requirepass.is_empty() || from.to_canonical().is_loopback()
 }
 

@@ -23,17 +23,12 @@ pub enum ListenError {
         "cannot listen on {0}: the port is in use. Stop the server that uses it, or choose another --port"
     )]
     InUse(SocketAddr),
-    /// The same, at the port by which a cluster knows this node.
+    /// Another process listens where a node's clients are to find it.
     #[error(
-        "cannot listen on {address}: the port is in use, and it is the one at which clients find node '{node}'. If that node \
-         runs already, stop that process first; if another program has the port, stop that one"
+        "cannot listen on {0}, which the cluster has as this node's address for clients: the port is in use. Stop the \
+         program that uses it"
     )]
-    NodeInUse {
-        /// The address.
-        address: SocketAddr,
-        /// This node's name.
-        node: String,
-    },
+    InUseAtNode(SocketAddr),
     /// A port for the privileged.
     #[error(
         "cannot listen on {0}: permission denied. Choose a --port above 1023, or run with the right to use this one"
@@ -99,13 +94,7 @@ pub fn listen(config: &Config) -> Result<Vec<TcpListener>, ListenError> {
             Err(error) if optional && absent(&error) => {}
             Err(error) => {
                 return Err(match error.kind() {
-                    io::ErrorKind::AddrInUse => match config.node.as_str() {
-                        "" => ListenError::InUse(address),
-                        node => ListenError::NodeInUse {
-                            address,
-                            node: node.to_owned(),
-                        },
-                    },
+                    io::ErrorKind::AddrInUse => ListenError::InUse(address),
                     io::ErrorKind::PermissionDenied => ListenError::Denied(address),
                     io::ErrorKind::AddrNotAvailable => ListenError::NoSuchAddress(address),
                     _ => ListenError::Other(address, error),
@@ -163,21 +152,6 @@ mod tests {
         let listeners = listen(&config("127.1")).expect("the name of a loopback address");
         let address = listeners[0].local_addr().expect("bound");
         assert_eq!(address.ip(), Ipv4Addr::LOCALHOST);
-    }
-
-    #[test]
-    fn a_node_of_a_cluster_is_not_told_to_take_another_port() {
-        let held = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        let mut config = config("127.0.0.1");
-        config.port = held.local_addr().expect("bound").port().into();
-        let error = listen(&config).expect_err("in use").to_string();
-        assert!(error.contains("choose another --port"), "{error}");
-        config.node = "n2".to_owned();
-        let error = listen(&config).expect_err("in use").to_string();
-        assert!(
-            error.contains("node 'n2'") && !error.contains("--port"),
-            "{error}"
-        );
     }
 
     #[test]

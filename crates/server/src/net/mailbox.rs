@@ -1,16 +1,25 @@
 //! How other threads reach an I/O thread.
 
+use super::lobby::Early;
 use mio::Waker;
 use mio::net::TcpStream;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A connection for an I/O thread.
+pub enum Incoming {
+    /// One that was accepted just now.
+    New(TcpStream),
+    /// One that has waited in the lobby.
+    Early(Box<Early>),
+}
 
 /// Where other threads leave something for an I/O thread.
 pub struct Mailbox {
     waker: Waker,
     /// The thread waits in its poll, or is about to: only then does it need a wake-up.
     asleep: AtomicBool,
-    accepted: Mutex<Vec<TcpStream>>,
+    accepted: Mutex<Vec<Incoming>>,
     kills: AtomicBool,
 }
 
@@ -49,13 +58,13 @@ impl Mailbox {
         self.asleep.store(false, Ordering::SeqCst);
     }
 
-    /// Hands an accepted connection to the thread.
-    pub(super) fn hand_over(&self, stream: TcpStream) {
-        self.accepted.lock().push(stream);
+    /// Hands a connection to the thread.
+    pub fn hand_over(&self, incoming: Incoming) {
+        self.accepted.lock().push(incoming);
         self.wake();
     }
     /// Takes what was handed over.
-    pub(super) fn take_accepted(&self) -> Vec<TcpStream> {
+    pub(super) fn take_accepted(&self) -> Vec<Incoming> {
         std::mem::take(&mut *self.accepted.lock())
     }
 

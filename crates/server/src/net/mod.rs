@@ -14,7 +14,8 @@ pub mod clients;
 mod connection;
 mod io_thread;
 pub mod listen;
+pub(crate) mod lobby;
 pub(crate) mod mailbox;
 
 pub use io_thread::{IoThread, Parts, WAKER};
-pub use mailbox::Mailbox;
+pub use mailbox::{Incoming, Mailbox};

@@ -11,7 +11,7 @@ use txn::{Args, Blob, Reply};
 const NOT_AN_INTEGER: Reply = errors::NOT_AN_INTEGER;
 
 /// A name or label without characters that would break CLIENT LIST's format.
-pub(super) fn checked_name(word: &[u8]) -> Result<String, Reply> {
+pub(crate) fn checked_name(word: &[u8]) -> Result<String, Reply> {
     if word.iter().all(|byte| (b'!'..=b'~').contains(byte)) {
         Ok(String::from_utf8_lossy(word).into_owned())
     } else {

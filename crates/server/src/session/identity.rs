@@ -1,19 +1,20 @@
 //! AUTH, HELLO, RESET.
 
 use super::{Desk, Session, Speech, is_word};
+use crate::net::lobby::Greeting;
 use redis_surface::codec::Protocol;
 use redis_surface::errors;
 use std::sync::atomic::Ordering;
 use txn::{Args, Reply};
 
-const WRONG_PASSWORD: Reply =
+pub(crate) const WRONG_PASSWORD: Reply =
     Reply::error("WRONGPASS invalid username-password pair or user is disabled.");
-const NO_PASSWORD_SET: Reply = Reply::error(
+pub(crate) const NO_PASSWORD_SET: Reply = Reply::error(
     "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?",
 );
 
 /// Compares without telling by its time where the difference is.
-fn same_secret(a: &[u8], b: &[u8]) -> bool {
+pub(crate) fn same_secret(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len()
         && a.iter()
             .zip(b)
@@ -21,7 +22,16 @@ fn same_secret(a: &[u8], b: &[u8]) -> bool {
             == 0
 }
 
+pub(crate) const NO_AUTH: Reply = Reply::error("NOAUTH Authentication required.");
+
 impl Session {
+    /// Takes over what the connection has said of itself before it was served.
+    pub fn introduced(&mut self, greeting: Greeting) {
+        self.authenticated |= greeting.authenticated;
+        self.set_protocol(greeting.protocol);
+        *self.client.labels.lock() = greeting.labels;
+    }
+
     /// Checks a user's password. The one user is `default`.
     fn authenticate(&mut self, desk: &Desk<'_>, user: &[u8], password: &[u8]) -> Result<(), Reply> {
         let secret = desk.config.requirepass.as_bytes();

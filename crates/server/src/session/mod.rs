@@ -22,6 +22,10 @@ pub mod replies;
 mod tests;
 mod transaction;
 
+pub(crate) use client::checked_name;
+pub(crate) use identity::{NO_AUTH, NO_PASSWORD_SET, WRONG_PASSWORD, same_secret};
+pub(crate) use info::REDIS_VERSION;
+
 use crate::cluster::ChangeTicket;
 use crate::config::Config;
 use crate::net::clients::Client;
@@ -312,7 +316,7 @@ impl Session {
         };
         let command = resolved.command;
         if !self.authenticated && !command.is(Flags::NO_AUTH) && self.stranger(desk.config) {
-            return self.reject(desk, Reply::error("NOAUTH Authentication required."));
+            return self.reject(desk, NO_AUTH);
         }
         if desk.shared.memory_short.load(Ordering::Relaxed) && command.is(Flags::DENYOOM) {
             return self.reject(
@@ -691,6 +695,6 @@ fn looks_at_data(command: ConnectionCommand) -> bool {
 }
 
 /// Compares a word of a command with a lower-case name.
-fn is_word(word: &[u8], name: &str) -> bool {
+pub(crate) fn is_word(word: &[u8], name: &str) -> bool {
     word.eq_ignore_ascii_case(name.as_bytes())
 }

@@ -413,12 +413,16 @@ fn colliding_blocks() -> Vec<String> {
         let (first, second, after) = (0..1_u32 << 24)
             .find_map(|number| {
                 let block = [number as u8, (number >> 8) as u8, (number >> 16) as u8];
-                let after = block.iter().rev().fold(hash, |hash, &byte| step(hash, byte));
+                let after = block
+                    .iter()
+                    .rev()
+                    .fold(hash, |hash, &byte| step(hash, byte));
                 seen.insert(after, block)
                     .map(|earlier| (earlier, block, after))
             })
             .expect("blocks collide");
-        let literal = |block: [u8; 3]| format!("'\\{:03}\\{:03}\\{:03}'", block[0], block[1], block[2]);
+        let literal =
+            |block: [u8; 3]| format!("'\\{:03}\\{:03}\\{:03}'", block[0], block[1], block[2]);
         pairs.push(format!("{{{}, {}}},", literal(first), literal(second)));
         hash = after;
     }
