@@ -17,6 +17,7 @@
 //! - [`scenario`]: an order with its accidents: batches, confirmations, retractions and what is delivered instead;
 //! - [`workers`]: N virtual workers on one thread, with an interleaving point at every single-key operation;
 //! - [`threads`]: the same scenarios on real threads;
+//! - [`siblings`]: engines of several partitions, and transactions over them;
 //! - [`disk`]: a disk that loses and tears what was not synced;
 //! - [`world`]: hosts, clients, network and faults in virtual time, whatever runs in them;
 //! - [`ordo`]: nodes and clients that live there; [`traffic`]: what the clients ask for; [`cost`]: what computing costs;

@@ -1,4 +1,4 @@
-//! Sparkle: speculative deterministic concurrency control (Sparkle, section 4.1, Algorithms 1 and 2).
+//! Sparkle: speculative deterministic concurrency control (Sparkle, section 4, Algorithms 1 to 3).
 //!
 //! Transactions run out of order and in parallel; what goes wrong is found at run time and run again, so that the result
 //! is that of the order. A transaction's position is its timestamp. Every key has versions tagged with their writers'
@@ -29,6 +29,14 @@
 //! (nobody is left who could doom it), its order is confirmed and it is not doomed. Only then are its
 //! reply, or its abort by its own logic, or even its panic, anybody's business.
 //!
+//! # Transactions over several partitions
+//! They run whole at each of their partitions, as siblings. A read of the partition's own keys is told to the siblings, a read of
+//! another's keys waits (parked) until it was told, and a write of another's keys is that one's work. [`crate::siblings`] has
+//! the protocol by which they know that what they were told is final; [`siblings`] keeps its books. To the rest of the
+//! engine a sub-transaction differs in three things: whoever dooms it opens its book first; one that starts over because a
+//! sibling's value was wrong keeps its incarnation, and so its read dependencies; and at the head it final-commits only
+//! when it is settled. Scans, counts and clears of the whole key space are such transactions over all partitions.
+//!
 //! # Bounding the work that is thrown away
 //! - The speculation window adapts ([`window`]): it shrinks when restarts cost more than speculation gains.
 //! - An undone transaction keeps the locks of what it had written: it will most likely write that again, so later readers
@@ -39,7 +47,10 @@
 //! # Invariants
 //! - `final_committed <= confirmed`, `final_committed < head <= started <= filled` (positions; see [`Shared`]).
 //! - Waiting goes from later to earlier transactions only, so there is no deadlock; the earliest unfinished one never waits.
-//! - A doomed transaction never final-commits: only earlier transactions doom, and all of them have final-committed.
+//! - A doomed transaction never final-commits: only earlier transactions and siblings' values doom; all of the former have
+//!   final-committed, and all of the latter are final.
+//! - Between partitions, waiting goes from later to earlier transactions too, or to the siblings of the same one: the
+//!   earliest unfinished one is at the head of all its partitions.
 //! - A lock, a place among the waiters, an installed version above the watermark: each keeps its record in the index.
 //!
 //! The latch of one record is the largest critical section on the path of a transaction; the committer's latch is taken by
