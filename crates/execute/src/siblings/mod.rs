@@ -55,6 +55,7 @@
 //!
 //! Messages may arrive in any order and more than once: what they say is only ever raised.
 
+mod codec;
 mod exchange;
 mod message;
 
