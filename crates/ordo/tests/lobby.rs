@@ -86,7 +86,8 @@ fn a_client_of_a_node_that_waits_is_told_so_and_then_served() {
     let named = client.call(&["CLIENT", "SETNAME", "early"]);
     assert_eq!(named.expect("an answer"), Answer::Text("OK".to_owned()));
 
-    let _second = start(dir.path(), NAMES[1]);
+    // A new cluster begins when all of its founders have been there.
+    let _others = [start(dir.path(), NAMES[1]), start(dir.path(), NAMES[2])];
     // On the same connection.
     until("it is served", || {
         let answer = client.call(&["SET", "k", "v"]).expect("an answer");

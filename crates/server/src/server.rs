@@ -186,6 +186,13 @@ impl Server {
         let program = Program::of_this_process();
         let cluster = config.cluster.take();
         config.maxclients = reserve_files(config.maxclients);
+        // CONFIG GET tells where it is to whoever does not know where the process was started.
+        if let Some(dir) = std::path::absolute(&config.dir)
+            .ok()
+            .and_then(|dir| dir.into_os_string().into_string().ok())
+        {
+            config.dir = dir;
+        }
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let io_threads = config.io_threads_effective(processors);
         let workers = config.workers_effective(processors);

@@ -297,6 +297,10 @@ pub fn help() -> String {
         } else {
             setting.default
         };
+        let default = match default {
+            "." => "the current directory",
+            other => other,
+        };
         text.push_str(&format!(
             "  --{}{mark}\n      {}\n      Takes {}; the default is {default}.\n",
             setting.name,

@@ -500,7 +500,8 @@ impl Runtime {
             }
             if told.elapsed() > Duration::from_secs(5) {
                 tracing::info!(
-                    "waiting for the other nodes: clients are served once a majority of them is there"
+                    "waiting for the other nodes: clients are served once a majority of them is there, those of a new cluster \
+                     once all of them are"
                 );
                 told = Instant::now();
             }

@@ -7,7 +7,7 @@ mod render;
 mod slot_keys;
 #[cfg(test)]
 mod tests;
-mod topology;
+pub(super) mod topology;
 
 use super::{Desk, Hold, Session};
 use crate::cluster::config;

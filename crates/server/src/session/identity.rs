@@ -131,7 +131,7 @@ impl Session {
             ),
             (text("id"), Reply::Integer(self.client.id as i64)),
             (text("mode"), text(super::info::mode(desk))),
-            (text("role"), text("master")),
+            (text("role"), text(super::info::role(desk, "replica"))),
             (text("modules"), Reply::Array(Vec::new())),
         ])
     }

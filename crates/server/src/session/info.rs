@@ -1,6 +1,7 @@
 //! INFO: Redis's sections and field names, and a section `ordo` of our own.
 
 use super::Desk;
+use super::cluster::topology::{Topology, split_address};
 use crate::cluster::ClusterView;
 use crate::shared::resident_bytes;
 use redis_surface::table::COMMANDS;
@@ -247,13 +248,51 @@ fn stats(desk: &Desk<'_>, out: &mut String) {
     field(out, "pubsub_patterns", 0);
 }
 
+/// `master`, or what Redis calls a node of a cluster that leads nothing.
+pub(super) fn role(desk: &Desk<'_>, follower: &'static str) -> &'static str {
+    match desk.shared.runtime.cluster_view() {
+        Some(view) if Topology::of(&view).primary_of(view.me).is_some() => follower,
+        _ => "master",
+    }
+}
+
 fn replication(desk: &Desk<'_>, out: &mut String) {
-    field(out, "role", "master");
-    field(out, "connected_slaves", 0);
+    match desk.shared.runtime.cluster_view() {
+        Some(view) => places(&view, out),
+        None => {
+            field(out, "role", "master");
+            field(out, "connected_slaves", 0);
+        }
+    }
     field(out, "master_failover_state", "no-failover");
     field(out, "master_replid", &desk.shared.run_id);
     field(out, "master_repl_offset", 0);
     field(out, "repl_backlog_active", 0);
+}
+
+/// Whom a node of a cluster follows, and who follows it, as CLUSTER NODES has it.
+fn places(view: &ClusterView, out: &mut String) {
+    let topology = Topology::of(view);
+    if let Some(primary) = topology.primary_of(view.me) {
+        let entry = view.map.nodes.get(&primary);
+        let address = entry.map_or("", |entry| &entry.client_address);
+        let (host, port) = split_address(address);
+        let link = if topology.reachable(primary) {
+            "up"
+        } else {
+            "down"
+        };
+        field(out, "role", "slave");
+        field(out, "master_host", host);
+        field(out, "master_port", port);
+        field(out, "master_link_status", link);
+    } else {
+        field(out, "role", "master");
+    }
+    let followers = topology.nodes().filter(|&(node, _)| {
+        topology.primary_of(node) == Some(view.me) && topology.reachable(node)
+    });
+    field(out, "connected_slaves", followers.count());
 }
 
 fn cpu(_: &Desk<'_>, out: &mut String) {
@@ -323,8 +362,15 @@ fn ordo(desk: &Desk<'_>, out: &mut String) {
     field(out, "workers", status.workers);
     field(out, "appendfsync", status.fsync);
     field(out, "delivered_position", node.delivered);
-    field(out, "written_position", node.written);
-    field(out, "synced_position", node.synced);
+    let is_member = desk.shared.runtime.is_member();
+    if is_member {
+        // One journal for all partitions: what it counts are records.
+        field(out, "log_written_record", status.log.last);
+        field(out, "log_synced_record", status.log.durable);
+    } else {
+        field(out, "written_position", node.written);
+        field(out, "synced_position", node.synced);
+    }
     field(out, "confirmed_position", node.confirmed);
     field(out, "final_committed_position", node.final_committed);
     field(out, "checkpoint_position", node.last_checkpoint);
@@ -333,11 +379,14 @@ fn ordo(desk: &Desk<'_>, out: &mut String) {
         "epoch_time_ms",
         desk.shared.runtime.engine().view().final_time_ms(),
     );
-    field(out, "in_flight_bytes", node.in_flight_bytes);
     field(out, "batches", node.batches);
-    field(out, "syncs", node.syncs);
-    field(out, "write_failures", node.write_failures);
-    field(out, "sync_failures", node.sync_failures);
+    if !is_member {
+        // A node of a cluster does not count these.
+        field(out, "in_flight_bytes", node.in_flight_bytes);
+        field(out, "syncs", node.syncs);
+        field(out, "write_failures", node.write_failures);
+        field(out, "sync_failures", node.sync_failures);
+    }
     field(
         out,
         "log_bytes_since_checkpoint",
@@ -394,6 +443,30 @@ fn ordo_cluster(view: &ClusterView, out: &mut String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_of_a_cluster_has_the_role_that_cluster_nodes_shows() {
+        let mut view = crate::cluster::tests::view();
+        let told = |view: &ClusterView| {
+            let mut out = String::new();
+            places(view, &mut out);
+            out
+        };
+        // It leads partition 0; node d, of its zone, keeps nothing that it leads.
+        let followers = "role:master\r\nconnected_slaves:";
+        assert!(told(&view).starts_with(followers), "{}", told(&view));
+        view.leaders = view
+            .map
+            .partition_ids()
+            .map(|partition| (partition, txn::NodeId(2)))
+            .collect();
+        let want = "role:slave\r\nmaster_host:10.0.0.2\r\nmaster_port:6380\r\nmaster_link_status:up\r\nconnected_slaves:0\r\n";
+        assert_eq!(told(&view), want);
+        view.me = txn::NodeId(2);
+        assert_eq!(told(&view), "role:master\r\nconnected_slaves:3\r\n");
+        view.unreachable = vec![txn::NodeId(3)];
+        assert_eq!(told(&view), "role:master\r\nconnected_slaves:2\r\n");
+    }
 
     #[test]
     fn a_node_of_a_cluster_tells_what_it_leads_and_how_old_its_reads_are() {

@@ -126,7 +126,10 @@ fn line(topology: &Topology<'_>, node: NodeId) -> Option<String> {
     }
     flags.push(if primary.is_some() { "slave" } else { "master" });
     let reachable = topology.reachable(node);
-    if !reachable {
+    // Who should lead what nobody is known to lead is shown as its primary, but not as one that works.
+    let leads_in_vain = topology.led_by(node).next().is_some()
+        && (topology.led_by(node)).all(|partition| !view.leaders.contains_key(&partition));
+    if !reachable || leads_in_vain {
         flags.push("fail?");
     }
     let mut line = format!(
@@ -193,7 +196,7 @@ fn unknown_node(name: &[u8]) -> Reply {
 }
 
 /// CLUSTER INFO. A slot fails while nobody is known to lead it, and perhaps fails (`pfail`) while this node does not hear
-/// from its leader. There is no bus of Redis's kind, so no message is counted.
+/// from its leader. Messages are those between nodes.
 pub(super) fn info(view: &ClusterView) -> Reply {
     let topology = Topology::of(view);
     let (mut ok, mut doubtful, mut failed) = (0, 0, 0);
@@ -221,8 +224,11 @@ pub(super) fn info(view: &ClusterView) -> Reply {
         ("cluster_size", primaries.count() as u64),
         ("cluster_current_epoch", topology.current_epoch()),
         ("cluster_my_epoch", topology.config_epoch(view.me)),
-        ("cluster_stats_messages_sent", 0),
-        ("cluster_stats_messages_received", 0),
+        ("cluster_stats_messages_sent", view.counters.messages_sent),
+        (
+            "cluster_stats_messages_received",
+            view.counters.messages_received,
+        ),
         ("total_cluster_links_buffer_limit_exceeded", 0),
     ];
     let state = if failed == 0 { "ok" } else { "fail" };

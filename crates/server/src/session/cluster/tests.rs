@@ -126,7 +126,7 @@ fn nodes_are_listed_in_redis_lines() {
         format!(
             "{a} 10.0.0.1:6379@7001 myself,master - 0 0 7 connected 0-5460\n\
              {b} 10.0.0.2:6380@7002 master - 0 0 5 connected 5461-10921\n\
-             {c} cache.example:6381@7003 master - 0 0 0 connected 10922-16383\n\
+             {c} cache.example:6381@7003 master,fail? - 0 0 0 connected 10922-16383\n\
              {d} ::1:6382@7004 slave,fail? {b} 0 0 5 disconnected\n"
         )
     );
@@ -176,7 +176,7 @@ fn info_tells_slots_without_a_leader() {
         format!(
             "cluster_state:{state}\r\ncluster_slots_assigned:16384\r\ncluster_slots_ok:{ok}\r\ncluster_slots_pfail:{pfail}\r\n\
              cluster_slots_fail:{fail}\r\ncluster_known_nodes:4\r\ncluster_size:{size}\r\ncluster_current_epoch:7\r\n\
-             cluster_my_epoch:7\r\ncluster_stats_messages_sent:0\r\ncluster_stats_messages_received:0\r\n\
+             cluster_my_epoch:7\r\ncluster_stats_messages_sent:700\r\ncluster_stats_messages_received:600\r\n\
              total_cluster_links_buffer_limit_exceeded:0\r\n"
         )
     };

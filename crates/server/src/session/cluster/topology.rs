@@ -11,7 +11,7 @@ use txn::hash::mix;
 use txn::{NodeId, PartitionId};
 
 /// A view with the primaries found.
-pub(super) struct Topology<'a> {
+pub(in crate::session) struct Topology<'a> {
     pub view: &'a ClusterView,
     /// By the partitions' numbers.
     primaries: Vec<Option<NodeId>>,
@@ -184,7 +184,7 @@ impl<'a> Topology<'a> {
 }
 
 /// The host and the port of an address, which is split at its last colon. An address of IPv6 loses its brackets.
-pub(super) fn split_address(address: &str) -> (&str, u16) {
+pub(in crate::session) fn split_address(address: &str) -> (&str, u16) {
     let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
     let bare = host
         .strip_prefix('[')
