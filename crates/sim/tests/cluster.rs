@@ -35,7 +35,14 @@ fn pass(options: &Options) -> Report {
 fn clusters_keep_their_promises() {
     let mut sum = Tally::default();
     for seed in seeds(40) {
-        sum.add(&pass(&options(seed, Wishes::default())).tally);
+        let tally = pass(&options(seed, Wishes::default())).tally;
+        assert!(
+            tally.speculated <= tally.executed,
+            "seed {seed}: {} of {} executions had speculatively committed",
+            tally.speculated,
+            tally.executed
+        );
+        sum.add(&tally);
     }
     println!("{sum:?}");
     if !one_seed() {
@@ -147,4 +154,15 @@ fn a_healthy_node_of_a_zone_of_two_is_replaced_and_ends() {
     }
     println!("{sum:?}");
     assert!(sum.committed > 0);
+}
+
+#[test]
+fn what_a_crash_leaves_unconfirmed_is_not_counted_as_speculated() {
+    let text = "seed = 7\nsystem = \"cluster\"\nworkload = \"bank\"\nengine = \"sparkle\"\nnodes = 1\nworkers = 4\nclients = 3\n\
+                operations = 100\npipeline = 4\nfsync = \"always\"\n\
+                [[faults]]\nat_ms = 20\nfault = \"crash\"\nhost = 0\npower = true\nat_disk_operation = 3\ndown_ms = 50\n\
+                [[faults]]\nat_ms = 120\nfault = \"disk-full\"\nhost = 0\nafter_bytes = 2000\nfor_ms = 300\n";
+    let tally = pass(&Options::from_toml(text).expect("a scenario")).tally;
+    assert!(tally.executed > 100, "{tally:?}");
+    assert!(tally.speculated <= tally.executed, "{tally:?}");
 }

@@ -78,7 +78,6 @@ use schedule::Worker;
 use shared::Shared;
 use std::sync::Arc;
 use store::sync::Mutex;
-use store::sync::atomic::Ordering;
 use store::{Partition, View};
 use txn::{Epoch, PartitionId, Position};
 
@@ -172,7 +171,7 @@ impl Engine for Sparkle {
         self.shared.deliver(batch);
     }
     fn confirm(&self, upto: Position) {
-        self.shared.confirmed.fetch_max(upto.0, Ordering::SeqCst);
+        self.shared.confirm(upto);
     }
     fn retract(&self, from: Position) {
         self.shared.retract(from);

@@ -295,16 +295,9 @@ impl Worker {
         }
         let ignore_doom = self.shared.has(Mutant::IgnoreDoomAtCommit);
         let member = self.body().member.clone();
-        let committed = self.put_back(|shared, position| {
-            let speculative = position > shared.confirmed();
-            let committed = match &member {
-                Some(member) => shared.commit_member(member, position, ignore_doom),
-                None => shared.slot(position).status.commit(ignore_doom),
-            };
-            if committed && speculative {
-                shared.counters.speculated.fetch_add(1, Ordering::Relaxed);
-            }
-            committed
+        let committed = self.put_back(|shared, position| match &member {
+            Some(member) => shared.commit_member(member, position, ignore_doom),
+            None => shared.slot(position).status.commit(ignore_doom),
         });
         if !committed {
             self.begin_undo();

@@ -125,6 +125,20 @@ impl Shared {
         Position(self.confirmed.load(Ordering::SeqCst))
     }
 
+    /// Everything up to a position is final. Counts what has speculatively committed by then: before the committer may
+    /// take it away, and not what is doomed, or what commits without ever being confirmed.
+    pub(super) fn confirm(&self, upto: Position) {
+        let filled = self.filled.load(Ordering::SeqCst);
+        let speculated = (self.confirmed().0 + 1..filled.min(upto.0 + 1))
+            .map(Position)
+            .filter(|&position| {
+                let word = self.slot(position).status.load();
+                word.is_at(position) && word.state() == COMMITTED
+            });
+        (self.counters.speculated).fetch_add(speculated.count() as u64, Ordering::Relaxed);
+        self.confirmed.fetch_max(upto.0, Ordering::SeqCst);
+    }
+
     // Wishes of one transaction to another.
 
     pub(super) fn doom(&self, by: Position, ticket: Ticket) {

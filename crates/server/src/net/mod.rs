@@ -9,6 +9,8 @@
 //! Back-pressure: a connection with too much unfinished work is not read, and when the order takes nothing more
 //! ([`crate::runtime::Refused::Busy`]) no connection is. Sockets are registered once, edge-triggered; a connection
 //! remembers that its socket may hold more.
+//!
+//! Before there is anything to serve, [`lobby`] answers: it hands listeners and connections to the threads.
 
 pub mod clients;
 mod connection;
