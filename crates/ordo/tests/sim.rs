@@ -156,6 +156,8 @@ fn what_cannot_be_run_is_refused_with_what_to_do() {
             "`ordo sim calibrate` prints one",
         ),
         (&["--nodes", "3"], "required"),
+        (&["--seeds", "1..3", "--trace"], "cannot be used with"),
+        (&["--seeds", "1..3", "--minimize"], "cannot be used with"),
     ] {
         let output = sim(dir.path(), words);
         let told = text(&output);

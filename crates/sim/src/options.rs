@@ -364,6 +364,21 @@ impl Options {
                 }
             }
         }
+        // Each by itself, so that an error tells which.
+        if let Some(toml::Value::Array(faults)) = table.get("faults") {
+            for (place, fault) in faults.iter().enumerate() {
+                let read: Result<TimedFault, toml::de::Error> = fault.clone().try_into();
+                if let Err(error) = read {
+                    let at_ms = fault.get("at_ms").and_then(toml::Value::as_integer);
+                    let at = at_ms.map_or(String::new(), |at_ms| format!(" (at {at_ms} ms)"));
+                    return Err(format!(
+                        "fault {}{at} of the file: {}",
+                        place + 1,
+                        error.message()
+                    ));
+                }
+            }
+        }
         let options: Options = table
             .try_into()
             .map_err(|error: toml::de::Error| error.to_string())?;
@@ -406,6 +421,13 @@ impl Options {
         if self.segment_bytes < 4_200 {
             return Err("segment_bytes must be at least 4200: a header and a record".to_owned());
         }
+        if self.partitions > order::PARTITIONS_MAX {
+            return Err(format!(
+                "{} partitions are too many: a cluster has {} at most",
+                self.partitions,
+                order::PARTITIONS_MAX
+            ));
+        }
         let in_a_zone = self.nodes.div_ceil(self.zones.max(1));
         if self.system == SystemKind::Cluster && in_a_zone > self.partitions {
             return Err(format!(
@@ -442,6 +464,12 @@ impl Options {
     }
 }
 
+/// So many of something.
+fn count(number: u64, what: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{plural}")
+}
+
 impl fmt::Display for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Options {
@@ -455,15 +483,17 @@ impl fmt::Display for Options {
         } = self;
         write!(
             f,
-            "seed {seed}: {system}, {nodes} nodes, {clients} clients with {operations} commands each, {pipeline} at once"
+            "seed {seed}: {system}, {}, {} with {operations} commands each, {pipeline} at once",
+            count(u64::from(*nodes), "node"),
+            count(u64::from(*clients), "client"),
         )?;
         match system {
             SystemKind::Ordo | SystemKind::Cluster => write!(
                 f,
-                "; {} with {} workers and {} slots, workload {}, fsync {}, {} in flight, segments of {} bytes, checkpoints \
+                "; {} with {} and {} slots, workload {}, fsync {}, {} in flight, segments of {} bytes, checkpoints \
                  after {} bytes",
                 self.engine,
-                self.workers,
+                count(u64::from(self.workers), "worker"),
                 self.capacity,
                 self.workload,
                 self.fsync,
@@ -472,7 +502,9 @@ impl fmt::Display for Options {
                 self.checkpoint_bytes
             )
             .and_then(|()| match self.workload {
-                WorkloadKind::Tpcc => write!(f, ", {} warehouses", self.warehouses),
+                WorkloadKind::Tpcc => {
+                    write!(f, ", {}", count(u64::from(self.warehouses), "warehouse"))
+                }
                 _ => Ok(()),
             })?,
             SystemKind::Register => {}
@@ -480,8 +512,11 @@ impl fmt::Display for Options {
         let jitter = if self.jitter { "varying" } else { "steady" };
         write!(
             f,
-            "; think {} us, timeout {} ms, {} zones, {jitter} costs, {:?}",
-            self.think_us, self.timeout_ms, self.zones, self.latency
+            "; think {} us, timeout {} ms, {}, {jitter} costs, {}",
+            self.think_us,
+            self.timeout_ms,
+            count(u64::from(self.zones), "zone"),
+            self.latency
         )?;
         for timed in &self.faults {
             write!(f, "\n  at {} ms {}", timed.at_ms, timed.fault)?;
@@ -519,12 +554,37 @@ mod tests {
             ),
             (
                 "[[faults]]\nat_ms = 5\nfault = \"explode\"\n",
-                "unknown variant",
+                "fault 1 (at 5 ms) of the file: unknown variant",
             ),
+            (
+                "[[faults]]\nat_ms = 1\nfault = \"disconnect\"\nclient = 0\n[[faults]]\nfault = \"crash\"\nhost = 0\n",
+                "fault 2 of the file: missing field",
+            ),
+            ("partitions = 257\n", "257 partitions are too many"),
         ] {
             let error = Options::from_toml(text).unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn options_are_shown_in_words() {
+        let options = Options {
+            nodes: 1,
+            clients: 2,
+            zones: 1,
+            latency: Latency::STEADY,
+            ..Options::draw(7, &Wishes::default())
+        };
+        let shown = options.to_string();
+        for want in [
+            ", 1 node, 2 clients with ",
+            ", 1 zone, ",
+            ", 50 us inside a zone, 500 us between zones, ",
+        ] {
+            assert!(shown.contains(want), "no '{want}' in {shown}");
+        }
+        assert!(!shown.contains('{'), "{shown}");
     }
 
     #[test]

@@ -57,14 +57,14 @@ pub struct Sim {
     /// One JSON object per run instead of text.
     #[arg(long)]
     json: bool,
-    /// Writes down what happened: as text to standard output, or as a page with a sequence diagram to FILE.html (or FILE.svg).
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    /// With one run: writes down what happened, as text to standard output, or as a page with a sequence diagram to FILE.html (or FILE.svg).
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", conflicts_with = "seeds")]
     trace: Option<PathBuf>,
     /// Events that a trace keeps: the last ones.
     #[arg(long, default_value_t = 2_000)]
     trace_events: usize,
-    /// Shrinks a failing run and saves it as a scenario.
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "minimized.toml")]
+    /// With one run: if it fails, shrinks it and saves it as a scenario.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "minimized.toml", conflicts_with = "seeds")]
     minimize: Option<PathBuf>,
     /// Runs that --minimize may take.
     #[arg(long, default_value_t = 2_000)]
@@ -102,7 +102,8 @@ struct What {
 #[derive(Args)]
 #[command(next_help_heading = "Options that are otherwise drawn from the seed")]
 struct WishArgs {
-    /// ordo, or register (a replicated register on the consensus library).
+    /// ordo (nodes that stand alone), cluster (nodes that replicate partitions), or register (a replicated register on the
+    /// consensus library).
     #[arg(long)]
     system: Option<SystemKind>,
     /// Hosts. With --system ordo each is a database of its own.
@@ -274,6 +275,9 @@ fn one(sim: &Sim, wishes: &Wishes, options: &Options) -> Result<()> {
         if !sim.json {
             say!("no oracle has found anything");
         }
+        if sim.minimize.is_some() {
+            eprintln!("the run did not fail: there is nothing to shrink, and no file was written");
+        }
         return Ok(());
     };
     if let Some(path) = &sim.minimize {
@@ -318,7 +322,9 @@ fn write_trace(path: &Path, trace: &Trace, options: &Options, command: &str) -> 
         Some("svg") => trace.svg(),
         _ => trace.text(),
     };
-    std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))
+    std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
+    eprintln!("what happened is in {}", path.display());
+    Ok(())
 }
 
 fn print_report(report: &Report) {

@@ -12,6 +12,7 @@ use super::{Address, Traffic};
 use crate::draw::Draw;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// How long frames fly, while nothing is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,6 +28,20 @@ pub struct Latency {
     pub tail_permille: u32,
     /// A link's bandwidth, in bytes per microsecond (125 is 1 Gbit/s).
     pub bytes_per_us: u64,
+}
+
+impl fmt::Display for Latency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} us inside a zone, {} us between zones, up to {} % more, {} frames of 1000 late, {} bytes a us",
+            self.zone_us,
+            self.between_zones_us,
+            self.jitter_percent,
+            self.tail_permille,
+            self.bytes_per_us
+        )
+    }
 }
 
 impl Latency {
