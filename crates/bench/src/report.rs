@@ -162,8 +162,8 @@ pub fn table(header: &[&str], rows: Vec<Vec<String>>) -> Table {
     table
 }
 
-/// A table of records.
-pub fn records_table(records: &[Record]) -> Table {
+/// A table of records, which `driven_by` drove: workers of engines, or clients of servers.
+pub fn records_table(records: &[Record], driven_by: &str) -> Table {
     let rows = records
         .iter()
         .map(|record| {
@@ -194,7 +194,7 @@ pub fn records_table(records: &[Record]) -> Table {
     let header = [
         "engine",
         "workload",
-        "workers",
+        driven_by,
         "committed/s",
         "over slices",
         "ratio",

@@ -33,7 +33,12 @@ pub enum Bench {
 #[derive(Args)]
 pub struct EngineArgs {
     /// Engines: serial, nocc, calvin, sparkle; `sparkle@1` has one worker. Ratios are to the first.
-    #[arg(long, required = true, value_delimiter = ',', value_name = "E[@N]")]
+    #[arg(
+        long,
+        required = true,
+        value_delimiter = ',',
+        value_name = "serial|nocc|calvin|sparkle[@WORKERS]"
+    )]
     engine: Vec<Contender>,
     /// tpcc, new-order-payment, synthetic, ycsb or bank.
     #[arg(long)]
@@ -228,7 +233,7 @@ fn run_engine(args: EngineArgs) -> Result<()> {
         reads,
     };
     let found = engine::run(&options)?;
-    show(&found.records, args.json);
+    show(&found.records, "workers", args.json);
     for note in &found.notes {
         eprintln!("note: {note}");
     }
@@ -288,7 +293,7 @@ fn run_redis(args: RedisArgs) -> Result<()> {
         iterations: args.iterations,
         load: !args.no_load,
     };
-    show(&redis::run(&options)?, args.json);
+    show(&redis::run(&options)?, "clients", args.json);
     Ok(())
 }
 
@@ -332,10 +337,10 @@ fn new_directory(prefix: &str) -> Result<tempfile::TempDir> {
         .context("could not make a directory for the nodes")
 }
 
-fn show(records: &[report::Record], json: bool) {
+fn show(records: &[report::Record], driven_by: &str, json: bool) {
     if json {
         records.iter().for_each(report::print_json);
     } else {
-        println!("{}", report::records_table(records));
+        println!("{}", report::records_table(records, driven_by));
     }
 }

@@ -171,7 +171,14 @@ impl Settings {
         };
         let mut synthetic = Synthetic::new(contention, self.percent("dependent-percent", 0)?);
         // The paper's partition has a million keys, of which the index keys are a part.
-        synthetic.keys = self.at_least("keys", synthetic.keys, synthetic.index_keys + 1_000)?;
+        synthetic.keys = self
+            .at_least("keys", synthetic.keys, synthetic.index_keys + 1_000)
+            .with_context(|| {
+                format!(
+                    "{} of the keys are the index of this contention, and transactions need others beside them",
+                    synthetic.index_keys
+                )
+            })?;
         Ok(Arc::new(synthetic))
     }
 }

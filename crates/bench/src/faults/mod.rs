@@ -174,15 +174,13 @@ fn faults(options: &Options) -> Result<Vec<Fault>> {
     let nodes = options.setting.nodes;
     let possible = |fault: &Fault| fault.is_possible(nodes, options.namespaces);
     if let Some(fault) = options.only.iter().find(|fault| !possible(fault)) {
-        let network = if options.namespaces {
-            "in namespaces"
-        } else {
-            "without namespaces"
-        };
-        bail!(
-            "--faults {}: not possible with --nodes {nodes} {network}",
-            fault.name()
-        );
+        let name = fault.name();
+        if !options.namespaces && fault.is_possible(nodes, true) {
+            bail!(
+                "--faults {name}: on the loopback interface no link can be cut: use --network namespaces, which needs root"
+            );
+        }
+        bail!("--faults {name}: not possible with --nodes {nodes}");
     }
     if options.only.is_empty() {
         return Ok(Fault::ALL

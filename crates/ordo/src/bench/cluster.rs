@@ -125,7 +125,7 @@ pub fn run(args: ClusterArgs) -> Result<()> {
         .iter()
         .map(|record| record.record.clone())
         .collect();
-    println!("{}", report::records_table(&records));
+    println!("{}", report::records_table(&records, "clients"));
     println!("{}", cluster::table(&found));
     let summary = cluster::summary(&found);
     if !summary.is_empty() {

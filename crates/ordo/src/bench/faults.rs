@@ -19,7 +19,7 @@ pub struct FaultsArgs {
     #[arg(long, default_value_t = 1)]
     partitions: u16,
     /// Rounds: one fault in each.
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value_t = 10, value_parser = at_least_one)]
     rounds: usize,
     /// Only these faults; all that are possible if not given. An unknown name lists them.
     #[arg(long, value_delimiter = ',')]
@@ -47,6 +47,14 @@ pub struct FaultsArgs {
     json: bool,
 }
 
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("without a round nothing is tried: give at least 1".to_owned()),
+        Ok(number) => Ok(number),
+        Err(_) => Err("it is not a number".to_owned()),
+    }
+}
+
 /// Runs the script.
 pub fn run(args: FaultsArgs) -> Result<()> {
     let namespaces = args.network == "namespaces";
@@ -72,7 +80,11 @@ pub fn run(args: FaultsArgs) -> Result<()> {
         seed,
     };
     let found = faults::run(&options);
-    if found.as_ref().map_or(true, |report| report.failed > 0) {
+    let failed = found.as_ref().map_or(true, |report| report.failed > 0);
+    // What was refused before any node was started leaves nothing to look at.
+    let left = std::fs::read_dir(&options.setting.directory)
+        .is_ok_and(|mut entries| entries.next().is_some());
+    if failed && left {
         if !given {
             // Whoever looks for the reason needs the data.
             let _ = directory.keep();
