@@ -44,22 +44,23 @@ fn main() -> ExitCode {
                 .subcommand_required(true)
                 .arg_required_else_help(true),
         ))
-        .subcommand(admin::Admin::augment_args(
-            Command::new("admin")
+        // What is said of them here comes after their arguments, which bring a text of their own.
+        .subcommand(
+            admin::Admin::augment_args(Command::new("admin").arg_required_else_help(true))
                 .about("Shows a cluster, and changes who is in it and who leads")
-                .arg_required_else_help(true),
-        ))
+                .long_about(None),
+        )
         .subcommand(bench::Bench::augment_subcommands(
             Command::new("bench")
                 .about("Measures engines, and servers that speak the Redis protocol")
                 .subcommand_required(true)
                 .arg_required_else_help(true),
         ))
-        .subcommand(simulate::Sim::augment_args(
-            Command::new("sim")
+        .subcommand(
+            simulate::Sim::augment_args(Command::new("sim").arg_required_else_help(true))
                 .about("Runs whole nodes, clients, a network and faults in virtual time, and judges them")
-                .arg_required_else_help(true),
-        ));
+                .long_about(None),
+        );
     let result = match command.get_matches().subcommand() {
         Some(("serve", matches)) => serve::run(
             matches
