@@ -11,6 +11,7 @@ mod cluster;
 mod serve;
 mod simulate;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, ArgAction, Args, Command, FromArgMatches, Subcommand};
 use std::process::ExitCode;
 
@@ -24,6 +25,21 @@ fn words() -> Arg {
         .trailing_var_arg(true)
         .allow_hyphen_values(true)
         .action(ArgAction::Append)
+}
+
+/// Leaves out a suggestion that has only letters in common with what was meant: `bench` for `nosuch`.
+fn without_far_fetched_advice(mut error: clap::Error) -> clap::Error {
+    let first = |value: Option<&ContextValue>| match value {
+        Some(ContextValue::String(word)) => word.chars().next(),
+        Some(ContextValue::Strings(words)) => words.first().and_then(|word| word.chars().next()),
+        _ => None,
+    };
+    let meant = first(error.get(ContextKind::InvalidSubcommand));
+    let suggested = first(error.get(ContextKind::SuggestedSubcommand));
+    if meant != suggested {
+        error.remove(ContextKind::SuggestedSubcommand);
+    }
+    error
 }
 
 fn main() -> ExitCode {
@@ -61,7 +77,10 @@ fn main() -> ExitCode {
                 .about("Runs whole nodes, clients, a network and faults in virtual time, and judges them")
                 .long_about(None),
         );
-    let result = match command.get_matches().subcommand() {
+    let matches = command
+        .try_get_matches()
+        .unwrap_or_else(|error| without_far_fetched_advice(error).exit());
+    let result = match matches.subcommand() {
         Some(("serve", matches)) => serve::run(
             matches
                 .get_many::<String>("words")

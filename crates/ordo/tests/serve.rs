@@ -220,6 +220,39 @@ fn the_version_is_the_same_everywhere() {
 }
 
 #[test]
+fn the_help_says_what_each_command_is_and_guesses_only_what_is_near() {
+    let output = ordo(&["--help"]).output().expect("the binary runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    for want in [
+        "Shows a cluster, and changes who is in it",
+        "Runs whole nodes, clients, a network and faults",
+    ] {
+        assert!(said.contains(want), "no '{want}' in {said}");
+    }
+    assert!(!said.contains("`ordo "), "{said}");
+    let said = refused(&["nosuch"]);
+    assert!(
+        said.contains("'nosuch'") && !said.contains("bench"),
+        "{said}"
+    );
+    assert!(refused(&["srve"]).contains("'serve'"));
+    let said = refused(&["bench", "engine"]);
+    assert!(said.contains("serial|nocc|calvin|sparkle"), "{said}");
+    let said = refused(&["bench", "faults", "--rounds", "0"]);
+    assert!(said.contains("give at least 1"), "{said}");
+    let said = refused(&[
+        "bench",
+        "faults",
+        "--faults",
+        "cut-link",
+        "--network",
+        "loopback",
+    ]);
+    assert!(said.contains("--network namespaces"), "{said}");
+    assert!(!said.contains("the nodes' data"), "{said}");
+}
+
+#[test]
 fn a_file_of_settings_is_read() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let file = dir.path().join("ordo.toml");

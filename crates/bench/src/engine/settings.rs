@@ -222,5 +222,10 @@ mod tests {
         );
         check("synthetic", &[("dependent-percent", "101")], "at most 100");
         check("synthetic", &[("contention", "high")], "low or medium");
+        check(
+            "synthetic",
+            &[("keys", "10000")],
+            "50000 of the keys are the index",
+        );
     }
 }

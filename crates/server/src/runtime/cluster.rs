@@ -64,6 +64,11 @@ impl Runtime {
         now_ms.saturating_sub(fresh_ms) <= self.inner.staleness_ms_max
     }
 
+    /// How old what READONLY connections read may be, in milliseconds.
+    pub fn staleness_ms_max(&self) -> u64 {
+        self.inner.staleness_ms_max
+    }
+
     /// Starts a change of the cluster: see [`Membership::change`].
     pub fn cluster_change(&self, change: ClusterChange) -> Result<ChangeTicket, String> {
         match self.membership.get() {

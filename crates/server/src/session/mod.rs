@@ -540,6 +540,9 @@ impl Session {
                 };
                 outcome = read;
             }
+            if self.readonly {
+                outcome = told_of_age(outcome, desk.shared.runtime.staleness_ms_max());
+            }
             desk.counters.snapshot_reads.add(1);
         } else if let Some(request) = self.aside.take_if(|request| request.id == id) {
             if outcome == Err(Stop::Restart) {
@@ -692,6 +695,19 @@ fn looks_at_data(command: ConnectionCommand) -> bool {
             | C::Cluster(ClusterCommand::CountKeysInSlot | ClusterCommand::GetKeysInSlot)
             | C::OrdoCluster(_)
     )
+}
+
+/// A READONLY connection asks others only if its node is too far behind, which its error should say.
+fn told_of_age(outcome: txn::Outcome, staleness_ms_max: u64) -> txn::Outcome {
+    outcome.map_err(|stop| match &stop {
+        Stop::Abort(text) if text.starts_with("CLUSTERDOWN no majority") => {
+            Stop::abort(format!(
+                "{text}. (For READONLY connections, too: what this node has is more than staleness_ms_max, {staleness_ms_max} \
+                 ms, old)"
+            ))
+        }
+        _ => stop,
+    })
 }
 
 /// Compares a word of a command with a lower-case name.

@@ -287,3 +287,14 @@ fn a_member_refuses_a_request_that_cannot_travel() {
     let refused = room.call("EXEC");
     assert!(refused.starts_with("-ERR this command, or"), "{refused}");
 }
+
+#[test]
+fn a_readonly_connection_is_told_that_its_node_is_behind() {
+    let down = "CLUSTERDOWN no majority answered in time: nothing was read; try again";
+    let told = |text: &str| told_of_age(Err(Stop::abort(text.to_owned())), 500);
+    let error = told(down).expect_err("an error stays one").to_string();
+    assert!(error.starts_with(down), "{error}");
+    assert!(error.contains("staleness_ms_max, 500 ms"), "{error}");
+    assert_eq!(told("ERR other"), Err(Stop::abort("ERR other".to_owned())));
+    assert_eq!(told_of_age(Ok(Reply::OK), 500), Ok(Reply::OK));
+}
