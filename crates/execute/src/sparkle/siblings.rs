@@ -240,11 +240,11 @@ impl Shared {
             }
             book.exchange.execute()
         };
-        self.confirm(member, basis);
+        self.say_confirmation(member, basis);
         true
     }
 
-    fn confirm(&self, member: &Member, basis: Option<Basis>) {
+    fn say_confirmation(&self, member: &Member, basis: Option<Basis>) {
         let Some(basis) = basis.filter(|_| self.variant.confirms_speculatively()) else {
             return;
         };
@@ -567,7 +567,7 @@ impl Shared {
         if let Some(effect) = effect {
             self.effect(at, effect);
         }
-        self.confirm(&member, basis);
+        self.say_confirmation(&member, basis);
     }
 }
 
