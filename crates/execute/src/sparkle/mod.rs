@@ -99,7 +99,7 @@ pub struct Options {
     pub era: u64,
 }
 
-/// How siblings confirm each other: the four variants that Sparkle's Fig. 9 compares. They need nothing of each other, but all
+/// How siblings confirm each other: what Sparkle's Fig. 9 compares. (Its fourth variant differs in how an epoch is arranged.) All
 /// partitions of a cluster must have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Variant {

@@ -56,6 +56,28 @@ impl Member {
             .into_iter()
             .filter(move |&partition| partition != me)
     }
+    /// What to say when the head has come to it.
+    fn anchor(&self, number: AbortNumber) -> Note {
+        let later = self
+            .followers()
+            .map(|later| (later, self.group.number(later)));
+        Note::Anchor {
+            member: self.place,
+            number,
+            raised: later.filter(|(_, number)| number.count > 0).collect(),
+        }
+    }
+    /// What to say when it is speculatively committed, and has aborted these.
+    fn confirmation(&self, basis: Basis, raised: Vec<u32>) -> Note {
+        let raised = raised
+            .into_iter()
+            .map(|later| (later, self.group.number(later)));
+        Note::Confirmation {
+            member: self.place,
+            basis,
+            raised: raised.collect(),
+        }
+    }
     fn followers(&self) -> impl Iterator<Item = u32> + use<> {
         self.place + 1..self.group.members.len() as u32
     }
@@ -252,15 +274,8 @@ impl Shared {
             return;
         }
         let raised = member.book().lock().raised.clone();
-        let raised = raised
-            .into_iter()
-            .map(|later| (later, member.group.number(later)));
-        let note = Note::Confirmation {
-            member: member.place,
-            basis,
-            raised: raised.collect(),
-        };
-        self.siblings.say(member, self.me, note);
+        self.siblings
+            .say(member, self.me, member.confirmation(basis, raised));
     }
 
     /// An undone transaction begins its next incarnation, or the same one again if only a sibling's value was wrong. The word
@@ -346,15 +361,7 @@ impl Shared {
             let values = if kept_back { told.to_vec() } else { Vec::new() };
             (book.exchange.number(), values)
         };
-        let raised = member
-            .followers()
-            .map(|later| (later, member.group.number(later)));
-        let note = Note::Anchor {
-            member: member.place,
-            number,
-            raised: raised.filter(|(_, number)| number.count > 0).collect(),
-        };
-        self.siblings.say(&member, self.me, note);
+        self.siblings.say(&member, self.me, member.anchor(number));
         for (asked, told) in values {
             let note = Note::Read {
                 member: member.place,
@@ -412,14 +419,7 @@ impl Shared {
         }
         let mut notes = Vec::new();
         if is_anchored {
-            let raised = member
-                .followers()
-                .map(|later| (later, member.group.number(later)));
-            notes.push(Note::Anchor {
-                member: place,
-                number,
-                raised: raised.filter(|(_, number)| number.count > 0).collect(),
-            });
+            notes.push(member.anchor(number));
         }
         if is_anchored || self.variant != Variant::Conservative {
             notes.extend(told.into_iter().map(|(asked, told)| Note::Read {
@@ -430,14 +430,7 @@ impl Shared {
             }));
         }
         if let Some(basis) = basis.filter(|_| self.variant.confirms_speculatively()) {
-            let raised = raised
-                .into_iter()
-                .map(|later| (later, member.group.number(later)));
-            notes.push(Note::Confirmation {
-                member: place,
-                basis,
-                raised: raised.collect(),
-            });
+            notes.push(member.confirmation(basis, raised));
         }
         notes
     }
