@@ -24,8 +24,11 @@ struct Asked {
 
 /// Processes that end when the world heals are up again, and have a leader, after so many of the nodes' ticks.
 const RESTARTED_TICKS: u64 = 60;
-/// How many ticks an answer may take where nothing is wrong, with all commands before it.
+/// How many ticks an answer may take where nothing is wrong, with all commands before it, and how many flights each of
+/// them: the reads of a connection run one after the other here, each after a question that goes to the leader, from
+/// there to the others, and back.
 const ANSWERED_TICKS: u64 = 100;
+const ANSWERED_FLIGHTS: u64 = 6;
 
 /// What a client is about.
 pub(super) struct Client {
@@ -175,12 +178,14 @@ fn timed_out(
     // Once nothing is wrong any more, every command is answered in time.
     let asked_ns = client.asked.front().map_or(0, |asked| asked.at_ns);
     let tick_ns = system.plan.tick_ns;
+    let bound_ns =
+        ANSWERED_TICKS * tick_ns + ANSWERED_FLIGHTS * system.plan.flight_ns * system.plan.pipeline;
     if core
         .healed_ns()
         .is_some_and(|healed_ns| asked_ns >= healed_ns + RESTARTED_TICKS * tick_ns)
     {
         let waited_ns = core.now_ns() - asked_ns;
-        if waited_ns >= ANSWERED_TICKS * tick_ns {
+        if waited_ns >= bound_ns {
             let text = format!(
                 "nothing is wrong, and after {} ms {client}",
                 waited_ns / 1_000_000
@@ -191,8 +196,7 @@ fn timed_out(
             connection,
             number: command,
         };
-        let after_ns = ANSWERED_TICKS * tick_ns / 4;
-        core.set_timer(Address::Client(number), after_ns, again);
+        core.set_timer(Address::Client(number), bound_ns / 4, again);
     } else {
         core.note(Address::Client(number), || {
             format!("gives up waiting for {connection}.{command}")

@@ -67,6 +67,8 @@ struct Plan {
     timeout_ms: u64,
     /// A node's unit of time.
     tick_ns: u64,
+    /// The longest way of a frame that is not late.
+    flight_ns: u64,
     epochs_in_flight_max: usize,
     checkpoint_bytes: u64,
     trail_bytes_max: u64,
@@ -99,6 +101,7 @@ impl Plan {
             timeout_ms: options.timeout_ms,
             // An election takes a vote's way there and back, so a timeout must be longer than that.
             tick_ns: (flight_us / 3).max(4_000).div_ceil(1_000) * 1_000_000 * draw.pick(&[1, 1, 2]),
+            flight_ns: flight_us * 1_000,
             epochs_in_flight_max: draw.pick(&[1, 2, 4, 16]),
             checkpoint_bytes: options.checkpoint_bytes,
             trail_bytes_max: draw.pick(&[0, 500, 5_000, 1 << 30]),
@@ -253,6 +256,10 @@ pub struct Cluster {
 /// How long a replacement may take, beside so many flights of frames.
 const REPLACEMENT_MS: u64 = 20_000;
 const REPLACEMENT_FLIGHTS: u64 = 400;
+/// How long everything may take once nothing is wrong any more, beside what commands and replacements take.
+const SETTLE_MS: u64 = 20_000;
+/// When a node tells a client that nobody knows: soon enough to be seen within a run.
+const REQUEST_TIMEOUT_MS: u64 = SETTLE_MS * 3 / 4;
 
 /// How many nodes are to be replaced, at most: so many spare hosts there are.
 fn replacements(options: &Options) -> u16 {
@@ -271,7 +278,7 @@ fn limits(options: &Options) -> WorldLimits {
     let replacements = u64::from(replacements(options));
     let replacement_ms = replacements * REPLACEMENT_FLIGHTS * options.latency.flight_us() / 1_000;
     WorldLimits {
-        settle_ms: 20_000
+        settle_ms: SETTLE_MS
             + options.operations * each_us / 1_000
             + replacements * REPLACEMENT_MS
             + replacement_ms,

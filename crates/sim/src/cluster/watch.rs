@@ -90,6 +90,11 @@ impl PartitionWatch {
         &self.oracle
     }
 
+    /// Whether any replica has confirmed this request.
+    pub fn has_ordered(&self, id: &RequestId) -> bool {
+        self.requests.contains(id)
+    }
+
     /// The last position that any replica has confirmed.
     pub fn last(&self) -> Position {
         Position(self.confirmed.len() as u64)
