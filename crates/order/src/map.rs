@@ -111,11 +111,14 @@ pub enum MapError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Control {
     /// A process of a node has started, and wants a boot id. Ends the boot before. Changes nothing if the process knows less
-    /// than what is in force.
+    /// than what is in force, or if another process of the node has started since: what a process wanted may be on
+    /// its way longer than the process lives.
     Boot {
         /// Whose.
         node: NodeId,
-        /// A number that nobody else has: the record may be proposed more than once.
+        /// The boot that it ends; 0 if it is the node's first.
+        after: BootId,
+        /// A number that no other process has.
         nonce: u64,
         /// Where other nodes reach it now.
         peer_address: String,
@@ -400,6 +403,7 @@ impl PartitionMap {
         match control {
             Control::Boot {
                 node,
+                after,
                 nonce,
                 peer_address,
                 client_address,
@@ -409,8 +413,7 @@ impl PartitionMap {
                 let Some(entry) = self.nodes.get_mut(node) else {
                     return Changed::Nothing;
                 };
-                let is_known = entry.boot != BootId(0) && entry.nonce == *nonce;
-                if is_known || *level < self.level {
+                if entry.boot != *after || *level < self.level {
                     return Changed::Nothing;
                 }
                 let ended = entry.boot;
@@ -666,6 +669,7 @@ impl Control {
         match self {
             Control::Boot {
                 node,
+                after,
                 nonce,
                 peer_address,
                 client_address,
@@ -673,6 +677,7 @@ impl Control {
             } => {
                 out.push(TAG_BOOT);
                 put_varint(out, u64::from(node.0));
+                put_varint(out, u64::from(after.0));
                 put_varint(out, *nonce);
                 put_bytes(out, peer_address.as_bytes());
                 put_bytes(out, client_address.as_bytes());
@@ -729,6 +734,7 @@ impl Control {
         Some(match reader.u8()? {
             TAG_BOOT => Control::Boot {
                 node: NodeId(take(reader)?),
+                after: BootId(take(reader)?),
                 nonce: reader.varint()?,
                 peer_address: take_text(reader)?,
                 client_address: take_text(reader)?,
@@ -929,8 +935,9 @@ mod tests {
     #[test]
     fn boots_are_numbered_across_nodes_and_end_the_one_before() {
         let mut map = three();
-        let start = |node, nonce| Control::Boot {
+        let start = |node, after, nonce| Control::Boot {
             node: NodeId(node),
+            after: BootId(after),
             nonce,
             peer_address: format!("{node}:7001"),
             client_address: format!("{node}:6379"),
@@ -943,13 +950,12 @@ mod tests {
                 boot: BootId(boot),
                 ended: BootId(ended),
             };
-            assert_eq!(map.apply(&start(node, nonce), Epoch(1)), expected);
+            assert_eq!(map.apply(&start(node, ended, nonce), Epoch(1)), expected);
         }
-        assert_eq!(
-            map.apply(&start(2, 9), Epoch(1)),
-            Changed::Nothing,
-            "asked twice"
-        );
+        for (after, nonce, which) in [(1, 9, "asked twice"), (0, 7, "late"), (1, 6, "late")] {
+            let again = start(2, after, nonce);
+            assert_eq!(map.apply(&again, Epoch(1)), Changed::Nothing, "{which}");
+        }
         assert_eq!(map.node_of_boot(BootId(3)), Some(NodeId(2)));
         assert_eq!(map.node_of_boot(BootId(1)), None);
     }
@@ -958,9 +964,10 @@ mod tests {
     fn a_behaviour_comes_into_force_once_all_who_stay_know_it_and_shuts_out_who_does_not() {
         let mut map = three();
         assert_eq!(map.level, LEVEL_FIRST);
-        let start = |node: u16, nonce, level| Control::Boot {
+        let start = |map: &PartitionMap, node: u16, level| Control::Boot {
             node: NodeId(node),
-            nonce,
+            after: map.nodes[&NodeId(node)].boot,
+            nonce: 1,
             peer_address: format!("{node}:7001"),
             client_address: format!("{node}:6379"),
             level,
@@ -970,20 +977,24 @@ mod tests {
             level,
         };
         for node in 1..=3 {
-            map.apply(&start(node, 1, 3), Epoch(1));
+            let control = start(&map, node, 3);
+            map.apply(&control, Epoch(1));
         }
         assert_eq!(map.level_known(), Some(0), "one has never started");
         let early = raise(&map, 2);
         assert_eq!(map.apply(&early, Epoch(1)), Changed::Nothing);
-        map.apply(&start(4, 1, 2), Epoch(1));
+        let control = start(&map, 4, 2);
+        map.apply(&control, Epoch(1));
         assert_eq!(map.level_known(), Some(2));
         let stale = raise(&map, 2);
         // A process that starts with what is in force now is a change of the map: what was decided before is void.
-        map.apply(&start(4, 2, 1), Epoch(1));
+        let control = start(&map, 4, 1);
+        map.apply(&control, Epoch(1));
         assert_eq!(map.apply(&stale, Epoch(1)), Changed::Nothing);
         let all_but_one = raise(&map, 2);
         assert_eq!(map.apply(&all_but_one, Epoch(1)), Changed::Nothing);
-        map.apply(&start(4, 3, 2), Epoch(1));
+        let control = start(&map, 4, 2);
+        map.apply(&control, Epoch(1));
         for (level, changed) in [
             (3, Changed::Nothing),
             (2, Changed::Map),
@@ -995,7 +1006,7 @@ mod tests {
         assert_eq!(map.level, 2);
         // From now on who knows less is not let in, and is no process of the cluster.
         let before = map.clone();
-        assert_eq!(map.apply(&start(4, 4, 1), Epoch(1)), Changed::Nothing);
+        assert_eq!(map.apply(&start(&before, 4, 1), Epoch(1)), Changed::Nothing);
         assert_eq!(map, before);
         // Who leaves is not waited for.
         let drain = Control::Drain {
@@ -1012,6 +1023,7 @@ mod tests {
         let mut map = three();
         let control = Control::Boot {
             node: NodeId(2),
+            after: BootId(0),
             nonce: 9,
             peer_address: "p".to_owned(),
             client_address: "c".to_owned(),

@@ -129,6 +129,8 @@ struct Loader {
     records: usize,
 }
 
+/// The procedure that loads a workload's initial records.
+pub const LOAD: &str = "sim.load";
 /// Records that one loading transaction writes.
 const LOADED_AT_ONCE: usize = 64;
 
@@ -285,7 +287,7 @@ impl Loader {
         }
         let count = records.len();
         let records = Arc::new(records);
-        let procedure = FnProcedure::new("sim.load", move |mut tx: Tx, call: Call| {
+        let procedure = FnProcedure::new(LOAD, move |mut tx: Tx, call: Call| {
             let records = records.clone();
             async move {
                 let from = call

@@ -809,13 +809,7 @@ impl ClusterNode {
                 self.dirty.insert(partition);
             }
         }
-        // A process that fetches a checkpoint ends before it could use a boot id.
-        let is_boot = |control: &Control| matches!(control, Control::Boot { .. });
-        if self.is_installing() {
-            self.wanted.retain(|control| !is_boot(control));
-        } else if self.boot == BootId(0) {
-            self.ask_for_boot();
-        }
+        self.ask_for_boot();
         self.remind = self.ticks.is_multiple_of(QUESTION_TICKS);
         let now = self.ticks;
         let before = |ticks: u64| now.saturating_sub(ticks);
@@ -943,19 +937,25 @@ impl ClusterNode {
 
     /// Wants a boot id for this process.
     fn ask_for_boot(&mut self) {
-        let Some(entry) = self.merge.confirmed().map.nodes.get(&self.options.me) else {
+        let me = self.options.me;
+        let is_own =
+            |control: &Control| matches!(control, Control::Boot { node, .. } if *node == me);
+        self.wanted.retain(|control| !is_own(control));
+        // A process that fetches a checkpoint ends before it could use a boot id.
+        if self.boot != BootId(0) || self.is_installing() {
+            return;
+        }
+        let Some(entry) = self.merge.confirmed().map.nodes.get(&me) else {
             return;
         };
-        let control = Control::Boot {
-            node: self.options.me,
+        self.wanted.push(Control::Boot {
+            node: me,
+            after: entry.boot,
             nonce: self.nonce,
             peer_address: entry.peer_address.clone(),
             client_address: entry.client_address.clone(),
             level: self.options.level,
-        };
-        if !self.wanted.contains(&control) {
-            self.wanted.push(control);
-        }
+        });
     }
 
     /// A leader whose clock is ahead of a majority's hands over to one that is not.

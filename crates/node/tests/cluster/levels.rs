@@ -140,6 +140,7 @@ fn an_old_build_is_refused_once_the_new_behaviour_is_in_force() {
         let other = NodeId(victim.0 % 3 + 1);
         let start = Control::Boot {
             node: victim,
+            after: boot,
             nonce: 4_711,
             peer_address: entry.peer_address,
             client_address: entry.client_address,

@@ -253,6 +253,7 @@ mod tests {
         // Once it has run, an empty directory is not its own.
         let start = Control::Boot {
             node: NodeId(5),
+            after: BootId(0),
             nonce: 1,
             peer_address: "e:7001".to_owned(),
             client_address: "e:6379".to_owned(),

@@ -494,12 +494,10 @@ impl Turn<'_> {
             let checked = match self.system.population.workload() {
                 None => judge::check_snapshot(view, &snapshot, watch.oracle())
                     .map_err(|text| Violation::new("serial", text)),
-                Some(_) if watch.loaded == Position::NONE => Ok(()),
-                Some(workload) => {
-                    let first = watch.loaded.next();
+                Some(workload) => watch.first().map_or(Ok(()), |first| {
                     invariant::check(&**workload, view, &snapshot, watch.oracle(), first)
                         .map_err(|text| Violation::new("invariant", text))
-                }
+                }),
             };
             view.close(snapshot);
             checked?;

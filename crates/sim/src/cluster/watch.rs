@@ -13,6 +13,7 @@
 
 use super::epochs::Epochs;
 use crate::oracle::Oracle;
+use crate::traffic::LOAD;
 use crate::watch::real_time::Place;
 use crate::watch::recorder::{Recorder, Told};
 use crate::watch::{expiry, optimistic};
@@ -49,6 +50,8 @@ pub(super) struct PartitionWatch {
     reached: Position,
     /// Where the initial records end.
     pub loaded: Position,
+    /// The last call that has loaded any.
+    last_load: Position,
 }
 
 /// One replica's part: what its engine was told, beyond what is confirmed.
@@ -83,11 +86,19 @@ impl PartitionWatch {
             requests: BTreeSet::new(),
             reached: Position::NONE,
             loaded: Position::NONE,
+            last_load: Position::NONE,
         }
     }
 
     pub fn oracle(&self) -> &Oracle {
         &self.oracle
+    }
+
+    /// The position of the workload's first call, once its initial records are complete. `None` also if a call was late that
+    /// loads some, of a connection that had been given up: it has put back what the workload had changed.
+    pub fn first(&self) -> Option<Position> {
+        let is_complete = self.loaded != Position::NONE && self.last_load <= self.loaded;
+        is_complete.then(|| self.loaded.next())
     }
 
     /// Whether any replica has confirmed this request.
@@ -218,6 +229,9 @@ impl PartitionWatch {
                 ordered.request
             );
             return violation("once", text);
+        }
+        if ordered.request.procedure.name() == LOAD {
+            self.last_load = position;
         }
         self.oracle.run(&ordered.request, ordered.time_ms);
         self.confirmed.push(ordered);
