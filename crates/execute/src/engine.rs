@@ -29,6 +29,28 @@ impl Batch {
     }
 }
 
+/// What an engine is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Assignment {
+    /// Workers that may step it: ids from 0.
+    pub workers: usize,
+    /// Which partition it executes.
+    pub partition: PartitionId,
+    /// What no other process has, with 16 low bits free: siblings tell its processes apart by it.
+    pub era: u64,
+}
+
+impl Assignment {
+    /// That of a node by itself.
+    pub fn alone(workers: usize) -> Assignment {
+        Assignment {
+            workers,
+            partition: PartitionId(0),
+            era: 1,
+        }
+    }
+}
+
 /// A thread (or virtual worker) that steps an engine. Numbers are dense from 0; each belongs to one thread at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WorkerId(pub usize);
@@ -146,8 +168,13 @@ pub trait Engine: Send + Sync {
     /// than once, and before the epoch that they are about.
     fn receive(&self, _from: PartitionId, _message: Message) {}
     /// Says again, to a partition that may have lost it, what is to be said of the transactions behind an epoch: all up to
-    /// that one are final-committed there.
-    fn tell_again(&self, _to: PartitionId, _behind: Epoch) {}
+    /// that one are final-committed there. Of those up to `heard` it may have heard from another replica of this partition; of
+    /// these it is told what is final once they are, because it takes nothing else from a second one.
+    fn tell_again(&self, _to: PartitionId, _behind: Epoch, _heard: Epoch) {}
+    /// The newest epoch of which another partition has told; 0 if none.
+    fn heard(&self, _from: PartitionId) -> Epoch {
+        Epoch(0)
+    }
     /// What was read in the epochs up to this one will not be asked for again: every replica has a checkpoint behind it.
     fn forget(&self, _upto: Epoch) {}
     /// Takes out what is to be said to other partitions: one message for each. To be asked after steps, deliveries and

@@ -27,7 +27,9 @@ pub mod snapshot;
 pub mod sparkle;
 
 pub use calvin::Calvin;
-pub use engine::{Batch, Budget, Committed, Effects, Engine, Progress, Status, Waiting, WorkerId};
+pub use engine::{
+    Assignment, Batch, Budget, Committed, Effects, Engine, Progress, Status, Waiting, WorkerId,
+};
 pub use nocc::NoCc;
 pub use serial::Serial;
 pub use snapshot::{Interrupt, ReadOutcome, SnapshotReader, run_read_only};

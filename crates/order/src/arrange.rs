@@ -8,7 +8,7 @@
 //! 3. between groups there is work that needs no sibling, while they settle: transactions of this partition only.
 //!
 //! ```text
-//!   | read-only, several | group | single | group | single | group | single, bound |
+//!   | read-only groups | group | single | group | single | group | single, bound || next section ...
 //! ```
 //!
 //! The order of the groups is a function of their partitions and of nothing else: were it that of their first transactions, three
@@ -19,22 +19,33 @@
 //!
 //! What a connection sends takes effect in the order in which it was sent, though it may be on its way at the same time. Its
 //! requests are in one batch in that order, and the order above must not turn it round at any partition, nor across
-//! partitions. [`cut`] sees to that when the batch is made: a request that would come before an earlier one of its connection waits
-//! for the next epoch, and single-partition requests of a connection that has others in the batch are *bound*: they
-//! come behind all groups, at every partition.
+//! partitions. [`places`] sees to that when the batch is made: a request that would come before an earlier one of its connection
+//! goes to the next *section* of the batch, which is arranged behind the whole of the one before; and
+//! single-partition requests of a connection that has others in the section are *bound*: they come behind all its groups, at
+//! every partition. (To keep such a request for the next epoch would do as well, but would leave a hole in the log's numbers,
+//! by which requests are known after a failover.)
 
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use txn::{Group, PartitionId, Partitions, Request, SessionId};
 
+/// Where a request stands in its epoch, beside what its partitions say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// Sections follow each other whole.
+    pub section: u32,
+    /// It is to come behind all groups of its section, because of its connection's other requests.
+    pub bound: bool,
+}
+
 /// A request of an epoch.
 #[derive(Clone, Debug)]
 pub struct Placed {
     /// What it is.
     pub request: Arc<Request>,
-    /// It is to come behind all groups, because of its connection's other requests.
-    pub bound: bool,
+    /// Where it stands.
+    pub place: Place,
 }
 
 /// A partition's requests of an epoch, in order, and where the groups among them are.
@@ -42,17 +53,15 @@ pub struct Placed {
 pub struct Arranged {
     /// The requests.
     pub requests: Vec<Arc<Request>>,
-    /// The groups, in order; read-only transactions are in none.
+    /// The groups, in order.
     pub groups: Vec<Group>,
 }
 
-/// Where a request stands among those of its epoch.
+/// Where a request stands among those of its section.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
-    /// Reads at several partitions.
-    ReadOnly,
-    /// By how many partitions it has, by round, and by which they are.
-    Group(usize, u16, Partitions),
+    /// Whether it writes, by how many partitions it has, by round, and by which they are.
+    Group(bool, usize, u16, Partitions),
     /// Behind all groups.
     Bound,
 }
@@ -75,49 +84,52 @@ fn round(first: PartitionId, second: PartitionId, of: u16) -> u16 {
 
 fn rank(request: &Request) -> Rank {
     let partitions = &request.route.partitions;
-    match partitions[..] {
-        [] | [_] => Rank::Bound,
-        _ if request.footprint.read_only => Rank::ReadOnly,
-        [first, second] => {
-            let round = round(first, second, request.route.of);
-            Rank::Group(2, round, partitions.clone())
-        }
-        _ => Rank::Group(partitions.len(), 0, partitions.clone()),
-    }
+    let round = match partitions[..] {
+        [] | [_] => return Rank::Bound,
+        [first, second] => round(first, second, request.route.of),
+        _ => 0,
+    };
+    let writes = !request.footprint.read_only;
+    Rank::Group(writes, partitions.len(), round, partitions.clone())
 }
 
 /// Puts a partition's part of an epoch into its order.
 pub fn arrange(requests: Vec<Placed>) -> Arranged {
+    let mut arranged = Arranged::default();
     if !requests.iter().any(|placed| is_multi(&placed.request)) {
         let requests = requests.into_iter().map(|placed| placed.request);
-        return Arranged {
-            requests: requests.collect(),
-            groups: Vec::new(),
-        };
+        arranged.requests.extend(requests);
+        return arranged;
     }
+    // A leader goes through its requests in order, so sections come mixed, and those of several groups one after the other.
+    let mut sections: BTreeMap<u32, Vec<Placed>> = BTreeMap::new();
+    for placed in requests {
+        let section = sections.entry(placed.place.section).or_default();
+        section.push(placed);
+    }
+    for (section, requests) in sections {
+        arrange_section(section, requests, &mut arranged);
+    }
+    arranged
+}
+
+fn arrange_section(section: u32, requests: Vec<Placed>, arranged: &mut Arranged) {
     let mut groups: BTreeMap<Rank, Vec<Arc<Request>>> = BTreeMap::new();
     let (mut free, mut bound) = (Vec::new(), Vec::new());
-    for Placed {
-        request,
-        bound: is_bound,
-    } in requests
-    {
+    for Placed { request, place } in requests {
         match rank(&request) {
-            Rank::Bound if is_bound => bound.push(request),
+            Rank::Bound if place.bound => bound.push(request),
             Rank::Bound => free.push(request),
             rank => groups.entry(rank).or_default().push(request),
         }
     }
-    let mut arranged = Arranged::default();
-    arranged
-        .requests
-        .extend(groups.remove(&Rank::ReadOnly).unwrap_or_default());
     let (count, all) = (groups.len(), free.len());
     let mut free = free.into_iter();
-    for (place, members) in groups.into_values().enumerate() {
+    for (place, (rank, members)) in groups.into_iter().enumerate() {
         arranged.groups.push(Group {
             first: arranged.requests.len(),
             members: members.len(),
+            part: 2 * section + u32::from(matches!(rank, Rank::Group(true, ..))),
         });
         arranged.requests.extend(members);
         let share = all * (place + 1) / count - all * place / count;
@@ -125,63 +137,52 @@ pub fn arrange(requests: Vec<Placed>) -> Arranged {
     }
     arranged.requests.extend(free);
     arranged.requests.extend(bound);
-    arranged
 }
 
-/// What of a sequence of requests may be in one batch.
-#[derive(Debug, Default)]
-pub struct Cut {
-    /// These, in order.
-    pub taken: Vec<Placed>,
-    /// These wait for the next epoch, in order.
-    pub left: Vec<Arc<Request>>,
-}
-
-/// Splits requests that wait for their place in a group's log: what would come before an earlier request of its connection
-/// waits, and so does what its connection sent afterwards.
-pub fn cut(requests: impl IntoIterator<Item = Arc<Request>>) -> Cut {
+/// Where the requests of a batch stand, so that what each connection sent keeps its order.
+pub fn places<'a>(requests: impl Iterator<Item = &'a Request> + Clone) -> Vec<Place> {
     /// A connection's requests so far.
     struct Session {
-        /// Their places among what is taken.
-        taken: SmallVec<[usize; 1]>,
-        last: Rank,
-        /// One of them waits.
-        waits: bool,
+        /// The places of those of its last section.
+        last: SmallVec<[usize; 1]>,
+        section: u32,
+        rank: Rank,
+    }
+    if !requests.clone().any(is_multi) {
+        return requests.map(|_| Place::default()).collect();
     }
     let mut sessions: BTreeMap<SessionId, Session> = BTreeMap::new();
-    let mut cut = Cut::default();
-    for request in requests {
-        let rank = rank(&request);
-        let place = cut.taken.len();
-        if request.id.session != SessionId::INTERNAL {
-            let session = sessions.entry(request.id.session);
-            let session = session.or_insert_with(|| Session {
-                taken: SmallVec::new(),
-                last: Rank::ReadOnly,
-                waits: false,
-            });
-            session.waits |= rank < session.last;
-            if session.waits {
-                cut.left.push(request);
-                continue;
-            }
-            session.taken.push(place);
-            session.last = rank;
+    let mut places: Vec<Place> = Vec::new();
+    for (number, request) in requests.enumerate() {
+        places.push(Place::default());
+        if request.id.session == SessionId::INTERNAL {
+            continue;
         }
-        cut.taken.push(Placed {
-            request,
-            bound: false,
-        });
-    }
-    for session in sessions
-        .into_values()
-        .filter(|session| session.taken.len() > 1)
-    {
-        for place in session.taken {
-            cut.taken[place].bound = true;
+        let rank = rank(request);
+        let Some(session) = sessions.get_mut(&request.id.session) else {
+            let first = Session {
+                last: SmallVec::from_slice(&[number]),
+                section: 0,
+                rank,
+            };
+            sessions.insert(request.id.session, first);
+            continue;
+        };
+        if rank < session.rank {
+            session.section += 1;
+            session.last.clear();
+        }
+        session.rank = rank;
+        session.last.push(number);
+        let bound = session.last.len() > 1;
+        for &earlier in &session.last {
+            places[earlier] = Place {
+                section: session.section,
+                bound,
+            };
         }
     }
-    cut
+    places
 }
 
 #[cfg(test)]
@@ -216,12 +217,19 @@ mod tests {
         requests.iter().map(name).collect()
     }
 
-    fn at(partition: u16, taken: &[Placed]) -> Arranged {
+    fn placed(requests: &[Arc<Request>]) -> Vec<Placed> {
+        let places = places(requests.iter().map(|request| &**request));
+        let both = requests.iter().cloned().zip(places);
+        both.map(|(request, place)| Placed { request, place })
+            .collect()
+    }
+
+    fn at(partition: u16, placed: &[Placed]) -> Arranged {
         let involved = |placed: &&Placed| {
             let partitions = &placed.request.route.partitions;
             partitions.contains(&PartitionId(partition))
         };
-        arrange(taken.iter().filter(involved).cloned().collect())
+        arrange(placed.iter().filter(involved).cloned().collect())
     }
 
     #[test]
@@ -254,18 +262,22 @@ mod tests {
             (7, vec![0]),
         ];
         let requests = all.iter().map(|(session, on)| request(*session, 1, on, 4));
-        let arranged = at(0, &cut(requests).taken);
+        let arranged = at(0, &placed(&requests.collect::<Vec<_>>()));
         let sessions: Vec<_> = names(&arranged.requests)
             .iter()
             .map(|name| name.0)
             .collect();
         assert_eq!(sessions, [4, 1, 3, 2, 6, 5, 7]);
-        let groups = [(0, 1), (3, 2)].map(|(first, members)| Group { first, members });
+        let groups = [(0, 1), (3, 2)].map(|(first, members)| Group {
+            first,
+            members,
+            part: 1,
+        });
         assert_eq!(arranged.groups, groups);
     }
 
     #[test]
-    fn what_would_overtake_its_connection_waits_with_what_comes_behind_it() {
+    fn what_would_overtake_its_connection_goes_to_the_next_section() {
         // One pair of four meets before the other.
         let rounds = [[0, 1], [0, 2]].map(|[a, b]| round(PartitionId(a), PartitionId(b), 4));
         assert!(rounds[0] < rounds[1]);
@@ -279,16 +291,33 @@ mod tests {
             request(3, 1, &[0, 2], 4),
             request(3, 2, &[0, 1], 4),
         ];
-        let cut = cut(requests);
-        let taken: Vec<_> = cut
-            .taken
+        let places = places(requests.iter().map(|request| &**request));
+        let places: Vec<_> = places
             .iter()
-            .map(|placed| placed.request.clone())
+            .map(|place| (place.section, place.bound))
             .collect();
-        assert_eq!(names(&taken), [(1, 1), (2, 1), (2, 2), (2, 3), (3, 1)]);
-        assert_eq!(names(&cut.left), [(1, 2), (1, 3), (3, 2)]);
-        let bound = cut.taken.iter().map(|placed| placed.bound);
-        assert_eq!(bound.collect::<Vec<_>>(), [false, true, true, true, false]);
+        let (free, bound) = (false, true);
+        assert_eq!(
+            places,
+            [
+                (0, free),
+                (1, bound),
+                (1, bound),
+                (0, bound),
+                (0, bound),
+                (0, bound),
+                (0, free),
+                (1, free)
+            ]
+        );
+        let arranged = at(0, &placed(&requests));
+        assert_eq!(
+            names(&arranged.requests),
+            [(2, 1), (1, 1), (2, 2), (3, 1), (1, 2), (3, 2), (1, 3)]
+        );
+        let groups = arranged.groups.iter();
+        let parts: Vec<_> = groups.map(|group| (group.members, group.part)).collect();
+        assert_eq!(parts, [(1, 1), (2, 1), (2, 3)]);
     }
 
     /// Requests of some sessions over some of five partitions, as they arrive.
@@ -308,31 +337,30 @@ mod tests {
                 request(*session, sequence, on, 5)
             };
             let requests: Vec<_> = arrivals.iter().map(&mut make).collect();
-            let cut = cut(requests.clone());
-            prop_assert_eq!(cut.taken.len() + cut.left.len(), requests.len());
+            let placed = placed(&requests);
             let mut before = std::collections::BTreeSet::new();
-            let mut groups: BTreeMap<Partitions, Vec<Vec<(u64, u64)>>> = BTreeMap::new();
+            let mut groups: BTreeMap<(u32, Partitions), Vec<Vec<(u64, u64)>>> = BTreeMap::new();
             for partition in 0..5 {
-                let arranged = at(partition, &cut.taken);
+                let arranged = at(partition, &placed);
                 let names = names(&arranged.requests);
                 before.extend(names.windows(2).map(|pair| (pair[0].1, pair[1].1)));
                 for group in &arranged.groups {
                     let members = group.first..group.first + group.members;
                     let set = arranged.requests[group.first].route.partitions.clone();
-                    groups.entry(set).or_default().push(names[members].to_vec());
+                    groups.entry((group.part, set)).or_default().push(names[members].to_vec());
                 }
             }
-            for (set, seen) in &groups {
+            for ((_, set), seen) in &groups {
                 prop_assert_eq!(seen.len(), set.len());
                 prop_assert!(seen.iter().all(|members| *members == seen[0]));
             }
             for session in 1..6 {
-                let own = cut.taken.iter().filter(|placed| placed.request.id.session.0 == session);
-                let own: Vec<_> = own.map(|placed| placed.request.id.sequence).collect();
+                let own = requests.iter().filter(|request| request.id.session.0 == session);
+                let own: Vec<_> = own.map(|request| request.id.sequence).collect();
                 before.extend(own.windows(2).map(|pair| (pair[0], pair[1])));
             }
             let mut left: std::collections::BTreeSet<u64> =
-                cut.taken.iter().map(|placed| placed.request.id.sequence).collect();
+                requests.iter().map(|request| request.id.sequence).collect();
             while !left.is_empty() {
                 let first = left.iter().copied().find(|&one| {
                     !before.iter().any(|(earlier, later)| *later == one && left.contains(earlier))

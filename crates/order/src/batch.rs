@@ -4,7 +4,7 @@ use crate::record;
 use std::sync::Arc;
 use txn::codec::put_request;
 use txn::mutant::{Mutant, is_active};
-use txn::{Epoch, Position, Request};
+use txn::{Epoch, Group, Position, Request};
 
 /// The most bytes that an encoded batch may have. Admission bounds batches far below.
 pub const BATCH_BYTES_MAX: usize = 1 << 30;
@@ -21,6 +21,8 @@ pub struct Batch {
     pub first: Position,
     /// The requests, in order.
     pub requests: Vec<Arc<Request>>,
+    /// The groups of multi-partition transactions among them: none where there is one partition.
+    pub groups: Vec<Group>,
     /// The chained digest: of this batch and of every batch before it.
     pub digest: u64,
 }
@@ -133,6 +135,7 @@ impl Sequencer {
             time_ms,
             first: self.tail.next,
             requests,
+            groups: Vec::new(),
             digest,
         };
         self.tail = batch.tail();

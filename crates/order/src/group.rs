@@ -11,6 +11,7 @@ use txn::codec::{Reader, RequestError, put_request, put_varint, take_request};
 use txn::hash::hash_bytes;
 use txn::{BootId, Epoch, PartitionId, PartitionRoute, Partitions, Registry, Request};
 
+use crate::arrange::Place;
 use crate::map::Control;
 
 /// The version of the encoding.
@@ -25,6 +26,8 @@ pub struct Submission {
     pub sequence: u64,
     /// The request, with the partitions that execute it.
     pub request: Arc<Request>,
+    /// Where it stands in its epoch: the leader says so when it makes the batch.
+    pub place: Place,
 }
 
 /// What a group agrees on for an epoch.
@@ -44,6 +47,8 @@ pub struct GroupBatch {
 pub fn put_submission(out: &mut Vec<u8>, submission: &Submission) {
     put_varint(out, u64::from(submission.boot.0));
     put_varint(out, submission.sequence);
+    let Place { section, bound } = submission.place;
+    put_varint(out, u64::from(section) << 1 | u64::from(bound));
     let partitions = &submission.request.route.partitions;
     put_varint(out, u64::from(submission.request.route.of));
     put_varint(out, partitions.len() as u64);
@@ -58,19 +63,25 @@ pub fn take_submission(
     reader: &mut Reader<'_>,
     registry: &Registry,
 ) -> Result<Submission, RequestError> {
-    let (boot, sequence, route) = take_head(reader).ok_or(RequestError::Malformed)?;
+    let (boot, sequence, place, route) = take_head(reader).ok_or(RequestError::Malformed)?;
     let mut request = take_request(reader, registry)?;
     request.route = route;
     Ok(Submission {
         boot,
         sequence,
         request: Arc::new(request),
+        place,
     })
 }
 
-fn take_head(reader: &mut Reader<'_>) -> Option<(BootId, u64, PartitionRoute)> {
+fn take_head(reader: &mut Reader<'_>) -> Option<(BootId, u64, Place, PartitionRoute)> {
     let boot = BootId(u32::try_from(reader.varint()?).ok()?);
     let sequence = reader.varint()?;
+    let place = reader.varint()?;
+    let place = Place {
+        section: u32::try_from(place >> 1).ok()?,
+        bound: place & 1 == 1,
+    };
     let of = u16::try_from(reader.varint()?).ok()?;
     let mut partitions = Partitions::new();
     for _ in 0..reader.varint()? {
@@ -81,7 +92,7 @@ fn take_head(reader: &mut Reader<'_>) -> Option<(BootId, u64, PartitionRoute)> {
         partitions,
         of,
     };
-    Some((boot, sequence, route))
+    Some((boot, sequence, place, route))
 }
 
 impl GroupBatch {
@@ -275,6 +286,10 @@ mod tests {
                 boot: BootId(7),
                 sequence,
                 request: Arc::new(request),
+                place: Place {
+                    section: sequence as u32,
+                    bound: sequence % 2 == 0,
+                },
             }
         });
         let batch = GroupBatch {

@@ -23,6 +23,7 @@
 //! 2. An epoch's time is the largest of its batches' and never less than the one before.
 //! 3. Epochs, positions, times, digests and maps are a function of the groups' logs: all nodes have the same.
 
+use crate::arrange::{Arranged, Placed, arrange};
 use crate::batch::Batch;
 use crate::group::{GroupBatch, Streams};
 use crate::map::{Changed, Control, PartitionMap};
@@ -404,7 +405,10 @@ impl Merge {
             for submission in &batch.submissions {
                 for partition in &submission.request.route.partitions {
                     if let Ok(local) = self.local.binary_search(partition) {
-                        parts[local].push(submission.request.clone());
+                        parts[local].push(Placed {
+                            request: submission.request.clone(),
+                            place: submission.place,
+                        });
                     }
                 }
             }
@@ -414,18 +418,20 @@ impl Merge {
             }
         }
         let mut batches = Vec::new();
-        for (local, requests) in parts.into_iter().enumerate() {
+        for (local, part) in parts.into_iter().enumerate() {
             let first = end.next[local];
-            end.next[local] = first.advanced(requests.len() as u64);
-            if !requests.is_empty() {
-                let batch = Batch {
+            end.next[local] = first.advanced(part.len() as u64);
+            if !part.is_empty() {
+                let Arranged { requests, groups } = arrange(part);
+                let part = Batch {
                     epoch: end.epoch,
                     time_ms: end.time_ms,
                     first,
                     requests,
+                    groups,
                     digest: end.digest,
                 };
-                batches.push((self.local[local], batch));
+                batches.push((self.local[local], part));
             }
         }
         let epoch = end.epoch;
@@ -527,6 +533,7 @@ mod tests {
                     boot: BootId(3),
                     sequence: number,
                     request: Arc::new(Request::new(id, procedure, Args::new())),
+                    place: Default::default(),
                 }],
                 controls: Vec::new(),
             };

@@ -276,6 +276,7 @@ pub(crate) fn decode_batch(
         time_ms: head.time_ms,
         first: head.first,
         requests,
+        groups: Vec::new(),
         digest: head.digest,
     })
 }

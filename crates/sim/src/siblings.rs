@@ -11,7 +11,7 @@ use crate::draw::{Draw, tracing};
 use crate::oracle::{Expected, Oracle};
 use execute::siblings::Message;
 use execute::{Batch, Budget, Committed, Engine, Progress, WorkerId};
-use order::arrange::{Placed, arrange, cut};
+use order::arrange::{Placed, arrange, places};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use txn::hash::{hash_bytes, mix};
@@ -229,14 +229,18 @@ impl Run {
         }
         let before = self.plan.last();
         let time_ms = before.map_or(1_000, |epoch| epoch.time_ms) + self.draw.below(5);
-        let taken = cut(requests).taken;
-        let digest = taken
+        let places = places(requests.iter().map(|request| &**request));
+        let placed = requests.into_iter().zip(places);
+        let placed: Vec<Placed> = placed
+            .map(|(request, place)| Placed { request, place })
+            .collect();
+        let digest = placed
             .iter()
             .fold(before.map_or(1, |epoch| epoch.digest), |digest, placed| {
                 mix(digest ^ placed.request.id.sequence)
             });
         Planned {
-            requests: taken,
+            requests: placed,
             digest,
             time_ms,
         }
@@ -332,7 +336,8 @@ impl Run {
                 let behind = Epoch(0);
                 // What came for the retracted epochs is lost, and they may come again as they were.
                 for other in (0..self.partitions.len()).filter(|&other| other != at) {
-                    self.partitions[other].engine.tell_again(me, behind);
+                    let heard = self.partitions[at].engine.heard(PartitionId(other as u16));
+                    self.partitions[other].engine.tell_again(me, behind, heard);
                     self.collect(other);
                 }
             }

@@ -132,6 +132,8 @@ pub struct Group {
     pub first: usize,
     /// How many there are.
     pub members: usize,
+    /// Which part of the epoch it stands in: a part has one group of the same partitions.
+    pub part: u32,
 }
 
 /// A request's way through a cluster.

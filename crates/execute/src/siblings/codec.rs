@@ -17,6 +17,7 @@ impl Message {
         for (id, notes) in &self.groups {
             put_varint(&mut out, id.epoch.0);
             put_varint(&mut out, id.digest);
+            put_varint(&mut out, u64::from(id.part));
             put_varint(&mut out, id.partitions.len() as u64);
             for partition in &id.partitions {
                 put_varint(&mut out, u64::from(partition.0));
@@ -39,10 +40,12 @@ impl Message {
         for _ in 0..reader.varint()? {
             let epoch = Epoch(reader.varint()?);
             let digest = reader.varint()?;
+            let part = u32::try_from(reader.varint()?).ok()?;
             let partitions = take_list(&mut reader, take_partition)?;
             let id = GroupId {
                 epoch,
                 digest,
+                part,
                 partitions: Partitions::from_vec(partitions),
             };
             message
@@ -359,10 +362,16 @@ mod tests {
     }
 
     fn message() -> impl Strategy<Value = Message> {
-        let id = (any::<u64>(), any::<u64>(), vec(any::<u16>(), 0..4));
-        let id = id.prop_map(|(epoch, digest, partitions)| GroupId {
+        let id = (
+            any::<u64>(),
+            any::<u64>(),
+            any::<u32>(),
+            vec(any::<u16>(), 0..4),
+        );
+        let id = id.prop_map(|(epoch, digest, part, partitions)| GroupId {
             epoch: Epoch(epoch),
             digest,
+            part,
             partitions: partitions.into_iter().map(PartitionId).collect(),
         });
         vec((id, vec(note(), 0..4)), 0..3).prop_map(|groups| Message { groups })

@@ -43,7 +43,9 @@ pub struct GroupId {
     pub epoch: Epoch,
     /// The chained digest of all batches up to this epoch's.
     pub digest: u64,
-    /// The partitions of its transactions; an epoch has one group of them.
+    /// The part of the epoch.
+    pub part: u32,
+    /// The partitions of its transactions; a part of an epoch has one group of them.
     pub partitions: Partitions,
 }
 

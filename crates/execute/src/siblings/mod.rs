@@ -58,6 +58,8 @@
 mod codec;
 mod exchange;
 mod message;
+mod round;
 
 pub use exchange::{AbortNumber, Basis, Exchange, Heard};
 pub use message::{Asked, GroupId, Message, Note, Told};
+pub use round::{Sent, exchange};

@@ -71,7 +71,9 @@ mod window;
 
 pub use mutant::Mutant;
 
-use crate::engine::{Batch, Budget, Effects, Engine, Progress, Status, Waiting, WorkerId};
+use crate::engine::{
+    Assignment, Batch, Budget, Effects, Engine, Progress, Status, Waiting, WorkerId,
+};
 use crate::siblings::Message;
 use keystate::KeyState;
 use schedule::Worker;
@@ -94,8 +96,7 @@ pub struct Options {
     pub partition: PartitionId,
     /// How the siblings of multi-partition transactions confirm each other.
     pub variant: Variant,
-    /// What its abort numbers begin with: greater than that of any earlier process of this replica. Counts on with each
-    /// retraction.
+    /// What its abort numbers begin with: that of no other process. Counts on with each retraction.
     pub era: u64,
 }
 
@@ -121,13 +122,18 @@ impl Variant {
 impl Options {
     /// The defaults for a number of workers.
     pub fn new(workers: usize) -> Options {
+        Options::of(Assignment::alone(workers))
+    }
+
+    /// The defaults for what an engine is made for.
+    pub fn of(assignment: Assignment) -> Options {
         Options {
-            workers,
+            workers: assignment.workers,
             capacity: 4096,
             mutant: None,
-            partition: PartitionId(0),
+            partition: assignment.partition,
             variant: Variant::default(),
-            era: 1,
+            era: assignment.era,
         }
     }
 }
@@ -190,8 +196,11 @@ impl Engine for Sparkle {
     fn receive(&self, from: PartitionId, message: Message) {
         self.shared.receive(from, message);
     }
-    fn tell_again(&self, to: PartitionId, behind: Epoch) {
-        self.shared.tell_again(to, behind);
+    fn tell_again(&self, to: PartitionId, behind: Epoch, heard: Epoch) {
+        self.shared.tell_again(to, behind, heard);
+    }
+    fn heard(&self, from: PartitionId) -> Epoch {
+        self.shared.siblings.heard(from)
     }
     fn forget(&self, upto: Epoch) {
         self.shared.siblings.forget(upto);

@@ -322,11 +322,13 @@ impl Shared {
         for &Group {
             first,
             members: count,
+            part,
         } in &batch.groups
         {
             let id = GroupId {
                 epoch: batch.epoch,
                 digest: batch.digest,
+                part,
                 partitions: batch.requests[first].route.partitions.clone(),
             };
             let first = batch.first.advanced(first as u64);

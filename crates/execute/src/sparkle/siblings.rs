@@ -12,7 +12,7 @@ use crate::siblings::{AbortNumber, Asked, Basis, Exchange, GroupId, Message, Not
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use store::sync::Mutex;
-use store::sync::atomic::{AtomicU64, Ordering};
+use store::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use txn::{Epoch, PartitionId, Position};
 
 /// The book of a sub-transaction, and what its engine notes beside it.
@@ -92,8 +92,12 @@ pub(super) struct Siblings {
     groups: Mutex<Groups>,
     /// What is to be said, to whom.
     outbox: Mutex<Vec<(PartitionId, Arc<GroupBook>, Note)>>,
+    /// There may be something in it: spares the latch, since most have nothing to say most of the time.
+    has_said: AtomicBool,
     /// The era of new books.
     era: AtomicU64,
+    /// Of the epochs up to this one, somebody who heard of them from another replica waits for what is final.
+    finals_upto: AtomicU64,
 }
 
 #[derive(Default)]
@@ -103,6 +107,8 @@ struct Groups {
     /// Those that are final-committed here: a replica of another partition that starts anew wants to know what was read.
     closed: BTreeMap<GroupId, Arc<GroupBook>>,
     early: Early,
+    /// The newest epoch that each partition has told of.
+    heard: BTreeMap<PartitionId, Epoch>,
     /// All epochs before this one have been final-committed here.
     current: Epoch,
 }
@@ -155,6 +161,12 @@ impl Siblings {
         }
     }
 
+    /// The newest epoch that a partition has told of.
+    pub(super) fn heard(&self, from: PartitionId) -> Epoch {
+        let groups = self.groups.lock();
+        groups.heard.get(&from).copied().unwrap_or_default()
+    }
+
     /// No replica will ask for what was read in these epochs.
     pub(super) fn forget(&self, upto: Epoch) {
         let mut groups = self.groups.lock();
@@ -175,10 +187,15 @@ impl Siblings {
         for &to in member.group.id.partitions.iter().filter(|&&to| to != me) {
             outbox.push((to, member.group.clone(), note.clone()));
         }
+        self.has_said.store(true, Ordering::SeqCst);
     }
 
     /// What is to be said now: one message for each partition.
     pub(super) fn take(&self) -> Vec<(PartitionId, Message)> {
+        // What is said after this is there to be taken by whoever said it, or later.
+        if !self.has_said.load(Ordering::SeqCst) || !self.has_said.swap(false, Ordering::SeqCst) {
+            return Vec::new();
+        }
         let outbox = std::mem::take(&mut *self.outbox.lock());
         let mut messages: BTreeMap<PartitionId, Message> = BTreeMap::new();
         for (to, group, note) in outbox {
@@ -335,7 +352,20 @@ impl Shared {
     pub(super) fn settle_member(&self, at: Position) {
         let member = self.slot(at).member.lock().take();
         if let Some(member) = member {
-            member.book().lock().exchange.settle();
+            let values = {
+                let mut book = member.book().lock();
+                book.exchange.settle();
+                let is_awaited =
+                    self.siblings.finals_upto.load(Ordering::SeqCst) >= member.group.id.epoch.0;
+                is_awaited.then(|| book.exchange.told().to_vec())
+            };
+            if let Some(values) = values {
+                let note = Note::Final {
+                    member: member.place,
+                    values,
+                };
+                self.siblings.say(&member, self.me, note);
+            }
             if member.followers().next().is_none() {
                 self.siblings.close(&member.group);
             }
@@ -374,7 +404,11 @@ impl Shared {
     }
 
     /// Says again what was said to a partition of the groups behind an epoch: what it was told before may be lost.
-    pub(super) fn tell_again(&self, to: PartitionId, behind: Epoch) {
+    pub(super) fn tell_again(&self, to: PartitionId, behind: Epoch, heard: Epoch) {
+        // Before the books are looked at: who final-commits afterwards says so.
+        self.siblings
+            .finals_upto
+            .fetch_max(heard.0, Ordering::SeqCst);
         let groups: Vec<_> = {
             let groups = self.siblings.groups.lock();
             let is_wanted = |group: &&Arc<GroupBook>| {
@@ -392,6 +426,7 @@ impl Shared {
                 let notes = self.notes_of(&member);
                 let notes = notes.into_iter().map(|note| (to, group.clone(), note));
                 self.siblings.outbox.lock().extend(notes);
+                self.siblings.has_said.store(true, Ordering::SeqCst);
             }
         }
     }
@@ -442,6 +477,8 @@ impl Shared {
         for (id, notes) in message.groups {
             let group = {
                 let mut groups = self.siblings.groups.lock();
+                let heard = groups.heard.entry(from).or_default();
+                *heard = (*heard).max(id.epoch);
                 match groups.open.get(&id) {
                     Some(group) => group.clone(),
                     None => {

@@ -306,6 +306,8 @@ struct Taken {
     epoch: Epoch,
     /// What each group's log begins with behind it.
     bases: BTreeMap<PartitionId, Base>,
+    /// This process is to end, and the next one to start behind it.
+    start: bool,
     asked_tick: u64,
 }
 
@@ -313,6 +315,7 @@ impl Taken {
     fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         put_varint(&mut out, self.epoch.0);
+        out.push(u8::from(self.start));
         for (partition, base) in &self.bases {
             put_varint(&mut out, u64::from(partition.0));
             let mut bytes = Vec::new();
@@ -325,6 +328,7 @@ impl Taken {
     fn decode(bytes: &[u8]) -> Option<Taken> {
         let mut reader = Reader::new(bytes);
         let epoch = Epoch(reader.varint()?);
+        let start = reader.u8()? == 1;
         let mut bases = BTreeMap::new();
         while !reader.is_empty() {
             let partition = PartitionId(u16::try_from(reader.varint()?).ok()?);
@@ -333,6 +337,7 @@ impl Taken {
         Some(Taken {
             epoch,
             bases,
+            start,
             asked_tick: 0,
         })
     }
@@ -352,7 +357,17 @@ impl Begin {
     }
 }
 
-/// Where a process starts: behind the bases of its journal, or of a checkpoint that is newer and has every group that they have.
+/// The newest checkpoint of a journal, if its logs begin before it.
+pub(super) fn candidate(images: &GroupImages) -> Option<(Epoch, BTreeMap<PartitionId, Base>)> {
+    let taken = Taken::decode(&images.get(&CANDIDATES)?.base.state)?;
+    Some((taken.epoch, taken.bases))
+}
+
+/// Where a process starts: behind the bases of its journal; or behind a checkpoint that is newer and has every group that they
+/// have, if it was fetched for that.
+///
+/// (Not behind its own newest one: partitions need from each other what was read since the oldest checkpoint behind which
+/// any of them starts, and after a loss of power nobody knows that but who reads it again.)
 pub(super) fn newest_bases(images: &GroupImages) -> Result<Begin, LoadError> {
     let groups = || images.iter().filter(|(id, _)| **id < CANDIDATES);
     let mut begun = BTreeMap::new();
@@ -369,7 +384,7 @@ pub(super) fn newest_bases(images: &GroupImages) -> Result<Begin, LoadError> {
         .transpose()?
         .filter(|candidate| {
             let has = |partition| candidate.bases.contains_key(partition);
-            candidate.epoch >= epoch && begun.keys().all(has)
+            candidate.start && candidate.epoch >= epoch && begun.keys().all(has)
         });
     let begin = match candidate {
         Some(Taken { epoch, bases, .. }) => Begin { epoch, bases },
@@ -429,27 +444,36 @@ pub(super) struct Checkpoints {
 }
 
 impl Checkpoints {
-    /// Those of a process that has just started: at this epoch, or none if that is 0.
+    /// Those of a process that has just started: at this epoch, or none if that is 0; and perhaps a newer one.
     pub fn new(
-        epoch: Epoch,
+        begin: (Epoch, BTreeMap<PartitionId, Base>),
         base: Epoch,
-        bases: BTreeMap<PartitionId, Base>,
-        has_candidate: bool,
+        candidate: Option<(Epoch, BTreeMap<PartitionId, Base>)>,
         schedule: Schedule,
     ) -> Checkpoints {
-        let taken = (epoch > Epoch(0)).then_some(Taken {
+        let has_candidate = candidate.is_some();
+        let epoch = begin.0;
+        let newer = candidate.filter(|(candidate, _)| *candidate > epoch);
+        let taken = [(epoch > Epoch(0)).then_some(begin), newer];
+        let taken = taken.into_iter().flatten().map(|(epoch, bases)| Taken {
             epoch,
             bases,
+            start: false,
             asked_tick: 0,
         });
         Checkpoints {
-            taken: taken.into_iter().collect(),
+            taken: taken.collect(),
             base,
             durable_base: base,
             has_candidate,
             schedule,
             ..Checkpoints::default()
         }
+    }
+
+    /// Behind which epoch the logs on the disk begin.
+    pub fn durable_base(&self) -> Epoch {
+        self.durable_base
     }
 
     /// Whether one is on its way.
@@ -607,6 +631,7 @@ impl ClusterNode {
             self.checkpoints.writing = Some(Taken {
                 epoch: pinned.end.epoch,
                 bases,
+                start: false,
                 asked_tick: 0,
             });
             effects.checkpoint = Some(pinned.into_job());
@@ -711,6 +736,7 @@ impl ClusterNode {
         self.checkpoints.recording.push_back(Taken {
             epoch,
             bases,
+            start: true,
             asked_tick: 0,
         });
         self.record_candidate(effects);

@@ -10,6 +10,10 @@
 //! A follower that comes anew names the requests that it waits for and gets their outcomes again, so an outcome is lost
 //! only if its replica and all that it remembered are gone; the client is then told that nobody knows.
 //!
+//! And it is the way by which the partitions that the follower keeps hear from the group's partition of transactions that they
+//! share ([`execute::siblings`]): one frame for each follower and round has all of it. A follower that comes anew is told again what
+//! its partitions have not final-committed. Whoever has forgotten some of that tells it to fetch a checkpoint instead.
+//!
 //! A subscription numbers its frames. One that comes out of turn is as good as lost, and a lost one ends the subscription:
 //! the follower begins another behind what is confirmed. One that has not begun in time is not waited for, but is taken if
 //! it begins before a later one: over a slow link, what is told may take longer than anybody's patience.
@@ -23,6 +27,7 @@ use super::frames::Frame;
 use super::machine::{ClusterEffects, ClusterNode};
 use crate::session;
 use bytes::Bytes;
+use execute::siblings::{Message, Sent};
 use order::merge::{Content, Held};
 use order::{GroupBatch, PartitionMap};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -109,6 +114,8 @@ struct Follower {
     told_tick: u64,
     /// What its clients wait for, and it was not yet sent.
     answers: Vec<Answered>,
+    /// What the group's partition has to say to its partitions.
+    messages: Vec<(PartitionId, Message)>,
 }
 
 impl Follower {
@@ -132,6 +139,8 @@ pub(super) struct Wish {
     pub after: Epoch,
     pub waits: Vec<RequestId>,
     pub kept: Vec<PartitionId>,
+    pub settled: Epoch,
+    pub heard: Epoch,
 }
 
 /// News of a group.
@@ -141,6 +150,7 @@ pub(super) struct News {
     pub agreed: u64,
     pub leader: Option<(NodeId, u64)>,
     pub answers: Vec<Answered>,
+    pub messages: Vec<(PartitionId, Message)>,
 }
 
 /// A group that this node follows.
@@ -326,14 +336,46 @@ impl ClusterNode {
         self.feed(effects);
     }
 
+    /// Local partitions have something to say to others.
+    pub fn say(
+        &mut self,
+        sent: impl IntoIterator<Item = Sent>,
+        now_ms: u64,
+        effects: &mut ClusterEffects,
+    ) {
+        self.now_ms = now_ms;
+        if self.is_stopped() {
+            return;
+        }
+        for Sent { from, to, message } in sent {
+            let followers = self.feeds.of_group(from);
+            for (_, follower) in followers.filter(|(_, follower)| follower.kept.contains(&to)) {
+                let mut waiting = follower.messages.iter_mut();
+                match waiting.find(|(waits, _)| *waits == to) {
+                    Some((_, before)) => before.groups.extend(message.groups.iter().cloned()),
+                    None => follower.messages.push((to, message.clone())),
+                }
+            }
+        }
+        self.feed(effects);
+    }
+
     /// A node wants to follow a group through this one.
-    pub(super) fn follow(&mut self, from: NodeId, group: PartitionId, wish: Wish) {
+    pub(super) fn follow(
+        &mut self,
+        from: NodeId,
+        group: PartitionId,
+        wish: Wish,
+        effects: &mut ClusterEffects,
+    ) {
         let Wish {
             subscription,
             boot,
             after,
             waits,
             kept,
+            settled,
+            heard,
         } = wish;
         // One who has less than the follower is no help.
         if !self.groups.contains_key(&group) || self.merge.held(group) < after {
@@ -343,7 +385,22 @@ impl ClusterNode {
         if older.is_some_and(|older| older.subscription >= subscription && older.boot == boot) {
             return;
         }
+        // What was read there it will need, and can't have.
+        if settled < self.forgotten {
+            if self.checkpoints.newest() < self.forgotten {
+                self.want_checkpoint();
+            }
+            return self.tell_behind(group, from, effects);
+        }
+        if let Some(engine) = self.engine(group) {
+            for &partition in &kept {
+                engine.tell_again(partition, settled, heard);
+            }
+            // Whoever steps the engines next takes it from them.
+            effects.delivered = true;
+        }
         let follower = Follower {
+            messages: Vec::new(),
             answers: self.feeds.lacking(from, group, &waits, after),
             kept,
             subscription,
@@ -453,8 +510,10 @@ impl ClusterNode {
         }
         let leader = self.leaders.get(&group).copied();
         let is_late = self.ticks >= follower.told_tick + FEED_TICKS;
-        let has_news =
-            agreed > follower.agreed || leader != follower.leader || !follower.answers.is_empty();
+        let has_news = agreed > follower.agreed
+            || leader != follower.leader
+            || !follower.answers.is_empty()
+            || !follower.messages.is_empty();
         if batches.is_empty() && !has_news && !is_late && follower.number > 0 {
             return Some(false);
         }
@@ -472,6 +531,7 @@ impl ClusterNode {
             agreed,
             leader,
             answers: follower.next_answers(),
+            messages: std::mem::take(&mut follower.messages),
         };
         self.send(node, &frame, effects);
         Some(has_more || !follower.answers.is_empty())
@@ -544,6 +604,12 @@ impl ClusterNode {
         for answered in news.answers {
             if self.feeds.unanswered.remove(&answered.id).is_some() {
                 effects.answered.push(answered);
+            }
+        }
+        for (to, message) in news.messages {
+            if let Some(engine) = self.engine(to) {
+                engine.receive(group, message);
+                effects.delivered = true;
             }
         }
         self.leader_is(group, news.leader);
@@ -663,6 +729,8 @@ impl ClusterNode {
                 after: self.merge.confirmed().epoch,
                 waits: self.feeds.waiting(group),
                 kept: self.engines().map(|(partition, _)| partition).collect(),
+                settled: self.settled(),
+                heard: self.heard_of(group),
             };
             self.send(node, &frame, effects);
         }

@@ -6,6 +6,7 @@ use super::bootstrap::Standing;
 use super::feeds::{Answered, Fed};
 use super::install::Piece;
 use bytes::Bytes;
+use execute::siblings::Message;
 use order::{Control, PartitionMap, Submission, put_submission, take_submission};
 use txn::codec::{Reader, put_bytes, put_reply, put_varint, take_reply};
 use txn::{BootId, Epoch, NodeId, PartitionId, Position, Registry, RequestId, SessionId, Stop};
@@ -83,6 +84,10 @@ pub enum Frame {
         waits: Vec<RequestId>,
         /// The partitions that it executes: what it needs of a batch.
         kept: Vec<PartitionId>,
+        /// They have final-committed everything up to this epoch.
+        settled: Epoch,
+        /// They have heard from the group's partition of transactions up to this epoch.
+        heard: Epoch,
     },
     /// It does not follow the group through the receiver any more.
     Unfollow {
@@ -107,6 +112,8 @@ pub enum Frame {
         leader: Option<(NodeId, u64)>,
         /// How requests of the receiver's clients ended.
         answers: Vec<Answered>,
+        /// What the group's partition tells the receiver's of transactions that they share.
+        messages: Vec<(PartitionId, Message)>,
     },
     /// Nothing but the clock, and where the sender stands.
     Clock {
@@ -361,12 +368,16 @@ impl Frame {
                 after,
                 waits,
                 kept,
+                settled,
+                heard,
             } => {
                 out.push(FOLLOW);
                 put_varint(&mut out, u64::from(partition.0));
                 put_varint(&mut out, *subscription);
                 put_varint(&mut out, u64::from(boot.0));
                 put_varint(&mut out, after.0);
+                put_varint(&mut out, settled.0);
+                put_varint(&mut out, heard.0);
                 put_waits(&mut out, waits);
                 put_varint(&mut out, kept.len() as u64);
                 for partition in kept {
@@ -386,6 +397,7 @@ impl Frame {
                 agreed,
                 leader,
                 answers,
+                messages,
             } => {
                 out.push(FEED);
                 put_varint(&mut out, u64::from(partition.0));
@@ -403,6 +415,11 @@ impl Frame {
                 put_varint(&mut out, answers.len() as u64);
                 for answered in answers {
                     put_answered(&mut out, answered);
+                }
+                put_varint(&mut out, messages.len() as u64);
+                for (to, message) in messages {
+                    put_varint(&mut out, u64::from(to.0));
+                    put_bytes(&mut out, &message.encode());
                 }
             }
             Frame::Clock {
@@ -538,12 +555,15 @@ fn describe_frame(bytes: &Bytes) -> Option<String> {
             batches,
             agreed,
             answers,
+            messages,
             ..
         } => {
             let epochs: Vec<u64> = batches.iter().map(|fed| fed.epoch.0).collect();
             let answers = answers.len();
+            let messages = messages.len();
             format!(
-                "{partition}: epochs {epochs:?}, agreed up to {agreed}, {answers} answers ({subscription}.{number})"
+                "{partition}: epochs {epochs:?}, agreed up to {agreed}, {answers} answers, {messages} messages \
+                 ({subscription}.{number})"
             )
         }
         Frame::Clock { standing, .. } => match standing {
@@ -635,6 +655,8 @@ fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
             subscription: reader.varint()?,
             boot: BootId(u32::try_from(reader.varint()?).ok()?),
             after: Epoch(reader.varint()?),
+            settled: Epoch(reader.varint()?),
+            heard: Epoch(reader.varint()?),
             waits: take_waits(reader)?,
             kept: (0..reader.varint()?)
                 .map(|_| take_partition(reader))
@@ -659,6 +681,11 @@ fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
             for _ in 0..reader.varint()? {
                 answers.push(take_answered(reader)?);
             }
+            let mut messages = Vec::new();
+            for _ in 0..reader.varint()? {
+                let to = take_partition(reader)?;
+                messages.push((to, Message::decode(reader.bytes()?)?));
+            }
             Frame::Feed {
                 partition,
                 subscription,
@@ -668,6 +695,7 @@ fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
                 agreed,
                 leader: (node != NodeId(0)).then_some((node, term)),
                 answers,
+                messages,
             }
         }
         CLOCK => Frame::Clock {

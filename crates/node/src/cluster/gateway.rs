@@ -4,6 +4,7 @@
 //! the group, and again to whoever leads it next: the group's log tells which of them it has.
 
 use order::Submission;
+use order::arrange::Place;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use txn::{BootId, NodeId, PartitionId, Request, RequestId};
@@ -69,6 +70,7 @@ impl Gateway {
                 boot: self.boot,
                 sequence: outbox.last,
                 request,
+                place: Place::default(),
             },
             bytes,
             since_tick: now_tick,

@@ -253,7 +253,11 @@ impl Installs {
 impl ClusterNode {
     /// This node lacks entries that others no longer have.
     pub(super) fn fall_behind(&mut self, source: NodeId, partition: PartitionId, epoch: Epoch) {
-        let known = self.merge.held(partition);
+        // Of a group of others this node may lack what was read, and not the batches.
+        let known = match self.groups.contains_key(&partition) {
+            true => self.merge.held(partition),
+            false => self.merge.held(partition).min(self.settled()),
+        };
         if self.installs.install.is_none() && epoch > known {
             self.begin_install(epoch, source);
         }

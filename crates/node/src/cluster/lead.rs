@@ -1,5 +1,6 @@
 //! What a leader has on its desk: requests and changes that go into its group's next batch.
 
+use order::arrange;
 use order::{Admission, Control, GroupBatch, Streams, Submission};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -70,7 +71,7 @@ impl Lead {
 
     /// Makes the batch of an epoch.
     pub fn batch(&mut self, epoch: Epoch, time_ms: u64) -> GroupBatch {
-        let mut submissions = Vec::new();
+        let mut submissions: Vec<Submission> = Vec::new();
         let mut bytes = 0;
         while submissions.len() < BATCH_REQUESTS_MAX
             && let Some(next) = self.pending.front()
@@ -80,6 +81,11 @@ impl Lead {
                 break;
             }
             submissions.extend(self.pending.pop_front());
+        }
+        let requests = submissions.iter().map(|submission| &*submission.request);
+        let places = arrange::places(requests);
+        for (submission, place) in submissions.iter_mut().zip(places) {
+            submission.place = place;
         }
         GroupBatch {
             epoch,

@@ -18,6 +18,7 @@ use crate::machine::Refused;
 use crate::options::FsyncPolicy;
 use bytes::Bytes;
 use execute::Engine;
+use order::arrange::Place;
 use order::consensus::{
     ELECTION_TICKS, Entry, EntryKind, Group, GroupStatus, Input, Kept, Turn, asks_for_vote,
 };
@@ -268,6 +269,12 @@ pub struct ClusterNode {
     pub(super) installs: Installs,
     /// Replicas that were told to fetch a checkpoint, and when.
     pub(super) behind: BTreeMap<(PartitionId, NodeId), u64>,
+    /// Epochs that are confirmed, and where the local partitions stand behind them: some has not final-committed it.
+    unsettled: VecDeque<(Epoch, Vec<Position>)>,
+    /// All local partitions have final-committed everything up to this epoch.
+    settled: Epoch,
+    /// What was read for transactions over several partitions up to this epoch is not known any more.
+    pub(super) forgotten: Epoch,
     /// The last confirmed epoch that was looked at, and since when it is that one while others are begun.
     progress: (Epoch, u64),
     /// Wanted changes are passed on again.
@@ -301,6 +308,7 @@ impl ClusterNode {
         } = beginning;
         let next = merge.confirmed().next.clone();
         let is_spread = is_spread(&merge.confirmed().map);
+        let settled = merge.confirmed().epoch;
         let executors = engines
             .into_iter()
             .zip(next)
@@ -345,6 +353,10 @@ impl ClusterNode {
             checkpoints,
             installs: Installs::default(),
             behind: BTreeMap::new(),
+            unsettled: VecDeque::new(),
+            settled,
+            // Nobody has told this process.
+            forgotten: settled,
             progress: (Epoch(0), 0),
             remind: false,
             waits_for_room: false,
@@ -393,6 +405,24 @@ impl ClusterNode {
         self.executors
             .iter()
             .map(|(&partition, executor)| (partition, &executor.engine))
+    }
+
+    /// A local partition's engine.
+    pub(super) fn engine(&self, partition: PartitionId) -> Option<&Arc<dyn Engine>> {
+        let executor = self.executors.get(&partition);
+        executor.map(|executor| &executor.engine)
+    }
+
+    /// Up to which epoch all local partitions have final-committed everything.
+    pub(super) fn settled(&self) -> Epoch {
+        self.settled
+    }
+
+    /// Up to which epoch local partitions have heard from another one.
+    pub(super) fn heard_of(&self, partition: PartitionId) -> Epoch {
+        let engines = self.engines();
+        let heard = engines.map(|(_, engine)| engine.heard(partition)).max();
+        heard.unwrap_or_default()
     }
 
     /// Whether something was heard of a node lately.
@@ -573,11 +603,7 @@ impl ClusterNode {
                     "a checkpoint could not be written: {error}; the older one and the journal are untouched"
                 ));
             }
-            ClusterEvent::CheckpointWanted => {
-                let after = self.map().checkpoint;
-                self.wanted.push(Control::Checkpoint { after });
-                self.remind = true;
-            }
+            ClusterEvent::CheckpointWanted => self.want_checkpoint(),
             ClusterEvent::PieceRead {
                 to,
                 piece,
@@ -705,6 +731,8 @@ impl ClusterNode {
                 after,
                 waits,
                 kept,
+                settled,
+                heard,
             } => {
                 let wish = Wish {
                     subscription,
@@ -712,8 +740,10 @@ impl ClusterNode {
                     after,
                     waits,
                     kept,
+                    settled,
+                    heard,
                 };
-                self.follow(from, partition, wish);
+                self.follow(from, partition, wish, effects);
             }
             Frame::Unfollow { partition } => self.unfollow(from, partition),
             Frame::Feed {
@@ -725,6 +755,7 @@ impl ClusterNode {
                 agreed,
                 leader,
                 answers,
+                messages,
             } => {
                 let news = News {
                     batches,
@@ -732,6 +763,7 @@ impl ClusterNode {
                     agreed,
                     leader,
                     answers,
+                    messages,
                 };
                 self.fed(from, partition, subscription, number, news, effects);
             }
@@ -834,6 +866,7 @@ impl ClusterNode {
             let text = "CLUSTERDOWN no majority answered in time: nothing was read; try again";
             effects.refused.push((id, Err(Stop::abort(text))));
         }
+        self.settle();
         self.campaign();
         self.look_for_progress(effects);
         self.look_at_clocks();
@@ -932,6 +965,16 @@ impl ClusterNode {
                 let _ = group.handle(Input::Campaign);
                 self.dirty.insert(partition);
             }
+        }
+    }
+
+    /// Wants a checkpoint, of the whole cluster.
+    pub(super) fn want_checkpoint(&mut self) {
+        let after = self.map().checkpoint;
+        let wanted = Control::Checkpoint { after };
+        if !self.wanted.contains(&wanted) {
+            self.wanted.push(wanted);
+            self.remind = true;
         }
     }
 
@@ -1034,6 +1077,7 @@ impl ClusterNode {
                 boot: BootId(0),
                 sequence: 0,
                 request: Arc::new(request),
+                place: Place::default(),
             };
             if let Some(lead) = self.leads.get_mut(&partition) {
                 // Unnumbered: always taken.
@@ -1347,7 +1391,7 @@ impl ClusterNode {
                     time_ms: batch.time_ms,
                     first: batch.first,
                     requests: batch.requests,
-                    groups: Vec::new(),
+                    groups: batch.groups,
                     digest: batch.digest,
                 });
                 effects.delivered = true;
@@ -1365,6 +1409,9 @@ impl ClusterNode {
     fn take_confirmation(&mut self, confirmation: &Confirmation, effects: &mut ClusterEffects) {
         self.counters.epochs += 1;
         let end = &confirmation.end;
+        if end.map.partitions.len() > 1 {
+            self.unsettled.push_back((end.epoch, end.next.clone()));
+        }
         self.checkpoints.note_bytes(confirmation.bytes);
         let has_checkpoint = |(_, change): &(Control, Changed)| *change == Changed::Checkpoint;
         if end.changes.iter().any(has_checkpoint) {
@@ -1400,6 +1447,32 @@ impl ClusterNode {
         for partition in self.gateway.groups() {
             let agreed = self.merge.group(partition).0.last(self.boot);
             self.gateway.agreed(partition, agreed);
+        }
+    }
+
+    /// Looks how far the local partitions are, and forgets what nobody needs any more.
+    fn settle(&mut self) {
+        let finals: Vec<Position> = self
+            .executors
+            .values()
+            .map(|executor| executor.engine.view().final_position())
+            .collect();
+        while let Some((epoch, _)) = self.unsettled.pop_front_if(|(_, next)| {
+            let mut both = finals.iter().zip(next.iter());
+            both.all(|(&reached, next)| reached >= next.prev())
+        }) {
+            self.settled = epoch;
+        }
+        // Where logs are cut, nobody begins any more. Where every node keeps all partitions, they begin together.
+        let upto = match self.is_spread {
+            true => self.checkpoints.durable_base().min(self.settled),
+            false => self.settled,
+        };
+        if upto > self.forgotten {
+            self.forgotten = upto;
+            for executor in self.executors.values() {
+                executor.engine.forget(upto);
+            }
         }
     }
 

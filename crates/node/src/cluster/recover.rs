@@ -169,7 +169,7 @@ pub fn load_engines<D: Disk>(
     disk: &D,
     mut kept: BTreeSet<PartitionId>,
     images: &GroupImages,
-    make_engine: &dyn Fn() -> Arc<dyn Engine>,
+    make_engine: &dyn Fn(PartitionId) -> Arc<dyn Engine>,
 ) -> Result<LoadedEngines, LoadError> {
     let begin = newest_bases(images)?;
     kept.extend(images.keys().filter(|&&partition| partition < CANDIDATES));
@@ -177,7 +177,7 @@ pub fn load_engines<D: Disk>(
     let mut engines: BTreeMap<_, Arc<dyn Engine>> = BTreeMap::new();
     let mut checkpoint_bytes = 0;
     for partition in kept.into_iter().filter(|&kept| begin.has(kept)) {
-        let engine = make_engine();
+        let engine = make_engine(partition);
         if let Some(base) = begin.bases.get(&partition) {
             checkpoint_bytes += checkpoint::load(disk, partition, base, &engine)?;
         }
@@ -185,6 +185,7 @@ pub fn load_engines<D: Disk>(
     }
     let mut needed = checkpoint::log_bases(images);
     needed.insert(begin.epoch);
+    needed.extend(checkpoint::candidate(images).map(|(epoch, _)| epoch));
     // What cannot be removed now is removed later.
     let _ = checkpoint::prune_at_start(disk, &needed);
     Ok(LoadedEngines {
@@ -211,8 +212,9 @@ impl ClusterNode {
             let uneven = LoadError::Uneven { partition, epoch };
             return Err(ClusterRecoverError::Checkpoint(uneven));
         }
-        let bases = begin.bases;
-        let has_candidate = start.images.remove(&CANDIDATES).is_some();
+        let (began, bases) = (begin.epoch, begin.bases);
+        let candidate = checkpoint::candidate(&start.images);
+        start.images.remove(&CANDIDATES);
         let mut log_begin = Epoch(u64::MAX);
         let mut groups: BTreeMap<PartitionId, Box<dyn Group>> = BTreeMap::new();
         let mut states = BTreeMap::new();
@@ -284,7 +286,7 @@ impl ClusterNode {
         let epoch = merge.confirmed().epoch;
         let log_begin = log_begin.min(epoch);
         let schedule = Schedule::new(options.checkpoint_bytes, start.checkpoint_bytes);
-        let checkpoints = Checkpoints::new(epoch, log_begin, bases, has_candidate, schedule);
+        let checkpoints = Checkpoints::new((began, bases), log_begin, candidate, schedule);
         Ok(ClusterNode::new(
             options,
             registry,

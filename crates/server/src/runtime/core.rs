@@ -4,6 +4,7 @@ use super::member::Member;
 use super::port::Answer;
 use crate::disk::RealDisk;
 use bytes::Bytes;
+use execute::siblings::Sent;
 use node::cluster::checkpoint::Needed;
 use node::cluster::{Answered, ClusterCheckpoint, ClusterEvent, Piece};
 use node::{CheckpointJob, Effects, Event, Node, Refused};
@@ -211,6 +212,12 @@ impl Core {
     /// Requests of other nodes' clients have final-committed.
     pub fn executed(&mut self, answered: Vec<Answered>, now_ms: u64) -> Outcome {
         self.turn(|member, hands| member.executed(answered, hands, now_ms))
+            .unwrap_or_default()
+    }
+
+    /// Partitions have something to say to those of other nodes.
+    pub fn say(&mut self, sent: Vec<Sent>, now_ms: u64) -> Outcome {
+        self.turn(|member, hands| member.say(sent, hands, now_ms))
             .unwrap_or_default()
     }
 

@@ -1,11 +1,17 @@
 //! The engines of a node: one for each partition of which it keeps a replica.
 
+use execute::siblings::{Sent, exchange};
 use execute::{Budget, Committed, Effects, Engine, Progress, Waiting, WorkerId};
+use parking_lot::Mutex;
 use std::sync::Arc;
 use txn::PartitionId;
 
 /// Engines by partition: at least one.
-pub(super) struct Engines(Vec<(PartitionId, Arc<dyn Engine>)>);
+pub(super) struct Engines {
+    list: Vec<(PartitionId, Arc<dyn Engine>)>,
+    /// What they have to say to partitions of other nodes.
+    sent: Mutex<Vec<Sent>>,
+}
 
 /// What every partition does for itself is answered by the first of them.
 struct OfFirst<'a> {
@@ -25,37 +31,57 @@ impl Engines {
     /// These engines, in the order of their partitions.
     pub fn new(engines: Vec<(PartitionId, Arc<dyn Engine>)>) -> Engines {
         assert!(!engines.is_empty(), "a node keeps a replica of something");
-        Engines(engines)
+        Engines {
+            list: engines,
+            sent: Mutex::default(),
+        }
     }
 
     /// The engine of the first partition.
     pub fn first(&self) -> &Arc<dyn Engine> {
-        &self.0[0].1
+        &self.list[0].1
     }
 
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<dyn Engine>> {
-        self.0.iter().map(|(_, engine)| engine)
+        self.list.iter().map(|(_, engine)| engine)
     }
 
     /// The place of a partition's engine.
     pub fn place(&self, partition: PartitionId) -> Option<usize> {
-        self.0.iter().position(|&(found, _)| found == partition)
+        self.list.iter().position(|&(found, _)| found == partition)
     }
 
     /// A partition's engine.
     pub fn of(&self, partition: PartitionId) -> Option<&Arc<dyn Engine>> {
-        self.place(partition).map(|place| &self.0[place].1)
+        self.place(partition).map(|place| &self.list[place].1)
+    }
+
+    /// Takes out what is to be said to partitions of other nodes.
+    pub fn take_sent(&self) -> Vec<Sent> {
+        std::mem::take(&mut *self.sent.lock())
+    }
+
+    /// Takes what the engines have to say to each other to its place. Whether any was told anything.
+    fn exchange(&self) -> bool {
+        let mut sent = Vec::new();
+        let told = exchange(&self.list, &mut sent);
+        if !sent.is_empty() {
+            self.sent.lock().append(&mut sent);
+        }
+        told
     }
 
     /// Steps each engine once.
     pub fn step(&self, worker: WorkerId, budget: Budget, effects: &mut dyn Effects) -> Progress {
         // The first of all partitions answers for itself in any case.
-        if let [(PartitionId(0), engine)] = &self.0[..] {
-            return engine.step(worker, budget, effects);
+        if let [(PartitionId(0), engine)] = &self.list[..] {
+            let progress = engine.step(worker, budget, effects);
+            self.exchange();
+            return progress;
         }
         let mut progress = Progress::Idle;
-        for (partition, engine) in &self.0 {
+        for (partition, engine) in &self.list {
             let mut first = OfFirst {
                 partition: *partition,
                 effects,
@@ -64,24 +90,28 @@ impl Engines {
                 progress = Progress::Worked;
             }
         }
+        if self.exchange() {
+            progress = Progress::Worked;
+        }
         progress
     }
 
     /// Ends what a worker has at hand: see [`Engine::finish`].
     pub fn finish(&self, worker: WorkerId, effects: &mut dyn Effects) {
-        for (partition, engine) in &self.0 {
+        for (partition, engine) in &self.list {
             let mut first = OfFirst {
                 partition: *partition,
                 effects,
             };
             engine.finish(worker, &mut first);
         }
+        self.exchange();
     }
 
     /// Work that waits for a worker.
     pub fn waiting(&self) -> Waiting {
         let mut sum = Waiting::default();
-        for (_, engine) in &self.0 {
+        for (_, engine) in &self.list {
             let waiting = engine.waiting();
             sum.light += waiting.light;
             sum.heavy += waiting.heavy;

@@ -12,6 +12,7 @@ use crate::disk::RealDisk;
 use crate::peers::{PeerEvents, Peers, put_frame};
 use bytes::Bytes;
 use execute::Progress;
+use execute::siblings::Sent;
 use execute::snapshot::panic_text;
 use node::Refused;
 use node::cluster::{Answered, ClusterEffects, ClusterEvent, ClusterNode, TRANSFER_KEPT_MS};
@@ -213,6 +214,11 @@ impl Member {
         now_ms: u64,
     ) -> Outcome {
         self.node.executed(answered, now_ms, &mut self.effects);
+        self.drive(hands, now_ms)
+    }
+
+    pub fn say(&mut self, sent: Vec<Sent>, hands: Option<&Hands>, now_ms: u64) -> Outcome {
+        self.node.say(sent, now_ms, &mut self.effects);
         self.drive(hands, now_ms)
     }
 

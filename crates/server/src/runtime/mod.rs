@@ -54,7 +54,7 @@ use crate::cluster::identity::Identity;
 use crate::disk::RealDisk;
 use crate::peers::{PeerOptions, Peers};
 use execute::snapshot::panic_text;
-use execute::{Budget, Engine, Interrupt, Progress, SnapshotReader, WorkerId};
+use execute::{Assignment, Budget, Engine, Interrupt, Progress, SnapshotReader, WorkerId};
 use executors::Bed;
 use node::Recovered;
 use node::cluster::levels::check_level;
@@ -158,6 +158,11 @@ impl Inner {
         let foreign = self.ports.put(replies, own);
         if !foreign.is_empty() {
             let outcome = self.core.lock().executed(foreign, self.now_ms());
+            self.follow(outcome, own);
+        }
+        let sent = self.engines.take_sent();
+        if !sent.is_empty() {
+            let outcome = self.core.lock().say(sent, self.now_ms());
             self.follow(outcome, own);
         }
         if self.strict_waiting.load(Ordering::SeqCst) {
@@ -340,7 +345,7 @@ impl Runtime {
             options.segment_bytes,
             log_boot_id(),
             registry,
-            &|| make_engine(worker_ids),
+            &|| make_engine(Assignment::alone(worker_ids)),
         )?;
         let boot = node.boot();
         let preparer = log.preparer();
@@ -412,7 +417,14 @@ impl Runtime {
         }
         let me = identity.node;
         let known = Arc::new(identity.map);
-        let make_engine = || (options.engine)(worker_ids);
+        let nonce = log_boot_id();
+        let make_engine = |partition| {
+            (options.engine)(Assignment {
+                workers: worker_ids,
+                partition,
+                era: nonce << 16,
+            })
+        };
         let kept = known.kept_by(me).collect();
         let LoadedEngines {
             engines,
@@ -427,7 +439,7 @@ impl Runtime {
             images,
             engines: engines.clone(),
             checkpoint_bytes,
-            nonce: log_boot_id(),
+            nonce,
         };
         let node = ClusterNode::recover(node_options.clone(), registry.clone(), start)
             .map_err(StartError::Cluster)?;

@@ -3,7 +3,7 @@
 use crate::cluster::identity::{Identity, IdentityError};
 use crate::disk::DirectoryError;
 use crate::peers::{PeerOptions, PeersError};
-use execute::{Engine, Sparkle, sparkle};
+use execute::{Assignment, Engine, Sparkle, sparkle};
 use node::cluster::{ClusterOptions, ClusterRecoverError, LoadError};
 use node::{FsyncPolicy, Limits, NodeOptions, RecoverError};
 use order::PartitionMap;
@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use txn::{Epoch, PartitionId, Procedure};
 
-/// Makes an empty engine, given how many worker ids will step it (numbered from 0).
-pub type EngineFactory = Box<dyn Fn(usize) -> Arc<dyn Engine> + Send>;
+/// Makes an empty engine.
+pub type EngineFactory = Box<dyn Fn(Assignment) -> Arc<dyn Engine> + Send>;
 
 /// Is told why a node stopped for good.
 pub type HaltHook = Box<dyn Fn(&str) + Send + Sync>;
@@ -69,7 +69,7 @@ impl RuntimeOptions {
             segment_bytes: order::SEGMENT_BYTES_DEFAULT,
             checkpoint_bytes,
             limits,
-            engine: Box::new(|workers| Arc::new(Sparkle::new(sparkle::Options::new(workers)))),
+            engine: Box::new(|made_for| Arc::new(Sparkle::new(sparkle::Options::of(made_for)))),
             expire,
             expire_system,
             on_halt: None,

@@ -17,7 +17,8 @@ use crate::watch::{invariant, leak};
 use crate::world::{Address, Core, Input, Start, Violation};
 use execute::sparkle::{Options as SparkleOptions, Sparkle};
 use execute::{
-    Budget, Calvin, Committed, Engine, Progress, ReadOutcome, Serial, SnapshotReader, WorkerId,
+    Assignment, Budget, Calvin, Committed, Engine, Progress, ReadOutcome, Serial, SnapshotReader,
+    WorkerId,
 };
 use node::cluster::{
     Answered, ClusterCheckpoint, ClusterEffects, ClusterEvent, ClusterNode, ClusterOptions,
@@ -147,11 +148,17 @@ impl Process {
         }
         let workers = usize::from(plan.workers);
         let made: RefCell<Vec<Arc<Recorder>>> = RefCell::default();
-        let make = || -> Arc<dyn Engine> {
+        let nonce = system.processes;
+        let make = |partition| -> Arc<dyn Engine> {
+            let made_for = Assignment {
+                workers,
+                partition,
+                era: nonce << 16,
+            };
             let engine: Box<dyn Engine> = match plan.engine {
                 EngineKind::Sparkle => Box::new(Sparkle::new(SparkleOptions {
                     capacity: plan.capacity,
-                    ..SparkleOptions::new(workers)
+                    ..SparkleOptions::of(made_for)
                 })),
                 EngineKind::Calvin => Box::new(Calvin::new(workers)),
                 EngineKind::Serial => Box::new(Serial::new()),
@@ -211,7 +218,7 @@ impl Process {
             images,
             engines,
             checkpoint_bytes,
-            nonce: system.processes,
+            nonce,
         };
         let node = match ClusterNode::recover(options, system.registry.clone(), start) {
             Ok(node) => node,
