@@ -92,8 +92,10 @@ fn a_node_that_forgets_is_found_out() {
     let forgetful = ordo_after(directory.path(), "rm -rf \"$dir\"");
     let report = trial(forgetful, directory.path(), &[Fault::KillAll], 2);
     let problems = problems(&report);
+    // On a busy machine there may be more of them afterwards than had been acknowledged: then they got old numbers.
     assert!(
-        problems.contains("increments were acknowledged"),
+        problems.contains("increments were acknowledged")
+            || problems.contains("got what others had got"),
         "{problems}"
     );
     assert!(problems.contains("together"), "{problems}");

@@ -40,7 +40,8 @@ pub fn execute(tx: Tx, argv: Args, caller: Caller) -> ProcedureFuture {
         }
     }
     if tx.scope().is_part() && !stays_within(&argv, tx.scope()) {
-        return Box::pin(std::future::ready(Err(Stop::abort(ELSEWHERE))));
+        // The cluster could not know before it ran: it comes again as a transaction over more partitions.
+        return Box::pin(std::future::ready(Err(Stop::Undeclared)));
     }
     match command.run {
         Run::Data(run) => run(tx, Arguments::of_argv(argv)),
@@ -61,11 +62,6 @@ pub fn execute(tx: Tx, argv: Args, caller: Caller) -> ProcedureFuture {
         }),
     }
 }
-
-/// Rolls back what touches keys of other partitions, which the cluster could not know before it ran.
-const ELSEWHERE: &str = "CROSSPARTITION a script touched a key of another partition, or walked over all keys: everything it did was \
-                         rolled back. Transactions over several partitions are not supported yet: give the keys a common {hash tag}, \
-                         and declare one of them";
 
 /// Whether a command touches no key outside of a scope.
 fn stays_within(argv: &[Blob], scope: Scope) -> bool {

@@ -62,6 +62,18 @@ pub fn involved(argv: &[Blob]) -> Involved {
     }
 }
 
+/// Whether the command `argv` (its name first) may touch keys that its words do not tell: a script.
+pub fn may_stray(argv: &[Blob]) -> bool {
+    let Ok(resolved) = table::resolve(argv) else {
+        return false;
+    };
+    match resolved.command.run {
+        Run::Idempotent => idempotent::inner(&argv[1..]).is_ok_and(may_stray),
+        Run::Script(command) => !matches!(command, ScriptCommand::Load | ScriptCommand::Flush),
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,6 +106,15 @@ mod tests {
             ("NOSUCH a b", Involved::Nothing),
         ] {
             assert_eq!(of(line), expected, "{line}");
+        }
+        for (line, strays) in [
+            ("EVAL body 1 a", true),
+            ("ORDO.IDEMPOTENT id EVAL body 1 a", true),
+            ("SCRIPT LOAD body", false),
+            ("MSET a 1 b 2", false),
+        ] {
+            let argv: Vec<Blob> = line.split(' ').map(Blob::from).collect();
+            assert_eq!(may_stray(&argv), strays, "{line}");
         }
         assert_eq!(of("GET a").with(of("SET b 1")), keys(&["a", "b"]));
         assert_eq!(of("GET a").with(of("FLUSHALL")), Involved::Unknown);

@@ -44,7 +44,7 @@ pub use arguments::Arguments;
 pub use block::{Block, BlockProcedure, Watched};
 pub use execute::{Caller, execute};
 pub use idempotent::IdempotentProcedure;
-pub use involved::{Involved, involved};
+pub use involved::{Involved, involved, may_stray};
 pub use prepare::{Action, CommandTable, Prepared};
 pub use procedures::{ExpireProcedure, ExpireSystemProcedure, WatchProcedure};
 

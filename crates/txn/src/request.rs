@@ -202,6 +202,22 @@ impl PartitionRoute {
         }
     }
 
+    /// To these partitions out of so many, in any order and perhaps more than once: through the group of one of them. To the
+    /// first of all if there are none.
+    pub fn over(partitions: impl IntoIterator<Item = PartitionId>, of: u16) -> PartitionRoute {
+        let mut partitions: Partitions = partitions.into_iter().collect();
+        partitions.sort_unstable();
+        partitions.dedup();
+        let Some(&home) = partitions.first() else {
+            return PartitionRoute::one_of(PartitionId(0), of);
+        };
+        PartitionRoute {
+            home,
+            partitions,
+            of,
+        }
+    }
+
     /// To every partition.
     pub fn everywhere(of: u16) -> PartitionRoute {
         PartitionRoute {

@@ -143,12 +143,23 @@ fn read_latched(
 
 /// What a transaction does that has siblings.
 impl Execution {
-    /// The partition of a key, if it is another one's.
+    /// The partition that reads a key for all siblings, if it is another one. Every partition has the system's space for
+    /// itself, and of a key there what the order gave to all or to this transaction's partitions before; copies may expire at
+    /// different times, so the first sibling's is the one that counts.
     fn elsewhere(&self, key: &Key) -> Option<PartitionId> {
         let request = self.body.request.as_ref()?;
-        self.body.member.as_ref()?;
-        let partition = partition_of_slot(key.slot(), request.route.of);
+        let member = self.body.member.as_ref()?;
+        let partition = match key.space() {
+            Space::User => partition_of_slot(key.slot(), request.route.of),
+            Space::System => member.first(),
+        };
         (partition != self.shared.me).then_some(partition)
+    }
+
+    /// Whether it has a part at every partition.
+    fn is_everywhere(&self, member: &Member) -> bool {
+        let request = self.body.request.as_ref();
+        request.is_some_and(|request| member.count() == usize::from(request.route.of))
     }
 
     /// Tells the siblings what was read here, before the transaction wrote anything.
@@ -220,12 +231,17 @@ impl Execution {
     /// Pages of all partitions in one, with the transaction's own writes.
     fn scan_all(&mut self, member: &Member, range: ScanRange) -> Poll<Result<ScanPage, Stop>> {
         let upto = self.body.position().prev();
-        let here = self.shared.partition.scan(upto, range);
-        if let Err(stop) = self.tell(member, Asked::Page(range), &Told::Page(here.clone())) {
-            return Poll::Ready(Err(stop));
+        let me = self.shared.me;
+        let reads = |partition| range.space == Space::User || partition == member.first();
+        let mut pages = Vec::new();
+        if reads(me) {
+            let here = self.shared.partition.scan(upto, range);
+            if let Err(stop) = self.tell(member, Asked::Page(range), &Told::Page(here.clone())) {
+                return Poll::Ready(Err(stop));
+            }
+            pages.push(here);
         }
-        let mut pages = vec![here];
-        for from in member.siblings(self.shared.me) {
+        for from in member.siblings(me).filter(|&from| reads(from)) {
             match self.take_from(member, from, &Asked::Page(range)) {
                 Poll::Ready(Ok(Told::Page(page))) => pages.push(page),
                 Poll::Ready(Ok(_)) => {}
@@ -239,7 +255,8 @@ impl Execution {
             for write in self.body.writes.list.iter().filter(|write| write.written) {
                 visit(write.record.key(), write.entry.as_ref());
             }
-            for (key, entry) in &self.body.elsewhere {
+            let others = self.body.elsewhere.iter();
+            for (key, entry) in others.filter(|(key, _)| key.space() == Space::User) {
                 visit(key, entry.as_ref());
             }
         })))
@@ -266,12 +283,15 @@ impl Execution {
         }
         // What its own writes change depends on what was there, which only the key's own partition knows.
         let upto = self.body.position().prev();
-        let mine = self.body.writes.list.iter().filter(|write| write.written);
+        let is_user = |key: &Key| key.space() == Space::User;
+        let mine = self.body.writes.list.iter();
         let mine: Vec<_> = mine
+            .filter(|write| write.written && is_user(write.record.key()))
             .map(|write| (write.record.key().clone(), write.entry.is_some()))
             .collect();
         let others = self.body.elsewhere.iter();
         let others: Vec<_> = others
+            .filter(|(key, _)| is_user(key))
             .map(|(key, entry)| (key.clone(), entry.is_some()))
             .collect();
         for (key, is) in &mine {
@@ -281,7 +301,7 @@ impl Execution {
                 return Poll::Ready(Err(stop));
             }
             let was = !self.body.cleared && was.entry.is_some();
-            total += i64::from(key.space() == Space::User) * (i64::from(*is) - i64::from(was));
+            total += i64::from(*is) - i64::from(was);
         }
         for (key, is) in &others {
             let Some(from) = self.elsewhere(key) else {
@@ -294,7 +314,7 @@ impl Execution {
                 Poll::Pending => return Poll::Pending,
             };
             let was = !self.body.cleared && was;
-            total += i64::from(key.space() == Space::User) * (i64::from(*is) - i64::from(was));
+            total += i64::from(*is) - i64::from(was);
         }
         Poll::Ready(Ok(total.max(0) as u64))
     }
@@ -421,7 +441,10 @@ impl Access for Execution {
 
     fn write(&mut self, key: &Key, entry: Option<Entry>) -> Result<(), Stop> {
         if let Some(at) = self.elsewhere(key) {
-            return self.write_elsewhere(key, at, entry);
+            self.write_elsewhere(key, at, entry.clone())?;
+            if key.space() == Space::User {
+                return Ok(());
+            }
         }
         let body = &mut *self.body;
         let place = body.writes.find_recent(key).unwrap_or_else(|| {
@@ -443,6 +466,9 @@ impl Access for Execution {
             return stopped.map(Err);
         }
         if let Some(member) = self.body.member.clone() {
+            if range.space == Space::User && !self.is_everywhere(&member) {
+                return Poll::Ready(Err(Stop::Undeclared));
+            }
             return self.scan_all(&member, range);
         }
         let cleared = self.body.cleared && range.space == Space::User;
@@ -465,6 +491,9 @@ impl Access for Execution {
             return stopped.map(Err);
         }
         if let Some(member) = self.body.member.clone() {
+            if !self.is_everywhere(&member) {
+                return Poll::Ready(Err(Stop::Undeclared));
+            }
             return self.count_all(&member);
         }
         let partition = &self.shared.partition;
@@ -493,6 +522,10 @@ impl Access for Execution {
     fn clear(&mut self) -> Poll<Result<(), Stop>> {
         if let Some(stopped) = self.enter_whole() {
             return stopped.map(Err);
+        }
+        let member = self.body.member.clone();
+        if member.is_some_and(|member| !self.is_everywhere(&member)) {
+            return Poll::Ready(Err(Stop::Undeclared));
         }
         self.body.cleared = true;
         self.body

@@ -45,6 +45,14 @@ impl Member {
     pub(super) fn book(&self) -> &Mutex<Book> {
         &self.group.members[self.place as usize]
     }
+    /// The first of its partitions.
+    pub(super) fn first(&self) -> PartitionId {
+        self.group.id.partitions[0]
+    }
+    /// How many partitions it has.
+    pub(super) fn count(&self) -> usize {
+        self.group.id.partitions.len()
+    }
     /// Whether it has a part at this partition.
     pub(super) fn has(&self, partition: PartitionId) -> bool {
         self.group.id.partitions.contains(&partition)

@@ -35,25 +35,15 @@ impl Runtime {
         self.inner.partitions_count
     }
 
-    /// Where a transaction that involves this is executed. The error is a reply.
-    pub fn place(&self, involved: &Involved) -> Result<PartitionRoute, &'static str> {
-        const SEVERAL: &str = "CROSSPARTITION the keys of this command, block or script belong to several partitions: \
-                               transactions over several partitions are not supported yet; give the keys a common {hash tag}";
-        const UNKNOWN: &str = "CROSSPARTITION this walks over all keys: in a cluster of several partitions that is not \
-                               supported yet";
+    /// Where a transaction that involves this is executed.
+    pub fn place(&self, involved: &Involved) -> PartitionRoute {
         let of = self.inner.partitions_count as u16;
         match involved {
-            Involved::Nothing => Ok(PartitionRoute::one_of(PartitionId(0), of)),
-            Involved::Everything => Ok(PartitionRoute::everywhere(of)),
-            Involved::Unknown => Err(UNKNOWN),
+            Involved::Nothing => PartitionRoute::one_of(PartitionId(0), of),
+            Involved::Everything | Involved::Unknown => PartitionRoute::everywhere(of),
             Involved::Keys(keys) => {
-                let mut partitions = keys.iter().map(|key| partition_of_slot(key.slot(), of));
-                let first = partitions.next().unwrap_or_default();
-                if partitions.all(|partition| partition == first) {
-                    Ok(PartitionRoute::one_of(first, of))
-                } else {
-                    Err(SEVERAL)
-                }
+                let partitions = keys.iter().map(|key| partition_of_slot(key.slot(), of));
+                PartitionRoute::over(partitions, of)
             }
         }
     }

@@ -66,13 +66,33 @@ pub struct Desk<'a> {
 }
 
 impl Desk<'_> {
-    /// What commands involve, together: looked at only where it decides something.
-    fn involved(&self, commands: &[Args]) -> Involved {
+    /// What commands reach, together: looked at only where it decides something.
+    fn reach(&self, commands: &[Args]) -> Reach {
         if self.shared.runtime.partitions_count() == 1 {
-            return Involved::Nothing;
+            return Reach::of(Involved::Nothing);
         }
         let each = commands.iter().map(|argv| redis_surface::involved(argv));
-        each.fold(Involved::Nothing, Involved::with)
+        Reach {
+            involved: each.fold(Involved::Nothing, Involved::with),
+            strays: commands.iter().any(|argv| redis_surface::may_stray(argv)),
+        }
+    }
+}
+
+/// What a transaction touches, as its words tell.
+struct Reach {
+    involved: Involved,
+    /// It may touch what they do not tell.
+    strays: bool,
+}
+
+impl Reach {
+    /// This, and nothing else.
+    fn of(involved: Involved) -> Reach {
+        Reach {
+            involved,
+            strays: false,
+        }
     }
 }
 
@@ -190,6 +210,8 @@ pub struct Session {
     aside: Option<Arc<Request>>,
     /// Reads that wait until this node knows that it may run them.
     strict: Vec<Arc<Request>>,
+    /// One that comes again if it touched partitions that its words did not tell. What follows it waits.
+    stray: Option<Arc<Request>>,
     /// Through which group its unfinished requests go.
     home: PartitionId,
     closing: bool,
@@ -211,6 +233,7 @@ impl Session {
             hold: None,
             aside: None,
             strict: Vec::new(),
+            stray: None,
             home: PartitionId(0),
             closing: false,
         }
@@ -347,14 +370,14 @@ impl Session {
                 }
             }
             _ => {
-                let involved = desk.involved(std::slice::from_ref(&argv));
+                let reach = desk.reach(std::slice::from_ref(&argv));
                 match desk.commands.table.prepare_resolved(resolved, argv).action {
                     Action::Transaction {
                         procedure,
                         args,
                         footprint,
                     } => {
-                        self.transact(desk, procedure, args, footprint, involved, None);
+                        self.transact(desk, procedure, args, footprint, reach, None);
                     }
                     Action::Reply(reply) => self.answer(desk, &reply),
                     Action::Connection { .. } => {
@@ -392,7 +415,7 @@ impl Session {
         procedure: Arc<dyn Procedure>,
         args: Args,
         mut footprint: Footprint,
-        involved: Involved,
+        reach: Reach,
         completion: Option<Completion>,
     ) {
         if args.len() > LIGHT_WORDS_MAX {
@@ -409,15 +432,16 @@ impl Session {
         {
             return self.answer(desk, &error);
         }
-        let partition_route = match self.partition_route(desk, &involved) {
-            Ok(route) => route,
-            Err(error) => return self.answer(desk, &error),
-        };
+        let partition_route = self.partition_route(desk, &reach.involved);
         let asker = node::Asker {
             unfinished: self.has_unfinished_requests(),
             readonly: self.readonly,
         };
-        let route = node::route(&footprint, asker);
+        let route = match partition_route.partitions.len() {
+            1 => node::route(&footprint, asker),
+            // Only the order has a place that is the same at all of them.
+            _ => Route::Order,
+        };
         // A replica by itself does not know what was acknowledged elsewhere.
         let strict = route != Route::Order
             && runtime.is_member()
@@ -430,6 +454,7 @@ impl Session {
             footprint,
             route: partition_route,
         });
+        let may_widen = reach.strays && request.route.partitions.len() < runtime.partitions_count();
         let outcome = match route {
             Route::Snapshot if !strict => match desk.shared.runtime.read(desk.port, &request) {
                 ReadOutcome::Done(outcome) => Some(outcome),
@@ -438,7 +463,8 @@ impl Session {
             },
             _ => None,
         };
-        if let Some(outcome) = outcome {
+        let widens = may_widen && outcome == Some(Err(Stop::Undeclared));
+        if let Some(outcome) = outcome.filter(|_| !widens) {
             desk.counters.snapshot_reads.add(1);
             let reply = reply_of(outcome);
             let reply = match completion {
@@ -461,6 +487,14 @@ impl Session {
         };
         let bytes = request.args.iter().map(|word| word.len()).sum();
         self.replies.expect(treatment, self.protocol, bytes);
+        if widens {
+            return Session::order(desk, widened(&request, runtime.partitions_count()));
+        }
+        if may_widen {
+            // What follows must not overtake it, should it come again.
+            self.stray = Some(request.clone());
+            self.hold = Some(Hold::Answers);
+        }
         if strict {
             let partition = request.route.partitions.first().copied();
             let read = (request.id, partition.unwrap_or_default());
@@ -483,22 +517,18 @@ impl Session {
 
     /// Through which group a transaction goes, and which partitions execute it: through the one that the connection's
     /// unfinished requests go through, so that they keep their order.
-    fn partition_route(
-        &mut self,
-        desk: &Desk<'_>,
-        involved: &Involved,
-    ) -> Result<PartitionRoute, Reply> {
+    fn partition_route(&mut self, desk: &Desk<'_>, involved: &Involved) -> PartitionRoute {
         let runtime = &desk.shared.runtime;
         if runtime.partitions_count() == 1 {
-            return Ok(PartitionRoute::default());
+            return PartitionRoute::default();
         }
-        let mut route = runtime.place(involved).map_err(Reply::error)?;
+        let mut route = runtime.place(involved);
         if self.has_unfinished_requests() {
             route.home = self.home;
         } else {
             self.home = route.home;
         }
-        Ok(route)
+        route
     }
 
     /// Submits a request whose place the order must decide.
@@ -549,6 +579,12 @@ impl Session {
                 return Session::order(desk, request);
             }
             desk.counters.snapshot_reads.add(1);
+        }
+        if let Some(stray) = self.stray.take_if(|stray| stray.id.sequence == id.sequence)
+            && outcome == Err(Stop::Undeclared)
+        {
+            let count = desk.shared.runtime.partitions_count();
+            return Session::order(desk, widened(&stray, count));
         }
         if !self.replies.arrived(id.sequence, outcome) {
             return;
@@ -658,6 +694,17 @@ fn may_write(command: &Command) -> bool {
     command.is(Flags::WRITE)
         || matches!(command.run, Run::Script(_))
         || matches!(command.run, Run::Connection(ConnectionCommand::Exec))
+}
+
+/// A request that touched partitions which it had not declared, as it comes again: declaring all of them.
+fn widened(request: &Request, partitions: usize) -> Arc<Request> {
+    let mut wide = request.clone();
+    wide.id.attempt += 1;
+    wide.route = PartitionRoute {
+        home: request.route.home,
+        ..PartitionRoute::everywhere(partitions as u16)
+    };
+    Arc::new(wide)
 }
 
 /// Commands that CLIENT PAUSE does not hold: else nobody could end it.

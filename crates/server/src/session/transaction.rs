@@ -3,7 +3,7 @@
 //! A block becomes one request: its commands, and the watched keys with the versions that WATCH saw. Whether they are
 //! still the same is decided inside the ordered transaction, so a race has one outcome everywhere.
 
-use super::{Completion, Desk, Session};
+use super::{Completion, Desk, Reach, Session};
 use redis_surface::table::{self, Flags, Resolved, Run};
 use redis_surface::{Involved, Watched, errors};
 use std::sync::atomic::Ordering;
@@ -121,10 +121,11 @@ impl Session {
                 ordered.push(argv);
             }
         }
-        let involved = desk.involved(&ordered).with(match watched.is_empty() {
-            true => Involved::Nothing,
-            false => Involved::Keys(watched.keys().cloned().collect()),
-        });
+        let mut reach = desk.reach(&ordered);
+        if !watched.is_empty() {
+            let watched = Involved::Keys(watched.keys().cloned().collect());
+            reach.involved = reach.involved.with(watched);
+        }
         let watched = watched.into_values().collect();
         let block = redis_surface::Block {
             watched,
@@ -141,7 +142,7 @@ impl Session {
             desk.commands.block.clone(),
             block.to_args(),
             footprint,
-            involved,
+            reach,
             completion,
         );
         None
@@ -153,14 +154,14 @@ impl Session {
         }
         let keys: Vec<Key> = argv[1..].iter().map(|word| Key::new(word)).collect();
         let args = Args(argv[1..].iter().cloned().collect());
-        let involved = Involved::Keys(keys.clone());
+        let reach = Reach::of(Involved::Keys(keys.clone()));
         let completion = Some(Completion::Watch(keys));
         self.transact(
             desk,
             desk.commands.watch.clone(),
             args,
             Footprint::read_only(),
-            involved,
+            reach,
             completion,
         );
         None
