@@ -45,13 +45,13 @@ pub fn counter_key(counter: u64) -> String {
 pub fn exact_key(counter: u64) -> String {
     format!("exact:{counter}")
 }
-/// The key of an account: all are in one slot.
+/// The key of an account. They are in many slots: a transfer is a transaction over several partitions, if there are.
 pub fn account_key(account: u64) -> String {
-    format!("{{bank}}:{account}")
+    format!("account:{account}")
 }
-/// The key of a list. The lists of a generation are in one slot, so that one block may use several.
+/// The key of a list.
 pub fn list_key(list: u64) -> String {
-    format!("{{lists{}}}:{list}", list / LISTS)
+    format!("list:{list}")
 }
 /// The key of a register.
 pub fn register_key(register: u64) -> String {

@@ -20,6 +20,10 @@ const LAST_TRIES: u32 = 6;
 const TRANSFER: &str = "local amount = tonumber(ARGV[1]) \
      if KEYS[1] == KEYS[2] or tonumber(redis.call('GET', KEYS[1])) < amount then return 0 end \
      redis.call('DECRBY', KEYS[1], amount) redis.call('INCRBY', KEYS[2], amount) return 1";
+/// The same, of accounts that it does not declare: the cluster finds out where they are while it runs.
+const TRANSFER_UNDECLARED: &str = "local amount = tonumber(ARGV[1]) \
+     if ARGV[2] == ARGV[3] or tonumber(redis.call('GET', ARGV[2])) < amount then return 0 end \
+     redis.call('DECRBY', ARGV[2], amount) redis.call('INCRBY', ARGV[3], amount) return 1";
 /// Error replies that say that the command had no effect: the Redis protocol's own.
 const REFUSALS: [&str; 8] = [
     "CLUSTERDOWN",
@@ -291,10 +295,59 @@ impl<'a> Worker<'a> {
     fn transfer(&mut self) {
         let (from, to) = (self.random.below(ACCOUNTS), self.random.below(ACCOUNTS));
         let (from, to) = (account_key(from), account_key(to));
-        let amount = self.random.below(50).to_string();
-        let (ended, invoked_ns) = self.call(&["EVAL", TRANSFER, "2", &from, &to, &amount]);
+        let amount = self.random.below(50);
+        let words = amount.to_string();
+        let (ended, invoked_ns) = match self.random.below(4) {
+            0 => self.call(&["EVAL", TRANSFER_UNDECLARED, "0", &words, &from, &to]),
+            1 => return self.transfer_watched(&from, &to, amount),
+            _ => self.call(&["EVAL", TRANSFER, "2", &from, &to, &words]),
+        };
         if let Ended::Replied(_, at_ns) = ended {
             self.acknowledged(invoked_ns, at_ns);
+        }
+    }
+
+    /// Moves money in a block, unless somebody touches one of the accounts meanwhile.
+    fn transfer_watched(&mut self, from: &str, to: &str, amount: u64) {
+        let (Ended::Replied(..), _) = self.call(&["WATCH", from, to]) else {
+            return;
+        };
+        let (Ended::Replied(balance, _), _) = self.call(&["GET", from]) else {
+            return;
+        };
+        let balance = match &balance {
+            Answer::Text(text) => text.parse::<u64>().ok(),
+            _ => None,
+        };
+        let Some(balance) = balance else {
+            return self.violation(format!("{from} is no account"));
+        };
+        if from == to || balance < amount {
+            self.call(&["UNWATCH"]);
+            return;
+        }
+        let amount = amount.to_string();
+        let mut bytes = Vec::new();
+        put_command(&mut bytes, &["MULTI"]);
+        put_command(&mut bytes, &["DECRBY", from, &amount]);
+        put_command(&mut bytes, &["INCRBY", to, &amount]);
+        put_command(&mut bytes, &["EXEC"]);
+        let invoked_ns = self.load.now_ns();
+        let mut ended = match self.send(&bytes) {
+            true => self.receive(),
+            false => Ended::Unknown,
+        };
+        for _ in 0..3 {
+            if !matches!(ended, Ended::Unknown) {
+                ended = self.receive();
+            }
+        }
+        match ended {
+            Ended::Replied(Answer::List(_), at_ns) => self.acknowledged(invoked_ns, at_ns),
+            // Somebody did: nothing is moved.
+            Ended::Replied(Answer::Nil, _) => {}
+            Ended::Replied(other, _) => self.violation(format!("EXEC replies {other:?}")),
+            Ended::Refused | Ended::Unknown => self.leave(),
         }
     }
 
@@ -352,13 +405,6 @@ impl<'a> Worker<'a> {
         for _ in 0..count {
             let value = self.load.next_values(1);
             let key = value / GENERATION * LISTS + self.random.below(LISTS);
-            // A block stays in one slot: in the generation of its first step.
-            let key = match steps.first() {
-                Some(Step::Append { key: first, .. } | Step::Read { key: first, .. }) => {
-                    first / LISTS * LISTS + key % LISTS
-                }
-                None => key,
-            };
             steps.push(if self.random.below(2) == 0 {
                 Step::Append { key, value }
             } else {

@@ -364,7 +364,7 @@ pub(super) fn candidate(images: &GroupImages) -> Option<(Epoch, BTreeMap<Partiti
 }
 
 /// Where a process starts: behind the bases of its journal; or behind a checkpoint that is newer and has every group that they
-/// have, if it was fetched for that.
+/// have, if it was fetched for that, or the bases are not all of one epoch.
 ///
 /// (Not behind its own newest one: partitions need from each other what was read since the oldest checkpoint behind which
 /// any of them starts, and after a loss of power nobody knows that but who reads it again.)
@@ -384,25 +384,31 @@ pub(super) fn newest_bases(images: &GroupImages) -> Result<Begin, LoadError> {
         .transpose()?
         .filter(|candidate| {
             let has = |partition| candidate.bases.contains_key(partition);
-            candidate.start && candidate.epoch >= epoch && begun.keys().all(has)
+            candidate.epoch >= epoch && begun.keys().all(has)
         });
-    let begin = match candidate {
-        Some(Taken { epoch, bases, .. }) => Begin { epoch, bases },
-        None => Begin {
-            epoch,
-            bases: begun
-                .into_iter()
-                .filter(|&(_, (of, _))| of == epoch)
-                .map(|(partition, (_, base))| (partition, base))
-                .collect(),
-        },
-    };
     // What a log has was promised: it is not left out.
-    let left = groups().find(|&(&partition, image)| {
-        !begin.has(partition) && (image.base.index > 0 || !image.entries.is_empty())
-    });
-    match left {
-        Some((&partition, _)) => Err(LoadError::Uneven {
+    let left = |begin: &Begin| {
+        let mut left = groups().filter(|&(&partition, image)| {
+            !begin.has(partition) && (image.base.index > 0 || !image.entries.is_empty())
+        });
+        left.next().map(|(&partition, _)| partition)
+    };
+    let mut begin = Begin {
+        epoch,
+        bases: begun
+            .into_iter()
+            .filter(|&(_, (of, _))| of == epoch)
+            .map(|(partition, (_, base))| (partition, base))
+            .collect(),
+    };
+    if let Some(candidate) = candidate.filter(|taken| taken.start || left(&begin).is_some()) {
+        begin = Begin {
+            epoch: candidate.epoch,
+            bases: candidate.bases,
+        };
+    }
+    match left(&begin) {
+        Some(partition) => Err(LoadError::Uneven {
             partition,
             epoch: begin.epoch,
         }),

@@ -78,6 +78,7 @@ fn taken(epoch: u64, of: &[PartitionId]) -> Taken {
     Taken {
         epoch: Epoch(epoch),
         bases: bases(epoch, &map(of), of),
+        start: true,
         asked_tick: 0,
     }
 }
@@ -160,6 +161,7 @@ pub(in crate::cluster) fn node(
             let candidate = Taken {
                 epoch: Epoch(epoch),
                 bases: bases(epoch, &map, keeps),
+                start: true,
                 asked_tick: 0,
             };
             let mut images = images(epoch, keeps, candidate);
@@ -176,13 +178,9 @@ pub(in crate::cluster) fn node(
 #[test]
 fn what_is_written_after_a_list_was_made_stays_when_the_list_is_followed() {
     let disk = VirtualDisk::new(1);
-    let mut checkpoints = Checkpoints::new(
-        Epoch(5),
-        Epoch(3),
-        bases(5, &map(&[P0]), &[P0]),
-        true,
-        Schedule::default(),
-    );
+    let begin = (Epoch(5), bases(5, &map(&[P0]), &[P0]));
+    let mut checkpoints =
+        Checkpoints::new(begin.clone(), Epoch(3), Some(begin), Schedule::default());
     checkpoints.writing = Some(taken(8, &[P0]));
     checkpoints.recording.push_back(taken(7, &[P0]));
     let needed = checkpoints.prune(0, Some(Epoch(4)));
@@ -216,7 +214,7 @@ fn a_start_keeps_the_files_of_where_the_logs_begin_and_of_where_it_starts() {
         write(&disk, epoch, &[P0, P1]);
     }
     let images = images(3, &[P0, P1], taken(7, &[P0, P1]));
-    let loaded = load_engines(&disk, BTreeSet::new(), &images, &engine).expect("loaded");
+    let loaded = load_engines(&disk, BTreeSet::new(), &images, &|_| engine()).expect("loaded");
     let engines = loaded.engines;
     assert_eq!(engines.len(), 2);
     let size = |partition| file_bytes(&disk, &file_name(partition, Epoch(7))).expect("a file");
@@ -234,6 +232,30 @@ fn a_start_keeps_the_files_of_where_the_logs_begin_and_of_where_it_starts() {
 }
 
 #[test]
+fn a_start_reads_again_what_others_may_need_to_hear() {
+    let disk = VirtualDisk::new(1);
+    for epoch in [3, 7] {
+        write(&disk, epoch, &[P0, P1]);
+    }
+    // Its newest checkpoint was not fetched to start behind it.
+    let own = Taken {
+        start: false,
+        ..taken(7, &[P0, P1])
+    };
+    let even = images(3, &[P0, P1], own.clone());
+    assert_eq!(newest_bases(&even).expect("a beginning").epoch, Epoch(3));
+    let loaded = load_engines(&disk, BTreeSet::new(), &even, &|_| engine()).expect("loaded");
+    assert_eq!(epochs(&disk), BTreeSet::from([3, 7]), "others may fetch it");
+    let node = recover(even, map(&[P0, P1]), loaded.engines).expect("it starts");
+    assert_eq!(node.confirmed().epoch, Epoch(3));
+    assert_eq!(node.checkpoints.newest(), Epoch(7));
+    // With one log that begins later there is no other epoch that all have.
+    let mut uneven = images(3, &[P0], own);
+    uneven.insert(P1, image(base(5, &map(&[P0, P1]))));
+    assert_eq!(newest_bases(&uneven).expect("a beginning").epoch, Epoch(7));
+}
+
+#[test]
 fn a_partition_without_a_checkpoint_is_left_out_beside_others_that_have_one() {
     for own in [0, 3] {
         let disk = VirtualDisk::new(1);
@@ -248,7 +270,7 @@ fn a_partition_without_a_checkpoint_is_left_out_beside_others_that_have_one() {
         };
         images.entry(P2).or_default().hard_state = heard;
         let kept = BTreeSet::from([P0, P1, P2, PartitionId(3)]);
-        let loaded = load_engines(&disk, kept, &images, &engine).expect("loaded");
+        let loaded = load_engines(&disk, kept, &images, &|_| engine()).expect("loaded");
         let engines = loaded.engines;
         assert_eq!(engines.keys().copied().collect::<Vec<_>>(), [P0, P1]);
         // A list of engines that does not agree is refused.
@@ -267,7 +289,7 @@ fn a_partition_without_a_checkpoint_is_left_out_beside_others_that_have_one() {
 fn at_the_beginning_nothing_is_left_out() {
     let disk = VirtualDisk::new(1);
     let images = GroupImages::from([(P0, GroupImage::default())]);
-    let made = load_engines(&disk, BTreeSet::from([P1]), &images, &engine).expect("made");
+    let made = load_engines(&disk, BTreeSet::from([P1]), &images, &|_| engine()).expect("made");
     assert_eq!(made.checkpoint_bytes, 0);
     let engines = made.engines;
     assert_eq!(engines.keys().copied().collect::<Vec<_>>(), [P0, P1]);
@@ -292,7 +314,7 @@ fn logs_that_begin_at_several_epochs_without_a_checkpoint_of_all_are_refused() {
         for epoch in [3, 7] {
             write(&disk, epoch, &[P0, P1, P2]);
         }
-        let refused = load_engines(&disk, BTreeSet::new(), &images, &engine).err();
+        let refused = load_engines(&disk, BTreeSet::new(), &images, &|_| engine()).err();
         let text = refused.as_ref().map(LoadError::to_string);
         assert!(
             matches!(refused, Some(LoadError::Uneven { .. })),
@@ -309,7 +331,7 @@ fn bases_whose_files_are_gone_are_an_error() {
     let images = images(7, &[P0], taken(3, &[P0]));
     let disk = VirtualDisk::new(1);
     write(&disk, 3, &[P0]);
-    let refused = load_engines(&disk, BTreeSet::new(), &images, &engine).err();
+    let refused = load_engines(&disk, BTreeSet::new(), &images, &|_| engine()).err();
     let text = refused.map(|error| error.to_string()).unwrap_or_default();
     assert!(text.contains(&file_name(P0, Epoch(7))), "{text}");
     assert!(text.contains("replace the node"), "{text}");
