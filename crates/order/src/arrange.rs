@@ -96,7 +96,8 @@ fn rank(request: &Request) -> Rank {
 /// Puts a partition's part of an epoch into its order.
 pub fn arrange(requests: Vec<Placed>) -> Arranged {
     let mut arranged = Arranged::default();
-    if !requests.iter().any(|placed| is_multi(&placed.request)) {
+    let is_plain = |placed: &Placed| placed.place.section == 0 && !is_multi(&placed.request);
+    if requests.iter().all(is_plain) {
         let requests = requests.into_iter().map(|placed| placed.request);
         arranged.requests.extend(requests);
         return arranged;
@@ -140,16 +141,13 @@ fn arrange_section(section: u32, requests: Vec<Placed>, arranged: &mut Arranged)
 }
 
 /// Where the requests of a batch stand, so that what each connection sent keeps its order.
-pub fn places<'a>(requests: impl Iterator<Item = &'a Request> + Clone) -> Vec<Place> {
+pub fn places<'a>(requests: impl Iterator<Item = &'a Request>) -> Vec<Place> {
     /// A connection's requests so far.
     struct Session {
         /// The places of those of its last section.
         last: SmallVec<[usize; 1]>,
         section: u32,
         rank: Rank,
-    }
-    if !requests.clone().any(is_multi) {
-        return requests.map(|_| Place::default()).collect();
     }
     let mut sessions: BTreeMap<SessionId, Session> = BTreeMap::new();
     let mut places: Vec<Place> = Vec::new();
