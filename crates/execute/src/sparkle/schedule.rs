@@ -376,10 +376,9 @@ impl Worker {
                 body.request = None;
                 body.member = None;
                 self.put_back(|shared, position| {
-                    shared
-                        .slot(position)
-                        .status
-                        .store(Word::new(Ticket::new(position, 0), EMPTY));
+                    let status = &shared.slot(position).status;
+                    let ticket = Ticket::new(position, status.load().incarnation());
+                    status.store(Word::new(ticket, EMPTY));
                     true
                 });
             }

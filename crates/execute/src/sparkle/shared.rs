@@ -386,7 +386,13 @@ impl Shared {
                 0
             };
             let multi = if member.is_some() { MULTI } else { 0 };
-            let ticket = Ticket::new(position, 0);
+            // Where something was retracted the numbers of incarnations go on: nothing that names one of its may reach this one.
+            let before = slot.status.load();
+            let first = match before.is_at(position) {
+                true => before.incarnation() + 1,
+                false => 0,
+            };
+            let ticket = Ticket::new(position, first);
             if member.is_some() {
                 *slot.member.lock() = member.clone();
             }
@@ -447,7 +453,12 @@ impl Shared {
             .map_or(filled, |(_, end)| end.0.max(filled));
         backlog.retracting = Some((from, Position(end)));
         for position in (from.0..filled).map(Position) {
-            self.effect(position, self.slot(position).status.retract(position));
+            let member = self.member(position);
+            let effect = {
+                let _book = member.as_ref().map(|member| member.book().lock());
+                self.slot(position).status.retract(position)
+            };
+            self.effect(position, effect);
         }
     }
 

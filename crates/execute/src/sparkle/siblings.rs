@@ -32,6 +32,10 @@ pub(super) struct GroupBook {
     /// The position of its first member.
     first: Position,
     members: Box<[Mutex<Book>]>,
+    /// It was retracted. Nothing is said of it from then on: its transactions are undone one after the other, and those that
+    /// are still alive meanwhile read what never was. Set before the first of them is retracted; each of them is under its
+    /// latch, so that nobody who has found the group alive there touches what comes into its slot afterwards.
+    void: AtomicBool,
 }
 
 /// A sub-transaction: its place in its group.
@@ -151,6 +155,7 @@ impl Siblings {
             id: id.clone(),
             first,
             members,
+            void: AtomicBool::new(false),
         });
         self.groups.lock().open.insert(id, group.clone());
         group
@@ -183,14 +188,18 @@ impl Siblings {
 
     /// All groups from this position on are void.
     pub(super) fn retract(&self, from: Position) {
-        self.groups
-            .lock()
-            .open
-            .retain(|_, group| group.first < from);
+        self.groups.lock().open.retain(|_, group| {
+            let stays = group.first < from;
+            group.void.fetch_or(!stays, Ordering::SeqCst);
+            stays
+        });
         self.era.fetch_add(1, Ordering::SeqCst);
     }
 
     fn say(&self, member: &Member, me: PartitionId, note: Note) {
+        if member.group.is_void() {
+            return;
+        }
         let mut outbox = self.outbox.lock();
         for &to in member.group.id.partitions.iter().filter(|&&to| to != me) {
             outbox.push((to, member.group.clone(), note.clone()));
@@ -433,8 +442,10 @@ impl Shared {
                 };
                 let notes = self.notes_of(&member);
                 let notes = notes.into_iter().map(|note| (to, group.clone(), note));
-                self.siblings.outbox.lock().extend(notes);
-                self.siblings.has_said.store(true, Ordering::SeqCst);
+                if !group.is_void() {
+                    self.siblings.outbox.lock().extend(notes);
+                    self.siblings.has_said.store(true, Ordering::SeqCst);
+                }
             }
         }
     }
@@ -540,7 +551,7 @@ impl Shared {
                     raised,
                 } => {
                     let first = AbortNumber::first(number.era);
-                    for later in member + 1..group.members.len() as u32 {
+                    for later in member.saturating_add(1)..group.members.len() as u32 {
                         let named = raised.iter().find(|(named, _)| *named == later);
                         let number = named.map_or(first, |(_, number)| *number);
                         self.hear_number(group, later, from, number);
@@ -590,7 +601,7 @@ impl Shared {
             let heard = learn(&mut book.exchange);
             // A slot that holds another transaction, or is not filled yet, has nobody to tell.
             let word = status.load();
-            let is_here = word.is_at(at) && word.has(MULTI);
+            let is_here = word.is_at(at) && word.has(MULTI) && !group.is_void();
             let ticket = Ticket::new(at, word.incarnation());
             let effect = if heard.restart {
                 book.exchange.start_over();
@@ -610,6 +621,9 @@ impl Shared {
 }
 
 impl GroupBook {
+    fn is_void(&self) -> bool {
+        self.void.load(Ordering::SeqCst)
+    }
     fn number(&self, place: u32) -> AbortNumber {
         self.members[place as usize].lock().exchange.number()
     }
