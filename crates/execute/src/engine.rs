@@ -167,7 +167,7 @@ pub trait Engine: Send + Sync {
     /// Takes what another partition says of transactions that it shares with this one. Messages may come in any order, more
     /// than once, and before the epoch that they are about.
     fn receive(&self, _from: PartitionId, _message: Message) {}
-    /// Says again, to a partition that may have lost it, what is to be said of the transactions behind an epoch: all up to
+    /// Says again, to a partition that may have lost it (with its process or in its retraction), what is to be said of the transactions behind an epoch: all up to
     /// that one are final-committed there. Of those up to `heard` it may have heard from another replica of this partition; of
     /// these it is told what is final once they are, because it takes nothing else from a second one.
     fn tell_again(&self, _to: PartitionId, _behind: Epoch, _heard: Epoch) {}

@@ -30,6 +30,30 @@ impl Message {
         out
     }
 
+    /// The message as bytes, in pieces of about so many bytes at most, if it has several notes: each is a message by itself.
+    pub fn encode_in_pieces(mut self, bytes_max: usize) -> Vec<Vec<u8>> {
+        let whole = self.encode();
+        if whole.len() <= bytes_max {
+            return vec![whole];
+        }
+        drop(whole);
+        let rest = match &mut self.groups[..] {
+            [] => return Vec::new(),
+            [(id, notes)] if notes.len() > 1 => {
+                let rest = notes.split_off(notes.len() / 2);
+                vec![(id.clone(), rest)]
+            }
+            [_] => return vec![self.encode()],
+            groups => {
+                let half = groups.len() / 2;
+                self.groups.split_off(half)
+            }
+        };
+        let mut pieces = self.encode_in_pieces(bytes_max);
+        pieces.extend(Message { groups: rest }.encode_in_pieces(bytes_max));
+        pieces
+    }
+
     /// Reads what [`Message::encode`] wrote; `None` if the bytes are something else.
     pub fn decode(bytes: &[u8]) -> Option<Message> {
         let mut reader = Reader::new(bytes);
@@ -378,6 +402,25 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn pieces_say_the_same_together(message in message(), bytes_max in 0..200usize) {
+            let notes = |message: &Message| -> Vec<(GroupId, Note)> {
+                let groups = message.groups.iter();
+                groups
+                    .flat_map(|(id, notes)| notes.iter().map(|note| (id.clone(), note.clone())))
+                    .collect()
+            };
+            let wanted = notes(&message);
+            let mut found = Vec::new();
+            for piece in message.encode_in_pieces(bytes_max) {
+                let read = Message::decode(&piece).expect("a message");
+                let read = notes(&read);
+                prop_assert!(piece.len() <= bytes_max || read.len() <= 1);
+                found.extend(read);
+            }
+            prop_assert_eq!(found, wanted);
+        }
+
         #[test]
         fn what_is_written_is_read(message in message()) {
             prop_assert_eq!(Message::decode(&message.encode()), Some(message));

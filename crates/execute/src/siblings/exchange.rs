@@ -8,7 +8,8 @@ use txn::mutant::{Mutant, is_active};
 /// (Sparkle's `local_abort_number`), in one era of its replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AbortNumber {
-    /// Which process of the replica, and which of its attempts at the order: later ones are greater.
+    /// Which process of which replica, and which of its attempts at the order. No two have the same, and that one is greater
+    /// says nothing.
     pub era: u64,
     /// Counts from 0 in each era.
     pub count: u32,
@@ -57,12 +58,11 @@ struct Sibling<K, V> {
     confirmed: Vec<Basis>,
     /// `number` is its last one. Set at final commit.
     settled: bool,
-    /// What another era of it told: of no account until that number is anchored.
-    other: Option<Other<K, V>>,
+    /// What other eras of it told: of no account until their numbers are anchored.
+    others: SmallVec<[Other<K, V>; 1]>,
 }
 
-/// What a sibling told in a later era than the first one that was heard of. What an earlier one told is of no interest: it
-/// will be told again.
+/// What a sibling told in another era than the first one that was heard of.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Other<K, V> {
     number: AbortNumber,
@@ -82,9 +82,9 @@ impl<K: PartialEq, V: PartialEq> Sibling<K, V> {
         self.number.filter(|_| self.used.iter().all(told))
     }
 
-    /// Whether this is of a later era than what was heard first.
+    /// Whether this is of another era than what was heard first.
     fn is_other(&self, number: AbortNumber) -> bool {
-        let is_other = |known: AbortNumber| known == AbortNumber::FINAL || known.era < number.era;
+        let is_other = |known: AbortNumber| known == AbortNumber::FINAL || known.era != number.era;
         number != AbortNumber::FINAL
             && self.number.is_some_and(is_other)
             && !is_active(Mutant::MixEras)
@@ -101,14 +101,24 @@ impl<K: PartialEq, V: PartialEq> Sibling<K, V> {
         K: Clone,
         V: Clone,
     {
-        let other = match &mut self.other {
-            Some(other) if other.number >= number => other,
-            other => other.insert(Other {
-                number,
-                anchored: false,
-                values: Vec::new(),
-            }),
+        let begin = || Other {
+            number,
+            anchored: false,
+            values: Vec::new(),
         };
+        // Each for itself: what an ended process has left on its way must not push out what the one in its place says.
+        let mut others = self.others.iter();
+        let place = match others.position(|other| other.number.era == number.era) {
+            Some(place) => place,
+            None => {
+                self.others.push(begin());
+                self.others.len() - 1
+            }
+        };
+        let other = &mut self.others[place];
+        if other.number < number {
+            *other = begin();
+        }
         if other.number != number {
             return None;
         }
@@ -162,7 +172,7 @@ impl<K: Clone + PartialEq, V: Clone + PartialEq> Exchange<K, V> {
             used: Vec::new(),
             confirmed: Vec::new(),
             settled: false,
-            other: None,
+            others: SmallVec::new(),
         });
         Exchange {
             me,
@@ -414,7 +424,7 @@ impl<K: Clone + PartialEq, V: Clone + PartialEq> Exchange<K, V> {
             sibling.settled = true;
             sibling.values = Vec::new();
             sibling.used = Vec::new();
-            sibling.other = None;
+            sibling.others = SmallVec::new();
         }
     }
 }

@@ -46,7 +46,7 @@
 //!
 //! # Siblings that fail
 //!
-//! A number is qualified by the *era* of its replica (its process and what was retracted there). Once a transaction has heard of
+//! A number is qualified by the *era* of its replica (its process and what was retracted there), which is like no other one. Once a transaction has heard of
 //! one era of a sibling it takes from another one only what is final: what was told under an anchored number, or
 //! the reads of a final-committed sibling ([`Exchange::learn_final`]), which a replica in another zone may give too. If what
 //! was used was final these are the same; and if they are not, nobody has built on what they replace. (To take

@@ -12,6 +12,9 @@ use std::sync::Arc;
 use txn::PartitionId;
 use txn::mutant::{self, Mutant, is_active};
 
+/// The era in which all replicas begin.
+const ERA: u64 = 5;
+
 /// A transaction's number in the scenario: its place in the order of all.
 pub type Number = usize;
 /// A key: its partition, and which one there.
@@ -534,7 +537,11 @@ impl Change<'_> {
         let lost = matches!(self.scenario.failure, Failure::Loss(_));
         self.world.crashed = true;
         self.world.network.retain(|message| message.to != at);
-        let era = self.world.replicas[usize::from(at)].era + 1;
+        // Eras are in no order: each second process has a smaller one than the one before.
+        let era = match at % 2 {
+            0 => ERA - 1,
+            _ => ERA + 1,
+        };
         self.world.replicas[usize::from(at)] = Replica {
             subs: self.scenario.new_subs(at, era),
             head: 0,
@@ -728,9 +735,9 @@ impl Model for Scenario {
 
     fn init_states(&self) -> Vec<World> {
         let replica = |at: u16| Replica {
-            subs: self.new_subs(at, 1),
+            subs: self.new_subs(at, ERA),
             head: 0,
-            era: 1,
+            era: ERA,
             lost: false,
         };
         let world = World {

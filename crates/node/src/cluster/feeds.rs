@@ -114,8 +114,8 @@ struct Follower {
     told_tick: u64,
     /// What its clients wait for, and it was not yet sent.
     answers: Vec<Answered>,
-    /// What the group's partition has to say to its partitions.
-    messages: Vec<(PartitionId, Message)>,
+    /// What the group's partition has to say to its partitions, as bytes of messages.
+    messages: VecDeque<(PartitionId, Bytes)>,
 }
 
 impl Follower {
@@ -129,6 +129,18 @@ impl Follower {
         });
         let count = fits.count();
         self.answers.drain(..count).collect()
+    }
+
+    /// The messages that go into the next frame.
+    fn next_messages(&mut self) -> Vec<(PartitionId, Bytes)> {
+        let mut bytes = 0;
+        let fits = self.messages.iter().take_while(|(_, message)| {
+            let has_room = bytes < FRAME_BYTES_MAX;
+            bytes += message.len() as u64;
+            has_room
+        });
+        let count = fits.count();
+        self.messages.drain(..count).collect()
     }
 }
 
@@ -150,7 +162,7 @@ pub(super) struct News {
     pub agreed: u64,
     pub leader: Option<(NodeId, u64)>,
     pub answers: Vec<Answered>,
-    pub messages: Vec<(PartitionId, Message)>,
+    pub messages: Vec<(PartitionId, Bytes)>,
 }
 
 /// A group that this node follows.
@@ -163,6 +175,8 @@ struct Followed {
     news_tick: u64,
     /// Whom it has asked last, and when.
     asked: Option<(NodeId, u64, u64)>,
+    /// What it was told of transactions has gone with the books of a retracted epoch.
+    retell: bool,
     /// Subscriptions up to this one are over, or were asked for by another process, or under another name.
     over: u64,
 }
@@ -214,6 +228,13 @@ impl Feeds {
             followed.through.take_if(|(through, ..)| *through == node);
             followed.asked.take_if(|(asked, ..)| *asked == node);
         }
+    }
+
+    /// Epochs were taken back here, and with them what was said of their transactions.
+    pub fn retell(&mut self) {
+        self.followed
+            .values_mut()
+            .for_each(|followed| followed.retell = true);
     }
 
     /// Who asks groups of other nodes has another name now: they are asked anew.
@@ -348,13 +369,12 @@ impl ClusterNode {
             return;
         }
         for Sent { from, to, message } in sent {
+            let pieces = message.encode_in_pieces(FRAME_BYTES_MAX as usize);
+            let pieces: Vec<Bytes> = pieces.into_iter().map(Bytes::from).collect();
             let followers = self.feeds.of_group(from);
             for (_, follower) in followers.filter(|(_, follower)| follower.kept.contains(&to)) {
-                let mut waiting = follower.messages.iter_mut();
-                match waiting.find(|(waits, _)| *waits == to) {
-                    Some((_, before)) => before.groups.extend(message.groups.iter().cloned()),
-                    None => follower.messages.push((to, message.clone())),
-                }
+                let pieces = pieces.iter().map(|piece| (to, piece.clone()));
+                follower.messages.extend(pieces);
             }
         }
         self.feed(effects);
@@ -400,7 +420,7 @@ impl ClusterNode {
             effects.delivered = true;
         }
         let follower = Follower {
-            messages: Vec::new(),
+            messages: VecDeque::new(),
             answers: self.feeds.lacking(from, group, &waits, after),
             kept,
             subscription,
@@ -531,10 +551,10 @@ impl ClusterNode {
             agreed,
             leader,
             answers: follower.next_answers(),
-            messages: std::mem::take(&mut follower.messages),
+            messages: follower.next_messages(),
         };
         self.send(node, &frame, effects);
-        Some(has_more || !follower.answers.is_empty())
+        Some(has_more || !follower.answers.is_empty() || !follower.messages.is_empty())
     }
 
     /// The index of the first batch behind what a follower was told, which is confirmed here. `None` if it is gone.
@@ -607,6 +627,12 @@ impl ClusterNode {
             }
         }
         for (to, message) in news.messages {
+            let Some(message) = Message::decode(&message) else {
+                effects.warnings.push(format!(
+                    "{from} says something of {group} to {to} that this node cannot read"
+                ));
+                return self.lose_feed(group, effects);
+            };
             if let Some(engine) = self.engine(to) {
                 engine.receive(group, message);
                 effects.delivered = true;
@@ -684,20 +710,21 @@ impl ClusterNode {
             let neighbour = neighbour.filter(|&node| self.is_live(node));
             let is_missed = self.merge.held(group) < self.merge.newest();
             let known = self.feeds.followed.get_mut(&group);
-            let (through, asked, heard_tick) = known.map_or((None, None, now), |known| {
-                if !is_missed {
-                    known.news_tick = now;
-                }
-                let heard_tick = known.heard_tick.min(known.news_tick);
-                (known.through, known.asked, heard_tick)
-            });
+            let (through, asked, heard_tick, retell) =
+                known.map_or((None, None, now, false), |known| {
+                    if !is_missed {
+                        known.news_tick = now;
+                    }
+                    let heard_tick = known.heard_tick.min(known.news_tick);
+                    (known.through, known.asked, heard_tick, known.retell)
+                });
             let is_heard = through
                 .is_some_and(|(node, ..)| self.is_live(node) && now < heard_tick + PATIENCE_TICKS);
             let waits = asked.is_some_and(|(_, _, tick)| now < tick + PATIENCE_TICKS);
             let through = through.map(|(node, ..)| node);
             let better = neighbour
                 .filter(|&node| Some(node) != through && now.is_multiple_of(NEIGHBOUR_TICKS));
-            if waits || is_heard && better.is_none() {
+            if waits || is_heard && better.is_none() && !retell {
                 continue;
             }
             // Whoever was asked in vain, or has fallen silent, is asked again last.
@@ -721,6 +748,7 @@ impl ClusterNode {
                 ..Followed::default()
             });
             followed.asked = Some((node, subscription, now));
+            followed.retell = false;
             followed.news_tick = now;
             let frame = Frame::Follow {
                 partition: group,

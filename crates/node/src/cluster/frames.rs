@@ -6,7 +6,6 @@ use super::bootstrap::Standing;
 use super::feeds::{Answered, Fed};
 use super::install::Piece;
 use bytes::Bytes;
-use execute::siblings::Message;
 use order::{Control, PartitionMap, Submission, put_submission, take_submission};
 use txn::codec::{Reader, put_bytes, put_reply, put_varint, take_reply};
 use txn::{BootId, Epoch, NodeId, PartitionId, Position, Registry, RequestId, SessionId, Stop};
@@ -113,7 +112,7 @@ pub enum Frame {
         /// How requests of the receiver's clients ended.
         answers: Vec<Answered>,
         /// What the group's partition tells the receiver's of transactions that they share.
-        messages: Vec<(PartitionId, Message)>,
+        messages: Vec<(PartitionId, Bytes)>,
     },
     /// Nothing but the clock, and where the sender stands.
     Clock {
@@ -419,7 +418,7 @@ impl Frame {
                 put_varint(&mut out, messages.len() as u64);
                 for (to, message) in messages {
                     put_varint(&mut out, u64::from(to.0));
-                    put_bytes(&mut out, &message.encode());
+                    put_bytes(&mut out, message);
                 }
             }
             Frame::Clock {
@@ -684,7 +683,7 @@ fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
             let mut messages = Vec::new();
             for _ in 0..reader.varint()? {
                 let to = take_partition(reader)?;
-                messages.push((to, Message::decode(reader.bytes()?)?));
+                messages.push((to, bytes.slice_ref(reader.bytes()?)));
             }
             Frame::Feed {
                 partition,

@@ -1367,6 +1367,7 @@ impl ClusterNode {
                 executor.next = from;
             }
         }
+        self.feeds.retell();
     }
 
     /// Tells the engines of epochs that are delivered and confirmed.
