@@ -25,6 +25,7 @@ fn trial(ordo: PathBuf, directory: &Path, only: &[Fault], rounds: u64) -> Report
         setting: Setting {
             ordo,
             nodes: 1,
+            zones: 1,
             partitions: 1,
             appendfsync: "always".to_owned(),
             directory: directory.to_owned(),
@@ -138,6 +139,7 @@ fn a_program_that_ends_is_told_with_its_last_words() {
         setting: Setting {
             ordo: broken,
             nodes: 1,
+            zones: 1,
             partitions: 1,
             appendfsync: "always".to_owned(),
             directory: directory.path().to_owned(),

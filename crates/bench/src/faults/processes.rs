@@ -28,8 +28,10 @@ const PEER_PORT: u16 = 16379;
 pub struct Setting {
     /// Ordo's program.
     pub ordo: PathBuf,
-    /// How many nodes. One is a server of its own, more are a cluster of as many zones.
+    /// How many nodes. One is a server of its own, more are a cluster.
     pub nodes: usize,
+    /// To how many zones they are dealt. With fewer than nodes, each keeps some of the partitions only.
+    pub zones: usize,
     /// Partitions of the cluster.
     pub partitions: u16,
     /// What `--appendfsync` says.
@@ -106,7 +108,7 @@ impl Processes {
         self.setting.directory.join("cluster.toml")
     }
 
-    /// The cluster's description: a zone for each node.
+    /// The cluster's description.
     fn cluster_toml(&self) -> String {
         let mut text = format!(
             "name = \"faults\"\nsecret = \"the processes of one test run\"\npartitions = {}\n",
@@ -115,8 +117,9 @@ impl Processes {
         for (index, node) in self.nodes.iter().enumerate() {
             let _ = write!(
                 text,
-                "\n[[node]]\nname = \"{}\"\nzone = \"zone{index}\"\npeer_address = \"{}\"\nclient_address = \"{}\"\n",
+                "\n[[node]]\nname = \"{}\"\nzone = \"zone{}\"\npeer_address = \"{}\"\nclient_address = \"{}\"\n",
                 name(index),
+                index % self.setting.zones,
                 node.peer,
                 node.client
             );
@@ -398,6 +401,7 @@ mod tests {
         Setting {
             ordo: "ordo".into(),
             nodes,
+            zones: nodes,
             partitions: 2,
             appendfsync: "always".to_owned(),
             directory: directory.to_owned(),

@@ -12,9 +12,12 @@ use std::path::PathBuf;
 /// `ordo bench faults`.
 #[derive(Args)]
 pub struct FaultsArgs {
-    /// Nodes: one server of its own, or a cluster of as many zones.
+    /// Nodes: one server of its own, or a cluster.
     #[arg(long, default_value_t = 3)]
     nodes: usize,
+    /// Zones to which they are dealt [default: as many]. With fewer, each node keeps some of the partitions only.
+    #[arg(long, value_parser = at_least_one)]
+    zones: Option<usize>,
     /// Partitions of the cluster.
     #[arg(long, default_value_t = 1)]
     partitions: u16,
@@ -69,6 +72,7 @@ pub fn run(args: FaultsArgs) -> Result<()> {
         setting: Setting {
             ordo: program(args.ordo)?,
             nodes: args.nodes,
+            zones: args.zones.unwrap_or(args.nodes),
             partitions: args.partitions,
             appendfsync: args.appendfsync,
             directory: args.dir.unwrap_or_else(|| directory.path().to_owned()),
