@@ -268,6 +268,7 @@ impl Contender {
         let setting = |nodes: usize, partitions: u16, name: &str| Setting {
             ordo: ordo.clone(),
             nodes,
+            zones: nodes,
             partitions,
             appendfsync: appendfsync.clone(),
             directory: directory.join(name),

@@ -135,10 +135,14 @@ fn works_have_names() {
         ("set", Work::Set),
         ("incr", Work::Incr),
         ("transfer", Work::Transfer),
+        ("transfer-across", Work::TransferAcross),
     ] {
         assert_eq!(name.parse::<Work>().expect("known"), work);
         assert_eq!(work.name(), name);
     }
     let error = "del".parse::<Work>().expect_err("unknown").to_string();
-    assert!(error.contains("get, set, incr or transfer"), "{error}");
+    assert!(
+        error.contains("get, set, incr, transfer or transfer-across"),
+        "{error}"
+    );
 }

@@ -5,9 +5,10 @@
 //! | `get`, `set` | one command on a random key of `keys`; keys and values of 16 bytes | |
 //! | `incr` | increments a random counter of `keys` | the counters grew by what was answered |
 //! | `transfer` | a script moves a random amount between two random accounts | no money was made or lost |
+//! | `transfer-across` | the same, between accounts of any partitions | the same |
 //!
-//! A transaction takes place in one partition, so where there are several, the accounts (or counters) of a client have a
-//! hash tag in common: one of [`TAGS`].
+//! Where there are several partitions, the accounts (or counters) of a client have a hash tag in common, one of [`TAGS`], so
+//! that each transaction is one of a single partition; but for `transfer-across`, whose accounts have none.
 
 use super::Options;
 use crate::redis::load::{Class, Measured, Target};
@@ -32,16 +33,19 @@ pub enum Work {
     Set,
     /// INCR of random counters.
     Incr,
-    /// A script over two random accounts.
+    /// A script over two random accounts of one partition.
     Transfer,
+    /// A script over two random accounts.
+    TransferAcross,
 }
 
 impl Work {
-    const ALL: [(&'static str, Work); 4] = [
+    const ALL: [(&'static str, Work); 5] = [
         ("get", Work::Get),
         ("set", Work::Set),
         ("incr", Work::Incr),
         ("transfer", Work::Transfer),
+        ("transfer-across", Work::TransferAcross),
     ];
 
     /// Its name.
@@ -55,9 +59,9 @@ impl std::str::FromStr for Work {
     type Err = anyhow::Error;
     fn from_str(name: &str) -> Result<Work> {
         let found = Work::ALL.iter().find(|(known, _)| *known == name);
-        found
-            .map(|(_, work)| *work)
-            .with_context(|| format!("unknown workload '{name}': get, set, incr or transfer"))
+        found.map(|(_, work)| *work).with_context(|| {
+            format!("unknown workload '{name}': get, set, incr, transfer or transfer-across")
+        })
     }
 }
 
@@ -81,7 +85,11 @@ impl Prepared {
         let mut prepared = Prepared {
             work,
             keys: options.keys,
-            tags: if options.partitions() == 1 { 1 } else { TAGS },
+            tags: match work {
+                Work::TransferAcross => 1,
+                _ if options.partitions() == 1 => 1,
+                _ => TAGS,
+            },
             sha: String::new(),
             before: 0,
             answered: 0,
@@ -95,7 +103,7 @@ impl Prepared {
                 }
             }
             Work::Incr => prepared.before = prepared.sum(&mut client)?,
-            Work::Transfer => {
+            Work::Transfer | Work::TransferAcross => {
                 if options.load {
                     prepared.open_accounts(&mut client)?;
                 }
@@ -139,7 +147,7 @@ impl Prepared {
             Work::Get => vec![&[Part::Text("GET")], &key],
             Work::Set => vec![&[Part::Text("SET")], &key, &value],
             Work::Incr => vec![&[Part::Text("INCR")], &name],
-            Work::Transfer => vec![
+            Work::Transfer | Work::TransferAcross => vec![
                 &[Part::Text("EVALSHA")],
                 &script,
                 &[Part::Text("2")],
@@ -169,7 +177,7 @@ impl Prepared {
                     bail!("counters were incremented {least} to {most} times and grew by {grown}");
                 }
             }
-            Work::Transfer => {
+            Work::Transfer | Work::TransferAcross => {
                 let (before, after) = (self.before, self.sum(&mut client)?);
                 if before != after {
                     bail!(
@@ -197,7 +205,10 @@ impl Prepared {
             Work::Incr => "counter",
             _ => "account",
         };
-        format!("{what}:{{{tag:02}}}:")
+        match self.work {
+            Work::TransferAcross => format!("{what}:"),
+            _ => format!("{what}:{{{tag:02}}}:"),
+        }
     }
 
     /// How many accounts or counters have the same tag.

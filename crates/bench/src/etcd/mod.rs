@@ -241,6 +241,7 @@ fn measure_ordo(options: &Options, directory: &Path) -> Result<Figures> {
     let setting = Setting {
         ordo: options.ordo.clone(),
         nodes: options.nodes,
+        zones: options.nodes,
         partitions: 1,
         appendfsync: "always".to_owned(),
         directory: directory.to_owned(),
