@@ -311,7 +311,7 @@ mod tests {
         let arranged = at(0, &placed(&requests));
         assert_eq!(
             names(&arranged.requests),
-            [(2, 1), (1, 1), (2, 2), (3, 1), (1, 2), (3, 2), (1, 3)]
+            [(2, 1), (2, 2), (3, 1), (1, 1), (1, 2), (3, 2), (1, 3)]
         );
         let groups = arranged.groups.iter();
         let parts: Vec<_> = groups.map(|group| (group.members, group.part)).collect();

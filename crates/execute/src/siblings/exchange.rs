@@ -133,10 +133,24 @@ impl<K: PartialEq, V: PartialEq> Sibling<K, V> {
             Some(known) if number < known => false,
             Some(known) if number == known => true,
             Some(_) if is_active(Mutant::DropLaterNumbers) => false,
-            _ => {
+            known => {
                 self.number = Some(number);
-                if !is_active(Mutant::KeepOldValues) {
-                    self.values.clear();
+                if is_active(Mutant::KeepOldValues) {
+                    return true;
+                }
+                let mut values = std::mem::take(&mut self.values);
+                if let Some(known) = known.filter(|_| number == AbortNumber::FINAL) {
+                    // Another era's number is anchored. That may be a process that has ended, which says nothing more: what this
+                    // one tells still counts, once its own is.
+                    let anchored = self.anchored == Some(known);
+                    if anchored {
+                        self.values = std::mem::take(&mut values);
+                    }
+                    self.others.push(Other {
+                        number: known,
+                        anchored,
+                        values,
+                    });
                 }
                 true
             }
