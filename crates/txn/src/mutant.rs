@@ -62,8 +62,18 @@ pub enum Mutant {
     ShareWriteLocks,
     /// Calvin releases a transaction's locks before its writes are there.
     ReleaseLocksEarly,
-    /// Calvin runs what is not confirmed.
+    /// Calvin, or S-SMR, runs what is not confirmed.
     RunUnconfirmed,
+    /// Calvin tells siblings what a key holds before it has the lock.
+    TellBeforeLocked,
+    /// Calvin judges its own partition's keys only by what the request names.
+    JudgeOwnKeysOnly,
+    /// A sub-transaction that waits for a sibling does not hear that the value has come.
+    LoseSiblingWake,
+    /// What is said of a group before it is delivered is dropped.
+    DropEarlyMessages,
+    /// A sibling that starts anew is told only of groups that are under way.
+    TellOpenGroupsOnly,
 
     // Redis.
     /// EXEC does not look at the watched keys.

@@ -57,7 +57,9 @@
 
 mod codec;
 mod exchange;
+pub(crate) mod groups;
 mod message;
+pub(crate) mod parts;
 mod round;
 
 pub use exchange::{AbortNumber, Basis, Exchange, Heard};

@@ -6,12 +6,12 @@ use super::shared::Shared;
 use super::siblings::{Member, NoValue};
 use super::slot::{Body, Write};
 use super::status::DOOMED;
-use crate::siblings::{Asked, Told};
+use crate::siblings::parts::{self, Parts};
+use crate::siblings::{Asked, GroupId, Told};
 use std::any::Any;
 use std::sync::Arc;
 use std::task::Poll;
 use store::RecordCell;
-use txn::key::partition_of_slot;
 use txn::tx::Read;
 use txn::{Access, Entry, Intent, Key, PartitionId, Position, ScanPage, ScanRange, Space, Stop};
 
@@ -75,8 +75,8 @@ impl Execution {
     fn at_head(&self) -> bool {
         self.shared.head() == self.body.position()
     }
-    /// For what looks at the whole space: waits for the head.
-    fn enter_whole(&mut self) -> Option<Poll<Stop>> {
+    /// For what looks at a whole space: waits for the head.
+    fn enter_whole(&mut self, space: Space) -> Option<Poll<Stop>> {
         if self.doomed() {
             return Some(Poll::Ready(Stop::Restart));
         }
@@ -88,7 +88,7 @@ impl Execution {
             self.pause = Some(Pause::Budget);
             return Some(Poll::Pending);
         }
-        None
+        (!self.has_all_of(space)).then_some(Poll::Ready(Stop::Undeclared))
     }
     fn own_read(&self, place: usize) -> Read {
         Read {
@@ -143,25 +143,6 @@ fn read_latched(
 
 /// What a transaction does that has siblings.
 impl Execution {
-    /// The partition that reads a key for all siblings, if it is another one. Every partition has the system's space for
-    /// itself, and of a key there what the order gave to all or to this transaction's partitions before; copies may expire at
-    /// different times, so the first sibling's is the one that counts.
-    fn elsewhere(&self, key: &Key) -> Option<PartitionId> {
-        let request = self.body.request.as_ref()?;
-        let member = self.body.member.as_ref()?;
-        let partition = match key.space() {
-            Space::User => partition_of_slot(key.slot(), request.route.of),
-            Space::System => member.first(),
-        };
-        (partition != self.shared.me).then_some(partition)
-    }
-
-    /// Whether it has a part at every partition.
-    fn is_everywhere(&self, member: &Member) -> bool {
-        let request = self.body.request.as_ref();
-        request.is_some_and(|request| member.count() == usize::from(request.route.of))
-    }
-
     /// Tells the siblings what was read here, before the transaction wrote anything.
     fn tell(&mut self, member: &Member, asked: Asked, told: &Told) -> Result<(), Stop> {
         let me = self.body.position();
@@ -228,97 +209,6 @@ impl Execution {
         Ok(())
     }
 
-    /// Pages of all partitions in one, with the transaction's own writes.
-    fn scan_all(&mut self, member: &Member, range: ScanRange) -> Poll<Result<ScanPage, Stop>> {
-        let upto = self.body.position().prev();
-        let me = self.shared.me;
-        let reads = |partition| range.space == Space::User || partition == member.first();
-        let mut pages = Vec::new();
-        if reads(me) {
-            let here = self.shared.partition.scan(upto, range);
-            if let Err(stop) = self.tell(member, Asked::Page(range), &Told::Page(here.clone())) {
-                return Poll::Ready(Err(stop));
-            }
-            pages.push(here);
-        }
-        for from in member.siblings(me).filter(|&from| reads(from)) {
-            match self.take_from(member, from, &Asked::Page(range)) {
-                Poll::Ready(Ok(Told::Page(page))) => pages.push(page),
-                Poll::Ready(Ok(_)) => {}
-                Poll::Ready(Err(stop)) => return Poll::Ready(Err(stop)),
-                Poll::Pending => return Poll::Pending,
-            }
-        }
-        let cleared = self.body.cleared && range.space == Space::User;
-        let page = crate::scan::unite(pages, cleared);
-        Poll::Ready(Ok(crate::scan::with_own(page, range, |visit| {
-            for write in self.body.writes.list.iter().filter(|write| write.written) {
-                visit(write.record.key(), write.entry.as_ref());
-            }
-            let others = self.body.elsewhere.iter();
-            for (key, entry) in others.filter(|(key, _)| key.space() == Space::User) {
-                visit(key, entry.as_ref());
-            }
-        })))
-    }
-
-    /// The entries of all partitions.
-    fn count_all(&mut self, member: &Member) -> Poll<Result<u64, Stop>> {
-        let me = self.shared.me;
-        let mut total = 0;
-        if !self.body.cleared {
-            let here = self.shared.committer.lock().live;
-            if let Err(stop) = self.tell(member, Asked::Count, &Told::Count(here)) {
-                return Poll::Ready(Err(stop));
-            }
-            total = here;
-            for from in member.siblings(me) {
-                match self.take_from(member, from, &Asked::Count) {
-                    Poll::Ready(Ok(Told::Count(count))) => total += count,
-                    Poll::Ready(Ok(_)) => {}
-                    Poll::Ready(Err(stop)) => return Poll::Ready(Err(stop)),
-                    Poll::Pending => return Poll::Pending,
-                }
-            }
-        }
-        // What its own writes change depends on what was there, which only the key's own partition knows.
-        let upto = self.body.position().prev();
-        let is_user = |key: &Key| key.space() == Space::User;
-        let mine = self.body.writes.list.iter();
-        let mine: Vec<_> = mine
-            .filter(|write| write.written && is_user(write.record.key()))
-            .map(|write| (write.record.key().clone(), write.entry.is_some()))
-            .collect();
-        let others = self.body.elsewhere.iter();
-        let others: Vec<_> = others
-            .filter(|(key, _)| is_user(key))
-            .map(|(key, entry)| (key.clone(), entry.is_some()))
-            .collect();
-        for (key, is) in &mine {
-            let was = self.shared.partition.read(upto, key);
-            let asked = Asked::Key(key.clone());
-            if let Err(stop) = self.tell(member, asked, &Told::Record(was.clone())) {
-                return Poll::Ready(Err(stop));
-            }
-            let was = !self.body.cleared && was.entry.is_some();
-            total += i64::from(*is) - i64::from(was);
-        }
-        for (key, is) in &others {
-            let Some(from) = self.elsewhere(key) else {
-                continue;
-            };
-            let was = match self.take_from(member, from, &Asked::Key(key.clone())) {
-                Poll::Ready(Ok(Told::Record(was))) => was.entry.is_some(),
-                Poll::Ready(Ok(_)) => false,
-                Poll::Ready(Err(stop)) => return Poll::Ready(Err(stop)),
-                Poll::Pending => return Poll::Pending,
-            };
-            let was = !self.body.cleared && was;
-            total += i64::from(*is) - i64::from(was);
-        }
-        Poll::Ready(Ok(total.max(0) as u64))
-    }
-
     /// Reads a record of this partition on behalf of all siblings.
     fn read_for_all(&mut self, key: &Key, intent: Intent) -> Poll<Result<Read, Stop>> {
         let is_own = |place: usize| self.body.writes.list[place].written;
@@ -334,6 +224,52 @@ impl Execution {
         match self.tell(&member, Asked::Key(key.clone()), &told) {
             Ok(()) => read,
             Err(stop) => Poll::Ready(Err(stop)),
+        }
+    }
+}
+
+impl Parts for Execution {
+    fn me(&self) -> PartitionId {
+        self.shared.me
+    }
+    fn group(&self) -> Option<&GroupId> {
+        self.body.member.as_ref().map(|member| &member.group.id)
+    }
+    fn of(&self) -> u16 {
+        let request = self.body.request.as_ref();
+        request.map_or(1, |request| request.route.of)
+    }
+    fn has_cleared(&self) -> bool {
+        self.body.cleared
+    }
+    fn own(&self, visit: &mut dyn FnMut(&Key, Option<&Entry>)) {
+        for write in self.body.writes.list.iter().filter(|write| write.written) {
+            visit(write.record.key(), write.entry.as_ref());
+        }
+        // What it wrote to the system's space is among the others too.
+        let others = self.body.elsewhere.iter();
+        for (key, entry) in others.filter(|(key, _)| key.space() == Space::User) {
+            visit(key, entry.as_ref());
+        }
+    }
+    fn here(&mut self, asked: &Asked) -> Result<Told, Stop> {
+        let upto = self.body.position().prev();
+        let partition = &self.shared.partition;
+        let told = match asked {
+            Asked::Key(key) => Told::Record(partition.read(upto, key)),
+            Asked::Page(range) => Told::Page(partition.scan(upto, *range)),
+            // Behind the latch: the committer moves the head before it publishes what is final there.
+            Asked::Count => Told::Count(self.shared.committer.lock().live),
+        };
+        if let Some(member) = self.body.member.clone() {
+            self.tell(&member, asked.clone(), &told)?;
+        }
+        Ok(told)
+    }
+    fn there(&mut self, from: PartitionId, asked: &Asked) -> Poll<Result<Told, Stop>> {
+        match self.body.member.clone() {
+            Some(member) => self.take_from(&member, from, asked),
+            None => Poll::Ready(Err(Stop::Undeclared)),
         }
     }
 }
@@ -462,14 +398,11 @@ impl Access for Execution {
     }
 
     fn scan(&mut self, range: ScanRange) -> Poll<Result<ScanPage, Stop>> {
-        if let Some(stopped) = self.enter_whole() {
+        if let Some(stopped) = self.enter_whole(range.space) {
             return stopped.map(Err);
         }
-        if let Some(member) = self.body.member.clone() {
-            if range.space == Space::User && !self.is_everywhere(&member) {
-                return Poll::Ready(Err(Stop::Undeclared));
-            }
-            return self.scan_all(&member, range);
+        if self.body.member.is_some() {
+            return parts::scan(self, range);
         }
         let cleared = self.body.cleared && range.space == Space::User;
         let upto = self.body.position().prev();
@@ -487,14 +420,11 @@ impl Access for Execution {
     }
 
     fn count(&mut self) -> Poll<Result<u64, Stop>> {
-        if let Some(stopped) = self.enter_whole() {
+        if let Some(stopped) = self.enter_whole(Space::User) {
             return stopped.map(Err);
         }
-        if let Some(member) = self.body.member.clone() {
-            if !self.is_everywhere(&member) {
-                return Poll::Ready(Err(Stop::Undeclared));
-            }
-            return self.count_all(&member);
+        if self.body.member.is_some() {
+            return parts::count(self);
         }
         let partition = &self.shared.partition;
         let cleared = self.body.cleared;
@@ -520,12 +450,8 @@ impl Access for Execution {
     }
 
     fn clear(&mut self) -> Poll<Result<(), Stop>> {
-        if let Some(stopped) = self.enter_whole() {
+        if let Some(stopped) = self.enter_whole(Space::User) {
             return stopped.map(Err);
-        }
-        let member = self.body.member.clone();
-        if member.is_some_and(|member| !self.is_everywhere(&member)) {
-            return Poll::Ready(Err(Stop::Undeclared));
         }
         self.body.cleared = true;
         self.body

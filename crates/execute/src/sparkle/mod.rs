@@ -200,13 +200,13 @@ impl Engine for Sparkle {
         self.shared.tell_again(to, behind, heard);
     }
     fn heard(&self, from: PartitionId) -> Epoch {
-        self.shared.siblings.heard(from)
+        self.shared.siblings.groups.heard(from)
     }
     fn forget(&self, upto: Epoch) {
-        self.shared.siblings.forget(upto);
+        self.shared.siblings.groups.forget(upto);
     }
     fn messages(&self) -> Vec<(PartitionId, Message)> {
-        self.shared.siblings.take()
+        self.shared.siblings.groups.take()
     }
     fn waiting(&self) -> Waiting {
         self.shared.waiting()

@@ -8,14 +8,13 @@ use super::status::{COMMITTED, DELIVERED, EMPTY, Effect, HEAVY, MULTI, Ticket, W
 use super::window::{Controller, Window};
 use super::{Mutant, Options, Variant};
 use crate::engine::{Batch, Status, Waiting};
-use crate::siblings::GroupId;
 use crossbeam_utils::CachePadded;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use store::Partition;
 use store::sync::Mutex;
 use store::sync::atomic::{AtomicU64, Ordering};
-use txn::{Group, PartitionId, Position, Request, TxContext, Weight};
+use txn::{PartitionId, Position, Request, TxContext, Weight};
 
 /// Started transactions beyond which committing comes before starting more.
 const COMMIT_LAG_MAX: u64 = 32;
@@ -315,31 +314,6 @@ impl Shared {
             });
         }
         self.fill_from(&mut backlog);
-    }
-    /// Opens the books of a batch's groups, and takes what was said of them before. Their members, in order.
-    fn open_groups(&self, batch: &Batch) -> VecDeque<Member> {
-        let mut members = VecDeque::new();
-        for &Group {
-            first,
-            members: count,
-            part,
-        } in &batch.groups
-        {
-            let id = GroupId {
-                epoch: batch.epoch,
-                digest: batch.digest,
-                part,
-                partitions: batch.requests[first].route.partitions.clone(),
-            };
-            let first = batch.first.advanced(first as u64);
-            let group = self.siblings.open(self.me, id, first, count);
-            self.hear_early(&group);
-            members.extend((0..count as u32).map(|place| Member {
-                group: group.clone(),
-                place,
-            }));
-        }
-        members
     }
     /// Fills free slots from the backlog; whether any was.
     pub(super) fn fill(&self) -> bool {

@@ -8,11 +8,12 @@
 
 use super::status::{COMMITTED, DOOMED, Effect, MULTI, PARKED, READY, RUNNING, Ticket};
 use super::{Shared, Variant};
-use crate::siblings::{AbortNumber, Asked, Basis, Exchange, GroupId, Message, Note, Told};
-use std::collections::BTreeMap;
+use crate::engine::Batch;
+use crate::siblings::groups::{self, Groups};
+use crate::siblings::{AbortNumber, Asked, Basis, Exchange, Message, Note, Told};
+use std::collections::VecDeque;
 use std::sync::Arc;
-use store::sync::Mutex;
-use store::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use store::sync::atomic::{AtomicU64, Ordering};
 use txn::{Epoch, PartitionId, Position};
 
 /// The book of a sub-transaction, and what its engine notes beside it.
@@ -26,48 +27,10 @@ pub(super) struct Book {
     anchored: bool,
 }
 
-/// A group of which this partition has delivered transactions.
-pub(super) struct GroupBook {
-    pub(super) id: GroupId,
-    /// The position of its first member.
-    first: Position,
-    members: Box<[Mutex<Book>]>,
-    /// It was retracted. Nothing is said of it from then on: its transactions are undone one after the other, and those that
-    /// are still alive meanwhile read what never was. Set before the first of them is retracted; each of them is under its
-    /// latch, so that nobody who has found the group alive there touches what comes into its slot afterwards.
-    void: AtomicBool,
-}
-
-/// A sub-transaction: its place in its group.
-#[derive(Clone)]
-pub(super) struct Member {
-    pub(super) group: Arc<GroupBook>,
-    pub(super) place: u32,
-}
+pub(super) type GroupBook = groups::GroupBook<Book>;
+pub(super) type Member = groups::Member<Book>;
 
 impl Member {
-    pub(super) fn book(&self) -> &Mutex<Book> {
-        &self.group.members[self.place as usize]
-    }
-    /// The first of its partitions.
-    pub(super) fn first(&self) -> PartitionId {
-        self.group.id.partitions[0]
-    }
-    /// How many partitions it has.
-    pub(super) fn count(&self) -> usize {
-        self.group.id.partitions.len()
-    }
-    /// Whether it has a part at this partition.
-    pub(super) fn has(&self, partition: PartitionId) -> bool {
-        self.group.id.partitions.contains(&partition)
-    }
-    /// The partitions of its siblings.
-    pub(super) fn siblings(&self, me: PartitionId) -> impl Iterator<Item = PartitionId> + use<> {
-        let partitions = self.group.id.partitions.clone();
-        partitions
-            .into_iter()
-            .filter(move |&partition| partition != me)
-    }
     /// What to say when the head has come to it.
     fn anchor(&self, number: AbortNumber) -> Note {
         let later = self
@@ -90,39 +53,16 @@ impl Member {
             raised: raised.collect(),
         }
     }
-    fn followers(&self) -> impl Iterator<Item = u32> + use<> {
-        self.place + 1..self.group.members.len() as u32
-    }
 }
-
-/// What was said of groups that are not delivered here: by epoch.
-type Early = BTreeMap<Epoch, Vec<(PartitionId, GroupId, Vec<Note>)>>;
 
 /// What the engine keeps of multi-partition transactions.
 #[derive(Default)]
 pub(super) struct Siblings {
-    groups: Mutex<Groups>,
-    /// What is to be said, to whom.
-    outbox: Mutex<Vec<(PartitionId, Arc<GroupBook>, Note)>>,
-    /// There may be something in it: spares the latch, since most have nothing to say most of the time.
-    has_said: AtomicBool,
+    pub(super) groups: Groups<Book>,
     /// The era of new books.
     era: AtomicU64,
     /// Of the epochs up to this one, somebody who heard of them from another replica waits for what is final.
     finals_upto: AtomicU64,
-}
-
-#[derive(Default)]
-struct Groups {
-    /// Those that are under way.
-    open: BTreeMap<GroupId, Arc<GroupBook>>,
-    /// Those that are final-committed here: a replica of another partition that starts anew wants to know what was read.
-    closed: BTreeMap<GroupId, Arc<GroupBook>>,
-    early: Early,
-    /// The newest epoch that each partition has told of.
-    heard: BTreeMap<PartitionId, Epoch>,
-    /// All epochs before this one have been final-committed here.
-    current: Epoch,
 }
 
 impl Siblings {
@@ -133,96 +73,10 @@ impl Siblings {
         }
     }
 
-    /// Opens the books of a group that is being delivered.
-    pub(super) fn open(
-        &self,
-        me: PartitionId,
-        id: GroupId,
-        first: Position,
-        members: usize,
-    ) -> Arc<GroupBook> {
-        let era = self.era.load(Ordering::SeqCst);
-        let book = || {
-            Mutex::new(Book {
-                exchange: Exchange::new(me, &id.partitions, era),
-                doomed_here: false,
-                raised: Vec::new(),
-                anchored: false,
-            })
-        };
-        let members = (0..members).map(|_| book()).collect();
-        let group = Arc::new(GroupBook {
-            id: id.clone(),
-            first,
-            members,
-            void: AtomicBool::new(false),
-        });
-        self.groups.lock().open.insert(id, group.clone());
-        group
-    }
-
-    /// The group is final-committed here, and so is all of the epochs before.
-    pub(super) fn close(&self, group: &GroupBook) {
-        let mut groups = self.groups.lock();
-        if let Some((id, group)) = groups.open.remove_entry(&group.id) {
-            groups.closed.insert(id, group);
-        }
-        let epoch = group.id.epoch;
-        if groups.current < epoch {
-            groups.current = epoch;
-            groups.early = groups.early.split_off(&epoch);
-        }
-    }
-
-    /// The newest epoch that a partition has told of.
-    pub(super) fn heard(&self, from: PartitionId) -> Epoch {
-        let groups = self.groups.lock();
-        groups.heard.get(&from).copied().unwrap_or_default()
-    }
-
-    /// No replica will ask for what was read in these epochs.
-    pub(super) fn forget(&self, upto: Epoch) {
-        let mut groups = self.groups.lock();
-        groups.closed.retain(|id, _| id.epoch > upto);
-    }
-
     /// All groups from this position on are void.
     pub(super) fn retract(&self, from: Position) {
-        self.groups.lock().open.retain(|_, group| {
-            let stays = group.first < from;
-            group.void.fetch_or(!stays, Ordering::SeqCst);
-            stays
-        });
+        self.groups.retract(from);
         self.era.fetch_add(1, Ordering::SeqCst);
-    }
-
-    fn say(&self, member: &Member, me: PartitionId, note: Note) {
-        if member.group.is_void() {
-            return;
-        }
-        let mut outbox = self.outbox.lock();
-        for &to in member.group.id.partitions.iter().filter(|&&to| to != me) {
-            outbox.push((to, member.group.clone(), note.clone()));
-        }
-        self.has_said.store(true, Ordering::SeqCst);
-    }
-
-    /// What is to be said now: one message for each partition.
-    pub(super) fn take(&self) -> Vec<(PartitionId, Message)> {
-        // What is said after this is there to be taken by whoever said it, or later.
-        if !self.has_said.load(Ordering::SeqCst) || !self.has_said.swap(false, Ordering::SeqCst) {
-            return Vec::new();
-        }
-        let outbox = std::mem::take(&mut *self.outbox.lock());
-        let mut messages: BTreeMap<PartitionId, Message> = BTreeMap::new();
-        for (to, group, note) in outbox {
-            let groups = &mut messages.entry(to).or_default().groups;
-            match groups.iter_mut().rfind(|(id, _)| *id == group.id) {
-                Some((_, notes)) => notes.push(note),
-                None => groups.push((group.id.clone(), vec![note])),
-            }
-        }
-        messages.into_iter().collect()
     }
 }
 
@@ -268,7 +122,7 @@ impl Shared {
                 told: told.clone(),
             }
         };
-        self.siblings.say(member, self.me, note);
+        self.siblings.groups.say(member, self.me, note);
         Ok(())
     }
 
@@ -309,6 +163,7 @@ impl Shared {
         }
         let raised = member.book().lock().raised.clone();
         self.siblings
+            .groups
             .say(member, self.me, member.confirmation(basis, raised));
     }
 
@@ -381,10 +236,10 @@ impl Shared {
                     member: member.place,
                     values,
                 };
-                self.siblings.say(&member, self.me, note);
+                self.siblings.groups.say(&member, self.me, note);
             }
             if member.followers().next().is_none() {
-                self.siblings.close(&member.group);
+                self.siblings.groups.close(&member.group);
             }
         }
     }
@@ -408,7 +263,9 @@ impl Shared {
             let values = if kept_back { told.to_vec() } else { Vec::new() };
             (book.exchange.number(), values)
         };
-        self.siblings.say(&member, self.me, member.anchor(number));
+        self.siblings
+            .groups
+            .say(&member, self.me, member.anchor(number));
         for (asked, told) in values {
             let note = Note::Read {
                 member: member.place,
@@ -416,7 +273,7 @@ impl Shared {
                 asked,
                 told,
             };
-            self.siblings.say(&member, self.me, note);
+            self.siblings.groups.say(&member, self.me, note);
         }
     }
 
@@ -426,27 +283,10 @@ impl Shared {
         self.siblings
             .finals_upto
             .fetch_max(heard.0, Ordering::SeqCst);
-        let groups: Vec<_> = {
-            let groups = self.siblings.groups.lock();
-            let is_wanted = |group: &&Arc<GroupBook>| {
-                group.id.epoch > behind && group.id.partitions.contains(&to)
-            };
-            let all = groups.closed.values().chain(groups.open.values());
-            all.filter(is_wanted).cloned().collect()
-        };
-        for group in groups {
-            for place in 0..group.members.len() as u32 {
-                let member = Member {
-                    group: group.clone(),
-                    place,
-                };
-                let notes = self.notes_of(&member);
-                let notes = notes.into_iter().map(|note| (to, group.clone(), note));
-                if !group.is_void() {
-                    self.siblings.outbox.lock().extend(notes);
-                    self.siblings.has_said.store(true, Ordering::SeqCst);
-                }
-            }
+        for group in self.siblings.groups.behind(behind, to) {
+            let notes = groups::members(&group).flat_map(|member| self.notes_of(&member));
+            let notes = notes.collect();
+            self.siblings.groups.say_to(to, &group, notes);
         }
     }
 
@@ -493,42 +333,28 @@ impl Shared {
 
     /// Takes what another partition says.
     pub(super) fn receive(&self, from: PartitionId, message: Message) {
-        for (id, notes) in message.groups {
-            let group = {
-                let mut groups = self.siblings.groups.lock();
-                let heard = groups.heard.entry(from).or_default();
-                *heard = (*heard).max(id.epoch);
-                match groups.open.get(&id) {
-                    Some(group) => group.clone(),
-                    None => {
-                        if id.epoch >= groups.current {
-                            let early = groups.early.entry(id.epoch).or_default();
-                            early.push((from, id, notes));
-                        }
-                        continue;
-                    }
-                }
-            };
+        for (group, notes) in self.siblings.groups.receive(from, message) {
             self.hear(from, &group, notes);
         }
     }
 
-    /// Takes what was said of a group before it was delivered here.
-    pub(super) fn hear_early(&self, group: &Arc<GroupBook>) {
-        let early = {
-            let mut groups = self.siblings.groups.lock();
-            let Some(epoch) = groups.early.get_mut(&group.id.epoch) else {
-                return;
-            };
-            let (here, other) = std::mem::take(epoch)
-                .into_iter()
-                .partition::<Vec<_>, _>(|(_, id, _)| *id == group.id);
-            *epoch = other;
-            here
-        };
-        for (from, _, notes) in early {
-            self.hear(from, group, notes);
+    /// Opens the books of a batch's groups, and takes what was said of them before. Their members, in order.
+    pub(super) fn open_groups(&self, batch: &Batch) -> VecDeque<Member> {
+        let era = self.siblings.era.load(Ordering::SeqCst);
+        let opened = self.siblings.groups.open(batch, |id| Book {
+            exchange: Exchange::new(self.me, &id.partitions, era),
+            doomed_here: false,
+            raised: Vec::new(),
+            anchored: false,
+        });
+        let mut members = VecDeque::new();
+        for (group, said) in opened {
+            for (from, notes) in said {
+                self.hear(from, &group, notes);
+            }
+            members.extend(groups::members(&group));
         }
+        members
     }
 
     fn hear(&self, from: PartitionId, group: &Arc<GroupBook>, notes: Vec<Note>) {
@@ -621,16 +447,7 @@ impl Shared {
 }
 
 impl GroupBook {
-    fn is_void(&self) -> bool {
-        self.void.load(Ordering::SeqCst)
-    }
     fn number(&self, place: u32) -> AbortNumber {
         self.members[place as usize].lock().exchange.number()
-    }
-}
-
-impl Member {
-    pub(super) fn position(&self) -> Position {
-        self.group.first.advanced(u64::from(self.place))
     }
 }
