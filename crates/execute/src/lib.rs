@@ -11,12 +11,13 @@
 //! | [`calvin`] | in parallel behind one scheduler that locks every transaction's keys, in order, before it runs |
 //! | [`sparkle`] | in parallel and speculatively; timestamped locks and read dependencies detect what ran out of order (Sparkle, section 4.1) |
 //!
-//! Transactions over several partitions run at each of these; [`siblings`] is how their parts agree on what was read. (Sparkle
-//! has them; the others execute one partition.)
+//! Transactions over several partitions run at each of these; [`siblings`] is how their parts agree on what was read. Sparkle
+//! speculates on it; `calvin` waits for what is final (`conservative`); `serial` and `nocc` execute one partition.
 //!
 //! All share the store ([`store::Partition`]) and the way a procedure is polled; each keeps its own per-record state.
 
 pub mod calvin;
+mod conservative;
 pub mod engine;
 pub mod nocc;
 mod running;

@@ -109,6 +109,7 @@ fn outdated_key_sets_are_noticed() {
         let workers = draw.between(1, 4) as usize;
         let calvin: Arc<dyn Engine> = Arc::new(Calvin::new(workers));
         let serial: Arc<dyn Engine> = Arc::new(Serial::new());
+        let engines = std::slice::from_ref(&serial);
         let nothing = Arc::new(FnProcedure::new("nothing", |_: Tx, _: Call| async {
             Ok(Reply::Nil)
         }));
@@ -119,13 +120,13 @@ fn outdated_key_sets_are_noticed() {
             // Found now, ordered later: up to 20 transactions come between.
             let mut request = (*source.request(sequence, &mut draw)).clone();
             request.footprint =
-                reconnoitre(&serial, &Arc::new(request.clone()), 1_000 + position.0);
+                reconnoitre(engines, &Arc::new(request.clone()), 1_000 + position.0).footprint;
             waiting.push(Arc::new(request));
             if waiting.len() < 20 {
                 continue;
             }
             let request = waiting.swap_remove(draw.below(20) as usize);
-            let fresh = reconnoitre(&serial, &request, 1_000 + position.0);
+            let fresh = reconnoitre(engines, &request, 1_000 + position.0).footprint;
             let outcome = if permits(&request.footprint, &fresh) {
                 passed += 1;
                 run_serially(&serial, position, request.clone())

@@ -421,7 +421,8 @@ impl Worker {
 
 /// The footprint that a dry run at the newest final snapshot finds.
 fn reconnoitre(core: &Core, request: &Request) -> Footprint {
-    execute::calvin::reconnoitre(&core.engine, &Arc::new(request.clone()), core.now_ms())
+    let (engine, request) = (&core.engine, Arc::new(request.clone()));
+    execute::calvin::reconnoitre(std::slice::from_ref(engine), &request, core.now_ms()).footprint
 }
 
 struct FinalState<'a> {

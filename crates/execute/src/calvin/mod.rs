@@ -8,14 +8,15 @@
 //! engine's. With one worker it does both jobs.
 //!
 //! Worker 0 is the scheduler. It executes nothing while there are executors, as in the published code, with one
-//! exception: a heavy request that an executor declined because its step may not run such.
+//! exception: a heavy request that an executor declined because its step may not run such. How a transaction runs that may run
+//! is told in `conservative`.
 //!
 //! # Key sets
 //! Locks before execution need the keys before execution. A request names them in its footprint, because its procedure
-//! could tell or because its submitter found them by reconnaissance ([`reconnoitre`]: a dry run at a final snapshot). They
+//! could tell or because its submitter found them by reconnaissance ([`reconnoitre`]: a dry run at final snapshots). They
 //! are re-validated: a transaction that touches another key, writes a key that it named as read only, scans, counts or
 //! clears, ends with [`txn::Stop::Undeclared`] and leaves nothing behind. Its submitter finds the keys again and submits it
-//! again, at a new position. That outcome is a function of the order alone, like every other.
+//! again, as another attempt, at a new position. That outcome is a function of the order alone, like every other.
 //!
 //! Keys that nobody touches without also touching a named one need no locks of their own: a request whose sets say
 //! [`txn::KeySets::covers_inserts`] may write them (but not read them) beside its keys. That is how a TPC-C NewOrder, whose order
@@ -23,6 +24,33 @@
 //!
 //! A request that names no keys gets the lock of the whole partition: it waits until all before it have ended, and all
 //! after it wait. In it everything is allowed.
+//!
+//! # Several partitions
+//! A request over several partitions names the keys of all of them. Each locks those that are its own, at the transaction's place in
+//! its own order. A sub-transaction that has its locks
+//! 1. reads *all* keys that were named of its partition, written ones too, and tells its siblings in one message (of the
+//!    system's space, which all have, the first sibling reads all, and each locks what it writes);
+//! 2. runs the procedure, which is parked, without a worker, where it needs what a sibling has not told yet;
+//! 3. installs its own partition's part of the writes, and only then gives its locks back.
+//!
+//! So a transaction whose keys are known costs one exchange of messages, while it keeps its locks, and needs no confirmation: what is
+//! told is final. (Calvin's participants that write nothing are done when they have told. Here all run to the end: each owes the
+//! transaction's outcome to its own replica's clients. And Calvin reads no key that is only written; key sets here don't
+//! tell those from what is read and written.)
+//!
+//! *Dependent* transactions, whose keys are known only while they run, take what Calvin calls optimistic lock location
+//! prediction. Their submitter runs them dry over the snapshots of all partitions; what it finds is the request's key
+//! sets *and its partitions*. No two snapshots need to be of one moment: it is a guess, and is treated as one. Whether it was
+//! right each participant decides by itself: it runs the whole procedure, on the same values as its siblings, and asks of every
+//! key, its own or not, whether the *request* named it, before anybody waits for what it holds. So all end with
+//! [`txn::Stop::Undeclared`], or none does, and nobody needs to be told. What follows is not the engine's: the submitter, who gets
+//! that outcome like any other, makes a new dry run and submits the request again through the order, perhaps with other partitions. No engine
+//! restarts a transaction at its old position, where its new locks would come too late at some partition. A
+//! transaction may have to try several times while others move what it depends on: that is Calvin's price.
+//!
+//! A request over several partitions that names no keys has the whole of each of them. Its reads are then told one by one, as the
+//! procedure comes to them. (That is what a cluster gives dependent transactions today: key sets are not in the log,
+//! [`txn::Request::footprint`]. Whoever wants reconnaissance there has to log what it found.)
 //!
 //! # Commit
 //! Executions end out of order. A transaction final-commits when all before it have ended too: its outcome waits in the
@@ -35,11 +63,10 @@
 //! - `final <= scheduled <= confirmed <= delivered`.
 //! - Requests stand in a key's queue in the order of their positions; the granted ones are a prefix: either one exclusive
 //!   request, or shared ones.
-//! - A transaction waits only for earlier ones, so there is no deadlock.
+//! - A transaction waits only for earlier ones and for its siblings, so there is no deadlock (`conservative`).
 //! - An execution is handed back to the scheduler after the committer has its outcome: whoever gets a lock, or the whole
 //!   partition, finds everything before it installed and counted.
 
-mod commit;
 mod execution;
 mod locks;
 mod reconnaissance;
@@ -47,52 +74,42 @@ mod schedule;
 
 pub use reconnaissance::reconnoitre;
 
+use crate::conservative::{Committer, Execution, Finals, Order};
 use crate::engine::{Batch, Budget, Effects, Engine, Progress, Status, Waiting, WorkerId};
-use commit::Committer;
-use execution::{Executor, Takes};
+use crate::siblings::Message;
+use execution::{Executor, Takes, Work};
 use schedule::Scheduler;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use store::sync::Mutex;
 use store::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use store::{Partition, View};
-use txn::mutant::{Mutant, is_active};
-use txn::{Position, Request, TxContext};
-
-/// A transaction with its place in the order.
-pub(super) struct Job {
-    pub(super) context: TxContext,
-    pub(super) request: Arc<Request>,
-}
+use txn::{Epoch, PartitionId, Position};
 
 /// What the workers share.
 pub(super) struct Shared {
     pub(super) partition: Arc<Partition<()>>,
     /// Delivered and not yet scheduled.
-    incoming: Mutex<Incoming>,
+    order: Order,
+    finals: Arc<Finals>,
     /// Transactions that have all their locks.
     ready: Mutex<Ready>,
+    /// Those that wait for their siblings.
+    parked: Mutex<BTreeMap<Position, Execution>>,
     /// Executed, their locks not yet released.
     executed: Mutex<Vec<Position>>,
-    committer: Mutex<Committer>,
+    committer: Committer,
     /// An executor found only heavy work in a step that may not run such.
     heavy_declined: AtomicBool,
     /// Transactions that wait for locks: the scheduler's own count, made known.
-    parked: AtomicU64,
+    lockless: AtomicU64,
     suspensions: AtomicU64,
 }
 
 #[derive(Default)]
-struct Incoming {
-    queue: VecDeque<Job>,
-    delivered: Position,
-    confirmed: Position,
-}
-
-#[derive(Default)]
-pub(super) struct Ready {
-    light: VecDeque<Job>,
-    heavy: VecDeque<Job>,
+struct Ready {
+    light: VecDeque<Work>,
+    heavy: VecDeque<Work>,
 }
 
 /// The Calvin engine.
@@ -108,15 +125,25 @@ impl Calvin {
     /// # Panics
     /// If there is no worker.
     pub fn new(workers: usize) -> Calvin {
+        Calvin::of(PartitionId(0), workers)
+    }
+
+    /// The engine of one of several partitions.
+    ///
+    /// # Panics
+    /// If there is no worker.
+    pub fn of(partition: PartitionId, workers: usize) -> Calvin {
         assert!(workers > 0, "an engine needs a worker");
         let shared = Arc::new(Shared {
             partition: Arc::new(Partition::new()),
-            incoming: Mutex::default(),
+            order: Order::default(),
+            finals: Arc::new(Finals::new(partition)),
             ready: Mutex::default(),
+            parked: Mutex::default(),
             executed: Mutex::default(),
-            committer: Mutex::default(),
+            committer: Committer::default(),
             heavy_declined: AtomicBool::new(false),
-            parked: AtomicU64::new(0),
+            lockless: AtomicU64::new(0),
             suspensions: AtomicU64::new(0),
         });
         Calvin {
@@ -142,24 +169,13 @@ impl Engine for Calvin {
     }
 
     fn deliver(&self, batch: Batch) {
-        let mut incoming = self.shared.incoming.lock();
-        incoming.delivered = batch.end().prev();
-        for (offset, request) in batch.requests.into_iter().enumerate() {
-            let context =
-                TxContext::of(&request, batch.first.advanced(offset as u64), batch.time_ms);
-            incoming.queue.push_back(Job { context, request });
-        }
+        self.shared.order.deliver(batch, &self.shared.finals);
     }
-
     fn confirm(&self, upto: Position) {
-        let mut incoming = self.shared.incoming.lock();
-        incoming.confirmed = incoming.confirmed.max(upto);
+        self.shared.order.confirm(upto);
     }
-
     fn retract(&self, from: Position) {
-        let mut incoming = self.shared.incoming.lock();
-        incoming.queue.retain(|job| job.context.position < from);
-        incoming.delivered = incoming.delivered.min(from.prev());
+        self.shared.order.retract(from, &self.shared.finals);
     }
 
     fn step(&self, worker: WorkerId, budget: Budget, effects: &mut dyn Effects) -> Progress {
@@ -191,14 +207,25 @@ impl Engine for Calvin {
         }
     }
 
+    fn receive(&self, from: PartitionId, message: Message) {
+        let wake = |position| self.shared.wake(position);
+        self.shared.finals.receive(from, message, wake);
+    }
+    fn tell_again(&self, to: PartitionId, behind: Epoch, _: Epoch) {
+        self.shared.finals.tell_again(to, behind);
+    }
+    fn heard(&self, from: PartitionId) -> Epoch {
+        self.shared.finals.heard(from)
+    }
+    fn forget(&self, upto: Epoch) {
+        self.shared.finals.forget(upto);
+    }
+    fn messages(&self) -> Vec<(PartitionId, Message)> {
+        self.shared.finals.messages()
+    }
+
     fn waiting(&self) -> Waiting {
-        let unscheduled = {
-            let incoming = self.shared.incoming.lock();
-            let confirmed = incoming.confirmed.next().0;
-            let front = incoming.queue.front();
-            let confirmed = front.map_or(0, |job| confirmed.saturating_sub(job.context.position.0));
-            confirmed.min(incoming.queue.len() as u64)
-        };
+        let unscheduled = self.shared.order.confirmed();
         let executed = self.shared.executed.lock().len();
         let ready = self.shared.ready.lock();
         Waiting {
@@ -208,17 +235,11 @@ impl Engine for Calvin {
     }
 
     fn status(&self) -> Status {
-        let incoming = self.shared.incoming.lock();
-        let final_committed = self.shared.partition.final_position();
-        // A loaded store starts with everything delivered, confirmed and committed.
-        let delivered = incoming.delivered.max(final_committed);
+        let parked = self.shared.parked.lock().len() as u64;
         Status {
-            delivered,
-            confirmed: incoming.confirmed.min(delivered).max(final_committed),
-            final_committed,
             suspensions: self.shared.suspensions.load(Ordering::Relaxed),
-            parked: self.shared.parked.load(Ordering::Relaxed),
-            ..Status::default()
+            parked: self.shared.lockless.load(Ordering::Relaxed) + parked,
+            ..self.shared.order.status(&self.shared.partition)
         }
     }
 
@@ -227,26 +248,5 @@ impl Engine for Calvin {
     }
     fn view(&self) -> &dyn View {
         &*self.shared.partition
-    }
-}
-
-impl Shared {
-    /// Moves confirmed transactions, in order, at most `count` of them.
-    pub(super) fn take_confirmed(&self, count: usize, taken: &mut VecDeque<Job>) {
-        let mut incoming = self.incoming.lock();
-        let confirmed = if is_active(Mutant::RunUnconfirmed) {
-            incoming.delivered
-        } else {
-            incoming.confirmed
-        };
-        while taken.len() < count
-            && incoming
-                .queue
-                .front()
-                .is_some_and(|job| job.context.position <= confirmed)
-            && let Some(job) = incoming.queue.pop_front()
-        {
-            taken.push_back(job);
-        }
     }
 }

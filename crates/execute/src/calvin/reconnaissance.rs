@@ -7,61 +7,58 @@ use std::sync::Arc;
 use std::task::Poll;
 use store::{Snapshot, View};
 use txn::hash::FixedMap;
+use txn::key::partition_of_slot;
 use txn::tx::Read;
 use txn::{
-    Access, Entry, Footprint, Intent, Key, KeySets, Position, Request, ScanPage, ScanRange, Stop,
-    TxContext,
+    Access, Entry, Footprint, Intent, Key, KeySets, PartitionId, Partitions, Position, Request,
+    ScanPage, ScanRange, Space, Stop, TxContext,
 };
 
-/// Runs a request at the newest final snapshot, throws away what it writes, and names the keys that it touched, in the order
-/// in which it did. A request that scanned, counted or cleared gets no key sets: it needs the whole partition.
+/// What a dry run found.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The request's footprint with the keys that it touched, in the order in which it did. Without key sets if it scanned,
+    /// counted or cleared: then it needs the whole partition, and all of them.
+    pub footprint: Footprint,
+    /// The partitions of these keys; those that the request named if there are none.
+    pub partitions: Partitions,
+}
+
+/// Runs a request at the newest final snapshots of all partitions (`engines`, by their numbers), throws away what it
+/// writes, and names the keys that it touched.
 ///
-/// What is found may be outdated when the transaction's turn comes; the engine notices.
-pub fn reconnoitre(engine: &Arc<dyn Engine>, request: &Arc<Request>, now_ms: u64) -> Footprint {
-    let view = engine.view();
-    let snapshot = view.open();
-    // As if it stood right behind the snapshot.
-    let context = TxContext::of(
-        request,
-        snapshot.position.next(),
-        now_ms.max(snapshot.time_ms),
-    );
-    let mut footprint = request.footprint.clone();
-    footprint.keys = None;
-    let Ok(mut future) = running::start(request, context) else {
-        view.close(snapshot);
-        return footprint;
-    };
-    let scout = Scout {
-        engine: engine.clone(),
-        snapshot: Some(snapshot),
+/// The snapshots of different partitions are of no common moment. What is found may be outdated anyway when the transaction's
+/// turn comes, or was never true; the engines notice.
+pub fn reconnoitre(engines: &[Arc<dyn Engine>], request: &Arc<Request>, now_ms: u64) -> Found {
+    let first = request.route.partitions.first().copied();
+    let first = first.unwrap_or_default();
+    let mut scout = Box::new(Scout {
+        engines: engines.to_vec(),
+        first,
+        snapshots: engines.iter().map(|_| None).collect(),
         touched: Vec::new(),
         places: FixedMap::default(),
         writes: FixedMap::default(),
         everything: false,
-    };
-    let (mut scout, _) = running::poll(Box::new(scout), &mut future);
-    if let Some(snapshot) = scout.snapshot.take() {
-        view.close(snapshot);
+    });
+    let at = scout.at(usize::from(first.0), |_, at| (at.position, at.time_ms));
+    let (position, time_ms) = at.unwrap_or_default();
+    // As if it stood right behind the first partition's snapshot.
+    let context = TxContext::of(request, position.next(), now_ms.max(time_ms));
+    if let Ok(mut future) = running::start(request, context) {
+        scout = running::poll(scout, &mut future).0;
+    } else {
+        scout.everything = true;
     }
-    if !scout.everything {
-        let mut sets = KeySets::default();
-        for (key, written) in scout.touched {
-            if written {
-                sets.writes.push(key)
-            } else {
-                sets.reads.push(key)
-            }
-        }
-        footprint.keys = Some(Arc::new(sets));
-    }
-    footprint
+    scout.end(request)
 }
 
 struct Scout {
-    engine: Arc<dyn Engine>,
-    /// Open until the run has ended.
-    snapshot: Option<Snapshot>,
+    engines: Vec<Arc<dyn Engine>>,
+    /// The first partition of the request.
+    first: PartitionId,
+    /// Opened when a partition is first looked at, and until the run has ended.
+    snapshots: Vec<Option<Snapshot>>,
     /// Keys in the order of their first use, with whether they are written.
     touched: Vec<(Key, bool)>,
     places: FixedMap<Key, usize>,
@@ -77,16 +74,70 @@ impl Scout {
             None => self.touched.push((key.clone(), written)),
         }
     }
-    fn at<R>(&self, look: impl FnOnce(&dyn View, &Snapshot) -> R) -> Result<R, Stop> {
-        self.snapshot
-            .as_ref()
-            .map(|snapshot| look(self.engine.view(), snapshot))
-            .ok_or(Stop::Restart)
+    /// The partition that reads a key: of the system's space, which all have, the first one.
+    fn partition_of(&self, key: &Key) -> PartitionId {
+        match self.engines.len() {
+            0 | 1 => PartitionId(0),
+            _ if key.space() == Space::System => self.first,
+            several => partition_of_slot(key.slot(), several as u16),
+        }
+    }
+    fn at<R>(
+        &mut self,
+        partition: usize,
+        look: impl FnOnce(&dyn View, &Snapshot) -> R,
+    ) -> Result<R, Stop> {
+        let (Some(engine), Some(snapshot)) = (
+            self.engines.get(partition),
+            self.snapshots.get_mut(partition),
+        ) else {
+            return Err(Stop::Restart);
+        };
+        let view = engine.view();
+        Ok(look(view, snapshot.get_or_insert_with(|| view.open())))
     }
     /// The keys don't matter any more.
     fn give_up<T>(&mut self) -> Poll<Result<T, Stop>> {
         self.everything = true;
         Poll::Ready(Err(Stop::Restart))
+    }
+
+    fn end(self, request: &Request) -> Found {
+        let mut footprint = request.footprint.clone();
+        footprint.keys = None;
+        let mut partitions = request.route.partitions.clone();
+        if self.everything {
+            partitions = (0..self.engines.len() as u16).map(PartitionId).collect();
+        } else {
+            let touched = self.touched.iter();
+            let touched = touched.filter(|(key, _)| key.space() == Space::User);
+            let mut found: Partitions = touched.map(|(key, _)| self.partition_of(key)).collect();
+            found.sort_unstable();
+            found.dedup();
+            if !found.is_empty() {
+                partitions = found;
+            }
+        }
+        for (engine, snapshot) in self.engines.iter().zip(self.snapshots) {
+            if let Some(snapshot) = snapshot {
+                engine.view().close(snapshot);
+            }
+        }
+        if !self.everything {
+            let mut sets = KeySets::default();
+            for (key, written) in self.touched {
+                if written {
+                    sets.writes.push(key)
+                } else {
+                    sets.reads.push(key)
+                }
+            }
+            footprint.keys = Some(Arc::new(sets));
+        }
+        Found {
+            footprint,
+            partitions,
+        }
     }
 }
 
@@ -99,7 +150,8 @@ impl Access for Scout {
                 version: Position::NONE,
             }));
         }
-        Poll::Ready(self.at(|view, snapshot| view.read_at(snapshot, key)))
+        let partition = usize::from(self.partition_of(key).0);
+        Poll::Ready(self.at(partition, |view, snapshot| view.read_at(snapshot, key)))
     }
     fn admit_write(&mut self, _: &Key) -> Poll<Result<(), Stop>> {
         Poll::Ready(Ok(()))

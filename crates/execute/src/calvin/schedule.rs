@@ -1,11 +1,15 @@
 //! The scheduler: requests locks in the final order, and releases them.
 
+use super::Shared;
+use super::execution::Work;
 use super::locks::{LockTable, Request};
-use super::{Job, Shared};
+use crate::conservative::Job;
+use crate::siblings::parts::reader_of;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use store::sync::atomic::Ordering;
-use txn::{Key, KeySets, Position, Weight};
+use txn::mutant::{Mutant, is_active};
+use txn::{Key, KeySets, PartitionId, Position, Space};
 
 /// Confirmed transactions that are taken from the queue at once.
 const TAKEN_MAX: usize = 32;
@@ -39,7 +43,7 @@ struct Scheduled {
     missing: u32,
     /// Leaves when it is ready.
     job: Option<Job>,
-    /// `None` if it has the whole partition.
+    /// What it locks here; `None` if it has the whole partition.
     keys: Option<Arc<KeySets>>,
 }
 
@@ -62,6 +66,23 @@ fn key_at(keys: &KeySets, index: usize) -> Option<(&Key, bool)> {
     }
 }
 
+/// The keys that a transaction locks at this partition: of those that it names at all of its partitions.
+fn locked_here(job: &Job, me: PartitionId) -> Option<Arc<KeySets>> {
+    let all = job.request.footprint.keys.as_ref()?;
+    let Some(member) = &job.member else {
+        return Some(all.clone());
+    };
+    let is_read = |key: &Key| reader_of(&member.group.id, key, job.request.route.of) == me;
+    let is_written = |key: &Key| key.space() == Space::System || is_read(key);
+    let reads = all.reads.iter().filter(|key| is_read(key));
+    let writes = all.writes.iter().filter(|key| is_written(key));
+    Some(Arc::new(KeySets {
+        reads: reads.cloned().collect(),
+        writes: writes.cloned().collect(),
+        covers_inserts: all.covers_inserts,
+    }))
+}
+
 impl Scheduler {
     /// Does up to `left` lock operations; whether there was anything to do.
     pub(super) fn step(&mut self, shared: &Shared, left: &mut u32) -> bool {
@@ -79,17 +100,9 @@ impl Scheduler {
             worked = true;
         }
         if worked {
-            shared.parked.store(self.parked, Ordering::Relaxed);
+            shared.lockless.store(self.parked, Ordering::Relaxed);
         }
-        if !self.ready.is_empty() {
-            let mut ready = shared.ready.lock();
-            for job in self.ready.drain(..) {
-                match job.request.footprint.weight {
-                    Weight::Light => ready.light.push_back(job),
-                    Weight::Heavy => ready.heavy.push_back(job),
-                }
-            }
-        }
+        shared.make_ready(self.ready.drain(..).map(Work::Locked));
         worked
     }
 
@@ -189,12 +202,12 @@ impl Scheduler {
             return true;
         }
         if self.taken.is_empty() {
-            shared.take_confirmed(TAKEN_MAX, &mut self.taken);
+            shared.order.take_confirmed(TAKEN_MAX, &mut self.taken);
         }
         let Some(job) = self.taken.front() else {
             return false;
         };
-        let keys = job.request.footprint.keys.clone();
+        let keys = locked_here(job, shared.finals.me);
         // The whole partition: only when nothing else is scheduled, and nothing is scheduled beside it.
         if self.unfinished > 0 && (self.whole || keys.is_none()) {
             return false;
@@ -206,6 +219,9 @@ impl Scheduler {
         let position = job.context.position;
         if self.scheduled.is_empty() {
             self.base = position;
+        }
+        if is_active(Mutant::TellBeforeLocked) {
+            shared.tell_unlocked(&job, keys.as_deref());
         }
         self.unfinished += 1;
         self.parked += 1;

@@ -82,7 +82,8 @@ pub enum Note {
         /// Later members that runs of it aborted.
         raised: Vec<(u32, AbortNumber)>,
     },
-    /// It has final-committed, and this is all that it read.
+    /// It has read this, and nothing can change it any more: everything before it that could is final. Once it has
+    /// final-committed, this is all that it read.
     Final {
         /// Which transaction.
         member: u32,

@@ -38,6 +38,10 @@ pub(crate) trait Parts {
         let reader = reader_of(self.group()?, key, self.of());
         (reader != self.me()).then_some(reader)
     }
+    /// Whether its partition has a copy of a key, and so writes it.
+    fn keeps(&self, key: &Key) -> bool {
+        key.space() == Space::System || self.elsewhere(key).is_none()
+    }
     /// Whether it may look at the whole of a space: of the user's space each partition has another part, so it must have siblings
     /// at all of them. (One without siblings is its partition's own business.)
     fn has_all_of(&self, space: Space) -> bool {

@@ -160,7 +160,7 @@ impl Process {
                     capacity: plan.capacity,
                     ..SparkleOptions::of(made_for)
                 })),
-                EngineKind::Calvin => Box::new(Calvin::new(workers)),
+                EngineKind::Calvin => Box::new(Calvin::of(partition, workers)),
                 EngineKind::Serial => Box::new(Serial::new()),
             };
             let engine = Arc::new(Recorder::new(engine));

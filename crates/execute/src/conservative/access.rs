@@ -1,0 +1,329 @@
+//! A transaction's side of an engine that runs it on final reads: nothing but a step's budget and its siblings ever suspend it.
+
+use super::commit::LiveChange;
+use super::order::Job;
+use super::siblings::{Awaited, Finals, Member};
+use crate::siblings::parts::{self, Parts};
+use crate::siblings::{Asked, GroupId, Told};
+use std::any::Any;
+use std::sync::Arc;
+use std::task::{Poll, ready};
+use store::Partition;
+use txn::mutant::{Mutant, is_active};
+use txn::tx::Read;
+use txn::{
+    Access, Entry, Intent, Key, KeySets, Outcome, PartitionId, Position, ScanPage, ScanRange,
+    Space, Stop,
+};
+
+/// The keys that a transaction may touch, at all of its partitions.
+struct Declared {
+    sets: Arc<KeySets>,
+    /// Where the next read-only key is expected: procedures touch keys much in the order in which they were named.
+    next_read: usize,
+    next_write: usize,
+}
+
+impl Declared {
+    fn may_write(&mut self, key: &Key) -> bool {
+        found(&self.sets.writes, &mut self.next_write, key)
+            || self.sets.covers_inserts && !found(&self.sets.reads, &mut self.next_read, key)
+    }
+    fn may_read(&mut self, key: &Key) -> bool {
+        found(&self.sets.reads, &mut self.next_read, key)
+            || found(&self.sets.writes, &mut self.next_write, key)
+    }
+}
+
+/// Whether `keys` has `key`, looked for where it is most likely first.
+fn found(keys: &[Key], next: &mut usize, key: &Key) -> bool {
+    if keys.get(*next) == Some(key) {
+        *next += 1;
+        return true;
+    }
+    if *next > 0 && keys.get(*next - 1) == Some(key) {
+        return true;
+    }
+    match keys.iter().position(|other| other == key) {
+        Some(index) => {
+            *next = index + 1;
+            true
+        }
+        None => false,
+    }
+}
+
+/// Why a poll of a procedure came back pending.
+pub(super) enum Pause {
+    /// The step's budget is spent.
+    Budget,
+    /// It waits for what a sibling reads.
+    Sibling(Member, Awaited),
+}
+
+/// What a transaction reads and writes through. Used again by the next one.
+pub(crate) struct FinalAccess {
+    partition: Arc<Partition<()>>,
+    finals: Arc<Finals>,
+    position: Position,
+    /// Its book, if it has siblings; and how many partitions there are.
+    member: Option<Member>,
+    of: u16,
+    /// `None`: it may touch any key of its partitions.
+    declared: Option<Declared>,
+    /// It touched what it had not declared: whatever it returns, it leaves nothing behind.
+    undeclared: bool,
+    /// At all partitions.
+    pub(super) writes: Vec<(Key, Option<Entry>)>,
+    pub(super) cleared: bool,
+    /// How many of the declared keys were looked at, and what was read of this partition's, to be told.
+    fetched: usize,
+    to_tell: Vec<(Asked, Told)>,
+    pub(super) left: u32,
+    pub(super) pause: Option<Pause>,
+}
+
+impl FinalAccess {
+    pub(crate) fn new(partition: Arc<Partition<()>>, finals: Arc<Finals>) -> FinalAccess {
+        FinalAccess {
+            partition,
+            finals,
+            position: Position::NONE,
+            member: None,
+            of: 1,
+            declared: None,
+            undeclared: false,
+            writes: Vec::new(),
+            cleared: false,
+            fetched: 0,
+            to_tell: Vec::new(),
+            left: 0,
+            pause: None,
+        }
+    }
+
+    /// Begins a transaction, which may touch only the keys of `declared`, if there are such.
+    pub(super) fn begin(&mut self, job: &Job, declared: Option<Arc<KeySets>>) {
+        self.position = job.context.position;
+        self.member = job.member.clone();
+        self.of = job.request.route.of;
+        self.declared = declared.map(|sets| Declared {
+            sets,
+            next_read: 0,
+            next_write: 0,
+        });
+        self.undeclared = false;
+        self.writes.clear();
+        self.cleared = false;
+        self.fetched = 0;
+        self.to_tell.clear();
+        self.pause = None;
+    }
+
+    pub(super) fn partition(&self) -> &Partition<()> {
+        &self.partition
+    }
+
+    /// Reads, for the siblings, one of the declared keys of this partition. False when there is none left: then the siblings
+    /// were told of all.
+    pub(super) fn fetch(&mut self) -> bool {
+        let (Some(declared), Some(member)) = (&self.declared, &self.member) else {
+            return false;
+        };
+        let sets = declared.sets.clone();
+        let keys = sets.reads.iter().chain(&sets.writes).skip(self.fetched);
+        for key in keys {
+            self.fetched += 1;
+            if self.elsewhere(key).is_none() {
+                let told = Told::Record(self.partition.read(self.upto(), key));
+                self.to_tell.push((Asked::Key(key.clone()), told));
+                return true;
+            }
+        }
+        self.finals.tell(member, std::mem::take(&mut self.to_tell));
+        false
+    }
+
+    /// What the transaction's end is, and what it does to the number of entries before its writes.
+    pub(super) fn judged(&mut self, outcome: Outcome) -> (Outcome, LiveChange) {
+        let outcome = match outcome {
+            _ if self.undeclared => Err(Stop::Undeclared),
+            Err(Stop::Restart) => Err(Stop::abort(
+                "ERR the procedure asked for a restart that nobody wanted",
+            )),
+            outcome => outcome,
+        };
+        if outcome.is_ok() && self.cleared {
+            self.partition.clears().insert(self.position);
+            return (outcome, LiveChange::To(0));
+        }
+        (outcome, LiveChange::By(0))
+    }
+
+    /// Pays for one operation.
+    fn pay(&mut self) -> Poll<()> {
+        if self.left == 0 {
+            self.pause = Some(Pause::Budget);
+            return Poll::Pending;
+        }
+        self.left -= 1;
+        Poll::Ready(())
+    }
+
+    fn permit(&mut self, allowed: impl FnOnce(&mut Declared) -> bool) -> Result<(), Stop> {
+        if let Some(declared) = &mut self.declared
+            && !self.undeclared
+        {
+            self.undeclared = !allowed(declared);
+        }
+        if self.undeclared {
+            Err(Stop::Undeclared)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Whether it may touch a key, which is another partition's or one of this.
+    fn reach(
+        &mut self,
+        elsewhere: Option<PartitionId>,
+        allowed: impl FnOnce(&mut Declared) -> bool,
+    ) -> Result<(), Stop> {
+        if let (Some(partition), Some(member)) = (elsewhere, &self.member) {
+            self.undeclared |= !member.has(partition);
+        }
+        if elsewhere.is_none() || !is_active(Mutant::JudgeOwnKeysOnly) {
+            self.permit(allowed)?;
+        }
+        match self.undeclared {
+            true => Err(Stop::Undeclared),
+            false => Ok(()),
+        }
+    }
+
+    /// For what looks at a whole space.
+    fn enter_whole(&mut self, space: Space) -> Poll<Result<(), Stop>> {
+        ready!(self.pay());
+        self.undeclared |= !self.has_all_of(space);
+        Poll::Ready(self.permit(|_| false))
+    }
+
+    fn written(&self, key: &Key) -> Option<usize> {
+        self.writes.iter().rposition(|(written, _)| written == key)
+    }
+
+    fn upto(&self) -> Position {
+        self.position.prev()
+    }
+}
+
+impl Parts for FinalAccess {
+    fn me(&self) -> PartitionId {
+        self.finals.me
+    }
+    fn group(&self) -> Option<&GroupId> {
+        self.member.as_ref().map(|member| &member.group.id)
+    }
+    fn of(&self) -> u16 {
+        self.of
+    }
+    fn has_cleared(&self) -> bool {
+        self.cleared
+    }
+    fn own(&self, visit: &mut dyn FnMut(&Key, Option<&Entry>)) {
+        let writes = self.writes.iter();
+        writes.for_each(|(key, entry)| visit(key, entry.as_ref()));
+    }
+    fn here(&mut self, asked: &Asked) -> Result<Told, Stop> {
+        let told = match asked {
+            Asked::Key(key) => Told::Record(self.partition.read(self.upto(), key)),
+            Asked::Page(range) => Told::Page(self.partition.scan(self.upto(), *range)),
+            // Whoever counts runs alone, so everything before it has final-committed.
+            Asked::Count => Told::Count(self.partition.published().live),
+        };
+        if let Some(member) = &self.member {
+            self.finals
+                .tell(member, vec![(asked.clone(), told.clone())]);
+        }
+        Ok(told)
+    }
+    fn there(&mut self, from: PartitionId, asked: &Asked) -> Poll<Result<Told, Stop>> {
+        let Some(member) = &self.member else {
+            return Poll::Ready(Err(Stop::Undeclared));
+        };
+        let awaited = Awaited {
+            from,
+            asked: asked.clone(),
+        };
+        match self.finals.take(member, &awaited) {
+            Some(told) => Poll::Ready(Ok(told)),
+            None => {
+                self.pause = Some(Pause::Sibling(member.clone(), awaited));
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Access for FinalAccess {
+    fn read(&mut self, key: &Key, _: Intent) -> Poll<Result<Read, Stop>> {
+        let elsewhere = self.elsewhere(key);
+        // What was fetched for the siblings has been paid for.
+        let was_fetched = elsewhere.is_none() && self.member.is_some() && self.declared.is_some();
+        if !was_fetched && self.pay().is_pending() {
+            return Poll::Pending;
+        }
+        self.reach(elsewhere, |declared| declared.may_read(key))?;
+        if let Some(index) = self.written(key) {
+            return Poll::Ready(Ok(Read {
+                entry: self.writes[index].1.clone(),
+                version: Position::NONE,
+            }));
+        }
+        if self.cleared && key.space() == Space::User {
+            return Poll::Ready(Ok(Read::default()));
+        }
+        match elsewhere {
+            Some(from) => self
+                .there(from, &Asked::Key(key.clone()))
+                .map_ok(Told::into_record),
+            None if self.member.is_none() || was_fetched => {
+                Poll::Ready(Ok(self.partition.read(self.upto(), key)))
+            }
+            None => Poll::Ready(self.here(&Asked::Key(key.clone())).map(Told::into_record)),
+        }
+    }
+    fn admit_write(&mut self, key: &Key) -> Poll<Result<(), Stop>> {
+        let elsewhere = self.elsewhere(key);
+        Poll::Ready(self.reach(elsewhere, |declared| declared.may_write(key)))
+    }
+    fn write(&mut self, key: &Key, entry: Option<Entry>) -> Result<(), Stop> {
+        // Admitted, and so permitted; but a procedure may go on although it was refused.
+        self.reach(self.elsewhere(key), |declared| declared.may_write(key))?;
+        match self.written(key) {
+            Some(index) => self.writes[index].1 = entry,
+            None => self.writes.push((key.clone(), entry)),
+        }
+        Ok(())
+    }
+    fn scan(&mut self, range: ScanRange) -> Poll<Result<ScanPage, Stop>> {
+        ready!(self.enter_whole(range.space))?;
+        parts::scan(self, range)
+    }
+    fn count(&mut self) -> Poll<Result<u64, Stop>> {
+        ready!(self.enter_whole(Space::User))?;
+        parts::count(self)
+    }
+    fn clear(&mut self) -> Poll<Result<(), Stop>> {
+        ready!(self.enter_whole(Space::User))?;
+        self.writes.retain(|(key, _)| key.space() != Space::User);
+        self.cleared = true;
+        Poll::Ready(Ok(()))
+    }
+    fn doomed(&self) -> bool {
+        false
+    }
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}

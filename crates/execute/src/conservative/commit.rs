@@ -1,0 +1,70 @@
+//! Final commit in order.
+
+use super::siblings::{Finals, Member};
+use crate::engine::Committed;
+use std::collections::VecDeque;
+use store::sync::Mutex;
+use store::{Final, Partition};
+
+/// What a transaction does to the number of live entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LiveChange {
+    /// Adds this many.
+    By(i64),
+    /// Leaves this many: it cleared the rest.
+    To(i64),
+}
+
+/// An execution that has ended.
+pub(crate) struct Ended {
+    pub(crate) committed: Committed,
+    pub(crate) now_ms: u64,
+    pub(crate) live: LiveChange,
+    /// Its book, if it has siblings.
+    pub(crate) member: Option<Member>,
+}
+
+/// Executions that have ended and wait for those before them: from the final position's successor on.
+#[derive(Default)]
+pub(crate) struct Committer(Mutex<VecDeque<Option<Ended>>>);
+
+impl Committer {
+    /// Takes an execution that has ended, and final-commits all that can be.
+    pub(crate) fn end(
+        &self,
+        partition: &Partition<()>,
+        finals: &Finals,
+        ended: Ended,
+        committed: &mut Vec<Committed>,
+    ) {
+        let mut waiting = self.0.lock();
+        let mut at = partition.published();
+        let index = (ended.committed.position.0 - at.position.0 - 1) as usize;
+        if waiting.len() <= index {
+            waiting.resize_with(index + 1, || None);
+        }
+        waiting[index] = Some(ended);
+        let before = at.position;
+        while let Some(Some(_)) = waiting.front()
+            && let Some(Some(ended)) = waiting.pop_front()
+        {
+            let live = match ended.live {
+                LiveChange::By(change) => at.live + change,
+                LiveChange::To(live) => live,
+            };
+            at = Final {
+                position: ended.committed.position,
+                time_ms: ended.now_ms,
+                live,
+            };
+            if let Some(member) = &ended.member {
+                finals.settle(member);
+            }
+            committed.push(ended.committed);
+        }
+        if at.position != before {
+            partition.publish(at);
+            partition.snapshots().raise(at.position);
+        }
+    }
+}

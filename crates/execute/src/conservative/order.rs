@@ -1,0 +1,102 @@
+//! The order that is waiting to be executed.
+
+use super::siblings::{Finals, Member};
+use crate::engine::{Batch, Status};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use store::sync::Mutex;
+use store::{Partition, View};
+use txn::mutant::{Mutant, is_active};
+use txn::{Position, Request, TxContext};
+
+/// A transaction with its place in the order.
+pub(crate) struct Job {
+    pub(crate) context: TxContext,
+    pub(crate) request: Arc<Request>,
+    /// Its book, if it has siblings.
+    pub(crate) member: Option<Member>,
+}
+
+/// Delivered transactions that nobody took yet.
+#[derive(Default)]
+pub(crate) struct Order(Mutex<Incoming>);
+
+#[derive(Default)]
+struct Incoming {
+    queue: VecDeque<Job>,
+    delivered: Position,
+    confirmed: Position,
+}
+
+impl Order {
+    /// Takes a batch, and opens the books of its groups.
+    pub(crate) fn deliver(&self, batch: Batch, finals: &Finals) {
+        let mut members = finals.open(&batch).into_iter().peekable();
+        let mut incoming = self.0.lock();
+        incoming.delivered = batch.end().prev();
+        for (offset, request) in batch.requests.into_iter().enumerate() {
+            let position = batch.first.advanced(offset as u64);
+            incoming.queue.push_back(Job {
+                context: TxContext::of(&request, position, batch.time_ms),
+                request,
+                member: members.next_if(|member| member.position() == position),
+            });
+        }
+    }
+
+    /// All positions up to this one are final.
+    pub(crate) fn confirm(&self, upto: Position) {
+        let mut incoming = self.0.lock();
+        incoming.confirmed = incoming.confirmed.max(upto);
+    }
+
+    /// All positions from this one on are void.
+    pub(crate) fn retract(&self, from: Position, finals: &Finals) {
+        let mut incoming = self.0.lock();
+        incoming.queue.retain(|job| job.context.position < from);
+        incoming.delivered = incoming.delivered.min(from.prev());
+        finals.retract(from);
+    }
+
+    /// Moves confirmed transactions, in order, until `taken` has `count` of them.
+    pub(crate) fn take_confirmed(&self, count: usize, taken: &mut VecDeque<Job>) {
+        let mut incoming = self.0.lock();
+        let confirmed = if is_active(Mutant::RunUnconfirmed) {
+            incoming.delivered
+        } else {
+            incoming.confirmed
+        };
+        while taken.len() < count
+            && incoming
+                .queue
+                .front()
+                .is_some_and(|job| job.context.position <= confirmed)
+            && let Some(job) = incoming.queue.pop_front()
+        {
+            taken.push_back(job);
+        }
+    }
+
+    /// How many confirmed transactions nobody took yet.
+    pub(crate) fn confirmed(&self) -> u64 {
+        let incoming = self.0.lock();
+        let confirmed = incoming.confirmed.next().0;
+        let front = incoming.queue.front();
+        let confirmed = front.map_or(0, |job| confirmed.saturating_sub(job.context.position.0));
+        confirmed.min(incoming.queue.len() as u64)
+    }
+
+    /// How far the order has come.
+    pub(crate) fn status(&self, partition: &Partition<()>) -> Status {
+        let incoming = self.0.lock();
+        let final_committed = partition.final_position();
+        // A loaded store starts with everything delivered, confirmed and committed.
+        let delivered = incoming.delivered.max(final_committed);
+        Status {
+            delivered,
+            confirmed: incoming.confirmed.min(delivered).max(final_committed),
+            final_committed,
+            ..Status::default()
+        }
+    }
+}

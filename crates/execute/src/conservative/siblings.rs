@@ -1,0 +1,162 @@
+//! The books of sub-transactions that read only what is final.
+//!
+//! A book has a latch, under which a value that comes meets whoever waits for it: either the value is there before somebody
+//! decides to wait, or the waiter is in the book when the value comes.
+
+use crate::engine::Batch;
+use crate::siblings::groups::{self, Groups};
+use crate::siblings::{Asked, Exchange, Message, Note, Told};
+use txn::mutant::{Mutant, is_active};
+use txn::{Epoch, PartitionId, Position};
+
+/// The book of a sub-transaction.
+pub(crate) struct Book {
+    exchange: Exchange<Asked, Told>,
+    /// What it is parked for.
+    awaited: Option<Awaited>,
+}
+
+pub(crate) type Member = groups::Member<Book>;
+
+/// A read of a sibling.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Awaited {
+    pub(crate) from: PartitionId,
+    pub(crate) asked: Asked,
+}
+
+/// All books of a partition.
+pub(crate) struct Finals {
+    pub(crate) me: PartitionId,
+    groups: Groups<Book>,
+}
+
+impl Finals {
+    pub(crate) fn new(me: PartitionId) -> Finals {
+        Finals {
+            me,
+            groups: Groups::default(),
+        }
+    }
+
+    /// Opens the books of a batch's groups, with what was said of them before. Their members, in order.
+    pub(crate) fn open(&self, batch: &Batch) -> Vec<Member> {
+        let opened = self.groups.open(batch, |id| Book {
+            // All that is told is final: there are no eras.
+            exchange: Exchange::new(self.me, &id.partitions, 0),
+            awaited: None,
+        });
+        let mut members = Vec::new();
+        for (group, said) in opened {
+            let mut of_group: Vec<_> = groups::members(&group).collect();
+            for (from, notes) in said {
+                for note in notes {
+                    hear(from, note, &of_group);
+                }
+            }
+            members.append(&mut of_group);
+        }
+        members
+    }
+
+    /// A sub-transaction has read something here, and nothing can change it any more.
+    pub(crate) fn tell(&self, member: &Member, read: Vec<(Asked, Told)>) {
+        let values: Vec<_> = {
+            let mut book = member.book().lock();
+            let read = read.into_iter();
+            let is_new =
+                |(asked, told): &(Asked, Told)| book.exchange.read(asked.clone(), told.clone());
+            read.filter(is_new).collect()
+        };
+        if !values.is_empty() {
+            let note = Note::Final {
+                member: member.place,
+                values,
+            };
+            self.groups.say(member, self.me, note);
+        }
+    }
+
+    /// What a sibling has read, if it has told it.
+    pub(crate) fn take(&self, member: &Member, awaited: &Awaited) -> Option<Told> {
+        let mut book = member.book().lock();
+        book.exchange.take(awaited.from, &awaited.asked)
+    }
+
+    /// Whether a sub-transaction must wait for a sibling's read. If so, its position will be woken, perhaps at once.
+    pub(crate) fn wait(&self, member: &Member, awaited: Awaited) -> bool {
+        let mut book = member.book().lock();
+        let value = book.exchange.value(awaited.from, &awaited.asked);
+        if value.is_some() {
+            return false;
+        }
+        book.awaited = Some(awaited);
+        true
+    }
+
+    /// Takes what another partition says. Calls `wake` with the position of each sub-transaction that has what it waited for.
+    pub(crate) fn receive(
+        &self,
+        from: PartitionId,
+        message: Message,
+        mut wake: impl FnMut(Position),
+    ) {
+        for (group, notes) in self.groups.receive(from, message) {
+            let members: Vec<_> = groups::members(&group).collect();
+            for note in notes {
+                hear(from, note, &members).into_iter().for_each(&mut wake);
+            }
+        }
+    }
+
+    /// The newest epoch that a partition has told of.
+    pub(crate) fn heard(&self, from: PartitionId) -> Epoch {
+        self.groups.heard(from)
+    }
+
+    /// Says again what was read here in the groups behind an epoch. What will be read is final too, so all that is said
+    /// is taken from any replica.
+    pub(crate) fn tell_again(&self, to: PartitionId, behind: Epoch) {
+        for group in self.groups.behind(behind, to) {
+            let notes = groups::members(&group).filter_map(|member| {
+                let values = member.book().lock().exchange.told().to_vec();
+                let member = member.place;
+                (!values.is_empty()).then_some(Note::Final { member, values })
+            });
+            self.groups.say_to(to, &group, notes.collect());
+        }
+    }
+
+    /// A sub-transaction has final-committed, and so have all before it.
+    pub(crate) fn settle(&self, member: &Member) {
+        member.book().lock().exchange.settle();
+        if member.followers().next().is_none() {
+            self.groups.close(&member.group);
+        }
+    }
+
+    pub(crate) fn retract(&self, from: Position) {
+        self.groups.retract(from);
+    }
+    pub(crate) fn forget(&self, upto: Epoch) {
+        self.groups.forget(upto);
+    }
+    pub(crate) fn messages(&self) -> Vec<(PartitionId, Message)> {
+        self.groups.take()
+    }
+}
+
+/// Writes what a sibling says into the book that it is about. Whoever waited for it.
+fn hear(from: PartitionId, note: Note, members: &[Member]) -> Option<Position> {
+    // The other notes are about what may still change: no sibling of this kind says such.
+    let Note::Final { member, values } = note else {
+        return None;
+    };
+    let member = members.get(member as usize)?;
+    let mut book = member.book().lock();
+    book.exchange.learn_final(from, &values);
+    let awaited = book.awaited.as_ref()?;
+    book.exchange.value(awaited.from, &awaited.asked)?;
+    book.awaited = None;
+    (!is_active(Mutant::LoseSiblingWake)).then(|| member.position())
+}
