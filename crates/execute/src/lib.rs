@@ -9,10 +9,11 @@
 //! | [`serial`] | one confirmed transaction at a time: the specification |
 //! | [`nocc`] | in parallel without any concurrency control: the bound that the others are measured against, wrong under conflicts |
 //! | [`calvin`] | in parallel behind one scheduler that locks every transaction's keys, in order, before it runs |
+//! | [`ssmr`] | one confirmed transaction at a time, which waits for its siblings at other partitions |
 //! | [`sparkle`] | in parallel and speculatively; timestamped locks and read dependencies detect what ran out of order (Sparkle, section 4.1) |
 //!
 //! Transactions over several partitions run at each of these; [`siblings`] is how their parts agree on what was read. Sparkle
-//! speculates on it; `calvin` waits for what is final (`conservative`); `serial` and `nocc` execute one partition.
+//! speculates on it; `calvin` and `ssmr` wait for what is final (`conservative`); `serial` and `nocc` execute one partition.
 //!
 //! All share the store ([`store::Partition`]) and the way a procedure is polled; each keeps its own per-record state.
 
@@ -26,6 +27,7 @@ pub mod serial;
 pub mod siblings;
 pub mod snapshot;
 pub mod sparkle;
+pub mod ssmr;
 
 pub use calvin::Calvin;
 pub use engine::{
@@ -35,3 +37,4 @@ pub use nocc::NoCc;
 pub use serial::Serial;
 pub use snapshot::{Interrupt, ReadOutcome, SnapshotReader, run_read_only};
 pub use sparkle::Sparkle;
+pub use ssmr::Ssmr;

@@ -3,7 +3,7 @@
 //! `ORDO_SEEDS=n` runs more seeds, `ORDO_SEED=s` runs one again, `ORDO_TRACE=1` prints its events.
 
 use execute::sparkle::{Options, Sparkle};
-use execute::{Budget, Calvin, Engine, NoCc, Progress, Serial, WorkerId};
+use execute::{Budget, Calvin, Engine, NoCc, Progress, Serial, Ssmr, WorkerId};
 use ordo_sim::draw::{Draw, one_seed, seeds};
 use ordo_sim::judge::Judge;
 use ordo_sim::program::Shape;
@@ -70,6 +70,21 @@ fn sparkle(workers: usize, draw: &mut Draw) -> Arc<dyn Engine> {
 
 fn calvin(workers: usize, _draw: &mut Draw) -> Arc<dyn Engine> {
     Arc::new(Calvin::new(workers))
+}
+
+fn ssmr(_workers: usize, _draw: &mut Draw) -> Arc<dyn Engine> {
+    Arc::new(Ssmr::new())
+}
+
+#[test]
+fn ssmr_equals_the_specification_on_virtual_workers() {
+    let report = check(&ssmr, 200);
+    assert!(one_seed() || report.retractions > 0 && report.snapshot_reads > 0);
+}
+
+#[test]
+fn ssmr_equals_the_specification_on_real_threads() {
+    check_threads(&ssmr, &programs, 10);
 }
 
 #[test]
@@ -186,8 +201,9 @@ fn redis_traffic_on_sparkle_equals_the_specification() {
 }
 
 #[test]
-fn redis_traffic_on_calvin_and_serial_equals_the_specification() {
+fn redis_traffic_on_the_other_engines_equals_the_specification() {
     check_source(&calvin, &redis, 20);
+    check_source(&ssmr, &redis, 20);
     check_source(&serial, &redis, 20);
 }
 

@@ -5,8 +5,8 @@
 //! turns and reverses from round to round. A first round warms up and does not count.
 //!
 //! **Read-only transactions.** `sparkle` and `nocc` run them at a final snapshot, beside the order, as Sparkle's section
-//! 4.4 says. `calvin` runs them through its lock scheduler like all others, as Calvin's published code does, and `serial`
-//! in order, as the specification is. `--reads` overrides it for all engines of a run.
+//! 4.4 says. `calvin` runs them through its lock scheduler like all others, as Calvin's published code does, and `ssmr` and
+//! `serial` in order, as S-SMR and the specification are. `--reads` overrides it for all engines of a run.
 //!
 //! **Key sets.** Requests of `calvin` name their keys; where the arguments don't tell them, the caller finds them by
 //! reconnaissance, on the measured threads. Resubmissions count as restarts.
@@ -38,16 +38,19 @@ pub enum EngineKind {
     NoCc,
     /// One lock scheduler.
     Calvin,
+    /// One thread.
+    Ssmr,
     /// Speculation.
     Sparkle,
 }
 
 impl EngineKind {
     /// All engines with their names.
-    pub const ALL: [(&'static str, EngineKind); 4] = [
+    pub const ALL: [(&'static str, EngineKind); 5] = [
         ("serial", EngineKind::Serial),
         ("nocc", EngineKind::NoCc),
         ("calvin", EngineKind::Calvin),
+        ("ssmr", EngineKind::Ssmr),
         ("sparkle", EngineKind::Sparkle),
     ];
 
@@ -56,6 +59,7 @@ impl EngineKind {
             EngineKind::Serial => Arc::new(execute::Serial::new()),
             EngineKind::NoCc => Arc::new(execute::NoCc::new(workers)),
             EngineKind::Calvin => Arc::new(execute::Calvin::new(workers)),
+            EngineKind::Ssmr => Arc::new(execute::Ssmr::new()),
             EngineKind::Sparkle => Arc::new(execute::Sparkle::new(execute::sparkle::Options::new(
                 workers,
             ))),
@@ -405,7 +409,10 @@ mod tests {
         );
         assert!("sparkle@0".parse::<Contender>().is_err());
         let error = "sparkl".parse::<Contender>().unwrap_err().to_string();
-        assert!(error.contains("serial, nocc, calvin, sparkle"), "{error}");
+        assert!(
+            error.contains("serial, nocc, calvin, ssmr, sparkle"),
+            "{error}"
+        );
     }
 
     #[test]
