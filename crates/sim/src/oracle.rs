@@ -5,7 +5,7 @@
 //! would have to be made twice to go unnoticed.
 
 use std::any::Any;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -96,6 +96,17 @@ impl History {
     }
 }
 
+/// What a transaction touches when its turn comes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Touched {
+    /// Keys that it reads.
+    pub reads: BTreeSet<Key>,
+    /// Keys that it writes.
+    pub writes: BTreeSet<Key>,
+    /// It scans, counts or clears.
+    pub everything: bool,
+}
+
 /// The naive executor. See the module's head.
 #[derive(Debug, Default)]
 pub struct Oracle {
@@ -153,6 +164,18 @@ impl Oracle {
             }
         }
         self.outcomes.insert(position, outcome);
+        self.times.insert(position, time_ms);
+        (self.last, self.last_time_ms) = (position, time_ms);
+    }
+    /// What a request would touch if it were the next transaction of the final order.
+    pub fn touched(&self, request: &Arc<Request>, time_ms: u64) -> Touched {
+        let position = self.last.next();
+        self.execute(request, position, time_ms, false).1.touched
+    }
+    /// The next transaction of the final order ends like this, and leaves nothing behind.
+    pub fn refuse(&mut self, stop: Stop, time_ms: u64) {
+        let position = self.last.next();
+        self.outcomes.insert(position, Expected::Outcome(Err(stop)));
         self.times.insert(position, time_ms);
         (self.last, self.last_time_ms) = (position, time_ms);
     }
@@ -233,6 +256,7 @@ impl Oracle {
             reader,
             writes: Writes::default(),
             expiries: Vec::new(),
+            touched: Touched::default(),
         };
         let (turn, polled) = tx::lend(Box::new(turn), || {
             catch_unwind(AssertUnwindSafe(|| {
@@ -272,6 +296,7 @@ struct Turn {
     writes: Writes,
     /// When what it has read expires.
     expiries: Vec<u64>,
+    touched: Touched,
 }
 
 impl Turn {
@@ -316,6 +341,7 @@ impl Turn {
 
 impl Access for Turn {
     fn read(&mut self, key: &Key, _: Intent) -> Poll<Result<Read, Stop>> {
+        self.touched.reads.insert(key.clone());
         let own = self.writes.entries.get(key);
         let read = match own {
             Some(entry) => Read {
@@ -332,10 +358,12 @@ impl Access for Turn {
         Poll::Ready(Ok(()))
     }
     fn write(&mut self, key: &Key, entry: Option<Entry>) -> Result<(), Stop> {
+        self.touched.writes.insert(key.clone());
         self.writes.entries.insert(key.clone(), entry);
         Ok(())
     }
     fn scan(&mut self, range: ScanRange) -> Poll<Result<ScanPage, Stop>> {
+        self.touched.everything = true;
         // Where a page ends is decided by what was there before the transaction; its own writes join the page then.
         let mut before: Vec<(Key, Entry)> = Vec::new();
         let mut next_hash = None;
@@ -359,11 +387,13 @@ impl Access for Turn {
         Poll::Ready(Ok(ScanPage { entries, next_hash }))
     }
     fn count(&mut self) -> Poll<Result<u64, Stop>> {
+        self.touched.everything = true;
         Poll::Ready(Ok(
             self.merge(Space::User, self.list_before(Space::User)).len() as u64,
         ))
     }
     fn clear(&mut self) -> Poll<Result<(), Stop>> {
+        self.touched.everything = true;
         self.writes.cleared = true;
         self.writes
             .entries

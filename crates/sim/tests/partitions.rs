@@ -1,6 +1,6 @@
 //! Transactions over several partitions, one at a time: what they see, whom they hear, and in which order they stand.
 
-use execute::siblings::{AbortNumber, Exchange, GroupId, Message, Note};
+use execute::siblings::{AbortNumber, GroupId, Message, Note};
 use execute::sparkle::{Options, Sparkle};
 use execute::{Batch, Budget, Committed, Engine, Progress, WorkerId};
 use order::arrange::{Placed, arrange, places};

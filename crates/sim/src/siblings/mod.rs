@@ -3,26 +3,59 @@
 //!
 //! One order of epochs is made for all; each partition is told of its part, arranged as [`order::arrange`] says, when the draw
 //! likes: one may have final-committed an epoch that another has not heard of. Epochs are retracted before they are
-//! confirmed, and then come with other transactions, or with the same. In the end everything must have final-committed, and each
+//! confirmed, and then come with other transactions, or with the same. A partition's process ends, and its successor executes
+//! again what is behind its checkpoint. In the end everything must have final-committed, and each
 //! sub-transaction must have answered what the serial execution of the one order says, at each of its partitions, and left its
 //! state.
+//!
+//! Some transactions touch a partition that they have not named, or (where engines want to know the keys before) keys that
+//! reconnaissance did not find. They must end with `Undeclared` at all of their partitions, leave nothing, and come again.
+
+mod program;
+mod threads;
+
+pub use threads::run_on_threads;
 
 use crate::draw::{Draw, tracing};
 use crate::oracle::{Expected, Oracle};
+use execute::calvin::reconnoitre;
 use execute::siblings::Message;
 use execute::{Batch, Budget, Committed, Engine, Progress, WorkerId};
 use order::arrange::{Placed, arrange, places};
+use program::{is_declared, keys, wander, wanted};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use txn::hash::{hash_bytes, mix};
-use txn::key::partition_of_slot;
+use store::{Image, View};
+use txn::hash::mix;
 use txn::{
-    Args, Call, Epoch, FnProcedure, Intent, Key, Outcome, PartitionId, PartitionRoute, Position,
-    Procedure, Reply, Request, RequestId, ScanRange, SessionId, Space, Stop, Tx,
+    Epoch, FnProcedure, Outcome, PartitionId, PartitionRoute, Position, Procedure, Request,
+    RequestId, SessionId, Space, Stop,
 };
 
-/// Makes the engine of a partition for a number of workers.
-pub type Factory<'a> = &'a dyn Fn(PartitionId, usize, &mut Draw) -> Arc<dyn Engine>;
+/// Where an engine is to work.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// Its partition.
+    pub partition: PartitionId,
+    /// Its workers.
+    pub workers: usize,
+    /// Counts the partition's processes from 0.
+    pub boot: u64,
+}
+
+/// Makes an engine.
+pub type Factory<'a> = &'a dyn Fn(Place, &mut Draw) -> Arc<dyn Engine>;
+
+/// Which engines a run is about.
+#[derive(Clone, Copy)]
+pub struct World<'a> {
+    /// Makes them.
+    pub make: Factory<'a>,
+    /// They lock what requests name: most requests name what reconnaissance finds, and are judged by it.
+    pub names_keys: bool,
+    /// Processes end, and others take their places.
+    pub crashes: bool,
+}
 
 /// What a run was like.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,6 +70,10 @@ pub struct Report {
     pub restarts: u64,
     /// Epochs that were retracted.
     pub retractions: u64,
+    /// Transactions that touched what they had not named.
+    pub undeclared: u64,
+    /// Processes that ended.
+    pub crashes: u64,
     /// Messages that were delivered.
     pub messages: u64,
     /// Steps of all workers.
@@ -53,88 +90,12 @@ impl Report {
         self.rolled_back += other.rolled_back;
         self.restarts += other.restarts;
         self.retractions += other.retractions;
+        self.undeclared += other.undeclared;
+        self.crashes += other.crashes;
         self.messages += other.messages;
         self.steps += other.steps;
         self.digest = mix(self.digest ^ other.digest);
     }
-}
-
-/// How many keys a partition has.
-const KEYS: u64 = 4;
-
-/// The keys of each partition.
-fn keys(partitions: u16) -> Vec<Vec<Key>> {
-    let mut keys = vec![Vec::new(); usize::from(partitions)];
-    for number in 0.. {
-        let key = Key::new(format!("key{number}").as_bytes());
-        let place = &mut keys[usize::from(partition_of_slot(key.slot(), partitions).0)];
-        if place.len() < KEYS as usize {
-            place.push(key);
-        }
-        if keys.iter().all(|keys| keys.len() == KEYS as usize) {
-            return keys;
-        }
-    }
-    keys
-}
-
-/// A random transaction, which its seed decides: it reads and writes keys of its partitions, some of which depend on what
-/// it has read, and answers with a digest of everything that it saw.
-async fn wander(mut tx: Tx, call: Call) -> Outcome {
-    let seed = u64::from_le_bytes(call[0].as_ref().try_into().unwrap_or_default());
-    let mut draw = Draw::new(seed);
-    let all = keys(call.request().route.of);
-    let partitions = call.request().route.partitions.clone();
-    let is_everywhere = partitions.len() == usize::from(call.request().route.of);
-    // The places of a transaction differ from partition to partition; its seed must not, if it has siblings.
-    let mut seen = match partitions.len() {
-        1 => seed,
-        _ => mix(seed ^ tx.seed()),
-    };
-    for _ in 0..draw.between(1, 6) {
-        let at = &all[usize::from(partitions[draw.below(partitions.len() as u64) as usize].0)];
-        let depends = if draw.percent(40) { seen } else { draw.bits() };
-        let key = &at[(depends % KEYS) as usize];
-        match draw.below(if is_everywhere { 40 } else { 32 }) {
-            0..8 => {
-                let value = tx.get(key).await?;
-                seen = mix(seen ^ hash_bytes(format!("{value:?}").as_bytes()));
-            }
-            8..22 => {
-                let intent = draw.pick(&[Intent::Read, Intent::Update, Intent::Update]);
-                let entry = tx.read(key, intent).await?.entry;
-                seen = mix(seen ^ hash_bytes(format!("{entry:?}").as_bytes()));
-                tx.put(key, seen.to_string().as_bytes()).await?;
-            }
-            22..26 => tx.put(key, seen.to_string().as_bytes()).await?,
-            26..29 => tx.delete(key).await?,
-            29..32 => {
-                if seen % 5 == 0 {
-                    return Err(Stop::abort(format!("enough: {seen}")));
-                }
-            }
-            32..35 => seen = mix(seen ^ tx.count().await?),
-            35..38 => {
-                let range = ScanRange {
-                    space: Space::User,
-                    from_hash: seen,
-                    limit: draw.between(1, 9) as usize,
-                };
-                // Pages end where a partition's does; what there is in all of them does not depend on it.
-                let mut next = Some(range.from_hash);
-                while let Some(from_hash) = next {
-                    let page = tx.scan(ScanRange { from_hash, ..range }).await?;
-                    for (key, entry) in &page.entries {
-                        let text = format!("{key:?} {:?}", entry.value);
-                        seen = mix(seen ^ hash_bytes(text.as_bytes()));
-                    }
-                    next = page.next_hash;
-                }
-            }
-            _ => tx.clear().await?,
-        }
-    }
-    Ok(Reply::bulk(seen.to_string().as_bytes()))
 }
 
 /// What a partition is to be told, in order.
@@ -155,13 +116,52 @@ struct Planned {
 /// A partition.
 struct Partition {
     engine: Arc<dyn Engine>,
-    workers: usize,
+    place: Place,
     /// What it has not been told yet.
     inbox: VecDeque<Told>,
     /// What it was delivered, by epoch, as it is now: the position after it.
     ends: BTreeMap<usize, Position>,
+    /// The same, as far as it is behind all checkpoints: what the next process executes again.
+    batches: BTreeMap<usize, Batch>,
+    /// How many epochs it knows to be confirmed.
+    confirmed: usize,
+    checkpoints: BTreeMap<usize, Checkpoint>,
     requests: BTreeMap<Position, Arc<Request>>,
     outcomes: BTreeMap<Position, Outcome>,
+    /// What this process has final-committed.
+    ended: BTreeSet<Position>,
+    /// Incarnations that earlier processes threw away.
+    restarts: u64,
+}
+
+/// A partition's state behind an epoch.
+struct Checkpoint {
+    position: Position,
+    time_ms: u64,
+    images: Vec<Image>,
+    clears: Vec<Position>,
+}
+
+impl Checkpoint {
+    fn of(view: &dyn View) -> Checkpoint {
+        let snapshot = view.open();
+        let mut images = Vec::new();
+        let _ = view.images_at(&snapshot, 0, usize::MAX, &mut images);
+        let clears = view.clears_at(&snapshot);
+        let (position, time_ms) = (snapshot.position, snapshot.time_ms);
+        view.close(snapshot);
+        Checkpoint {
+            position,
+            time_ms,
+            images,
+            clears,
+        }
+    }
+}
+
+/// The number of the epoch at this place of the plan.
+fn epoch_of(place: usize) -> Epoch {
+    Epoch(place as u64 + 1)
 }
 
 impl Partition {
@@ -173,7 +173,8 @@ impl Partition {
     }
 }
 
-struct Run {
+struct Run<'a> {
+    world: World<'a>,
     draw: Draw,
     count: u16,
     partitions: Vec<Partition>,
@@ -185,10 +186,53 @@ struct Run {
     /// Messages of 100 that are delivered twice.
     repeat_percent: u32,
     procedure: Arc<dyn Procedure>,
+    /// Transactions that are to come again.
+    again: Vec<Request>,
     report: Report,
 }
 
-impl Run {
+impl<'a> Run<'a> {
+    fn new(world: World<'a>, seed: u64, epochs: usize) -> Run<'a> {
+        let mut draw = Draw::new(seed);
+        let count = draw.between(2, 4) as u16;
+        let partitions = (0..count).map(|at| {
+            let place = Place {
+                partition: PartitionId(at),
+                workers: draw.between(1, 3) as usize,
+                boot: 0,
+            };
+            Partition {
+                engine: (world.make)(place, &mut draw),
+                place,
+                inbox: VecDeque::new(),
+                ends: BTreeMap::new(),
+                batches: BTreeMap::new(),
+                confirmed: 0,
+                checkpoints: BTreeMap::new(),
+                requests: BTreeMap::new(),
+                outcomes: BTreeMap::new(),
+                ended: BTreeSet::new(),
+                restarts: 0,
+            }
+        });
+        let partitions = partitions.collect();
+        Run {
+            world,
+            repeat_percent: draw.pick(&[0, 0, 20]),
+            draw,
+            count,
+            partitions,
+            plan: Vec::new(),
+            confirmed: 0,
+            epochs,
+            sequence: 0,
+            network: Vec::new(),
+            procedure: Arc::new(FnProcedure::new("wander", wander)),
+            again: Vec::new(),
+            report: Report::default(),
+        }
+    }
+
     fn note(&mut self, what: u64, event: impl FnOnce() -> String) {
         self.report.digest = mix(self.report.digest ^ what);
         if tracing() {
@@ -199,7 +243,15 @@ impl Run {
     /// Makes an epoch.
     fn make(&mut self) -> Planned {
         let of = self.count;
+        let before = self.plan.last();
+        let time_ms = before.map_or(1_000, |epoch| epoch.time_ms) + self.draw.below(5);
         let mut requests = Vec::new();
+        for mut request in std::mem::take(&mut self.again) {
+            request.id.attempt += 1;
+            request.route.partitions = PartitionRoute::everywhere(of).partitions;
+            self.scout(&mut request, time_ms);
+            requests.push(Arc::new(request));
+        }
         for _ in 0..self.draw.below(10) {
             self.sequence += 1;
             let id = RequestId {
@@ -208,8 +260,6 @@ impl Run {
                 attempt: 0,
             };
             let seed = self.draw.bits();
-            let args = Args::one(&seed.to_le_bytes()[..]);
-            let mut request = Request::new(id, self.procedure.clone(), args);
             let mut partitions = BTreeSet::new();
             let wanted = match self.draw.below(10) {
                 0..4 => 1,
@@ -220,30 +270,138 @@ impl Run {
                 partitions.insert(PartitionId(self.draw.below(u64::from(of)) as u16));
             }
             let home = PartitionId(self.draw.below(u64::from(of)) as u16);
+            let numbers = partitions.iter().flat_map(|at| at.0.to_le_bytes());
+            let numbers: Vec<u8> = numbers.collect();
+            let args = [&seed.to_le_bytes()[..], &numbers].into_iter().collect();
+            let mut request = Request::new(id, self.procedure.clone(), args);
             request.route = PartitionRoute {
                 home,
                 partitions: partitions.into_iter().collect(),
                 of,
             };
+            self.scout(&mut request, time_ms);
             requests.push(Arc::new(request));
         }
         let before = self.plan.last();
-        let time_ms = before.map_or(1_000, |epoch| epoch.time_ms) + self.draw.below(5);
         let places = places(requests.iter().map(|request| &**request));
         let placed = requests.into_iter().zip(places);
         let placed: Vec<Placed> = placed
             .map(|(request, place)| Placed { request, place })
             .collect();
-        let digest = placed
-            .iter()
-            .fold(before.map_or(1, |epoch| epoch.digest), |digest, placed| {
-                mix(digest ^ placed.request.id.sequence)
-            });
+        let digest =
+            placed
+                .iter()
+                .fold(before.map_or(1, |epoch| epoch.digest), |digest, placed| {
+                    let id = placed.request.id;
+                    mix(digest ^ id.sequence ^ u64::from(id.attempt).rotate_left(32))
+                });
         Planned {
             requests: placed,
             digest,
             time_ms,
         }
+    }
+
+    /// Most requests name what reconnaissance finds now, where engines want to know.
+    fn scout(&mut self, request: &mut Request, time_ms: u64) {
+        if !self.world.names_keys || self.draw.percent(25) {
+            return;
+        }
+        let partitions = self.partitions.iter();
+        let engines: Vec<_> = partitions
+            .map(|partition| partition.engine.clone())
+            .collect();
+        let found = reconnoitre(&engines, &Arc::new(request.clone()), time_ms);
+        request.footprint = found.footprint;
+        // What it says of itself stays the same: whether it has siblings decides what it draws its keys from.
+        let wanted = wanted(&request.args);
+        let mut all: BTreeSet<_> = found.partitions.iter().copied().collect();
+        if all.len().min(2) != wanted.len().min(2) || self.draw.percent(50) {
+            all.extend(wanted);
+        }
+        request.route.partitions = all.into_iter().collect();
+    }
+
+    /// The process of a partition ends. The next one loads a checkpoint, is told again what was behind it, and asks the others
+    /// what they have said; and they ask it.
+    fn crash(&mut self, at: usize) {
+        let common = self.common();
+        let partition = &mut self.partitions[at];
+        partition.restarts += partition.engine.status().restarts;
+        partition.place.boot += 1;
+        partition.engine = (self.world.make)(partition.place, &mut self.draw);
+        partition.ended.clear();
+        let mut behind = Epoch(0);
+        if let Some(common) = common
+            && let Some(checkpoint) = partition.checkpoints.get(&common)
+        {
+            let view = partition.engine.view();
+            checkpoint
+                .images
+                .iter()
+                .for_each(|image| view.load(image.clone()));
+            view.loaded(checkpoint.position, checkpoint.time_ms, &checkpoint.clears);
+            behind = epoch_of(common);
+        }
+        for batch in partition.batches.values() {
+            partition.engine.deliver(batch.clone());
+        }
+        if let Some(last) = partition.confirmed.checked_sub(1) {
+            partition.engine.confirm(partition.ends[&last].prev());
+        }
+        self.report.crashes += 1;
+        self.note(at as u64, || format!("{at} starts again behind {behind:?}"));
+        self.say_again(at, behind);
+        for other in (0..self.partitions.len()).filter(|&other| other != at) {
+            self.say_again_to(other, at, Epoch(0));
+        }
+    }
+
+    /// All others say again what a partition may have lost.
+    fn say_again(&mut self, at: usize, behind: Epoch) {
+        for other in (0..self.partitions.len()).filter(|&other| other != at) {
+            self.say_again_to(at, other, behind);
+        }
+    }
+
+    /// One partition says again what another one may have lost, or has from another process.
+    fn say_again_to(&mut self, to: usize, from: usize, behind: Epoch) {
+        let heard = self.partitions[to].engine.heard(PartitionId(from as u16));
+        let engine = &self.partitions[from].engine;
+        engine.tell_again(PartitionId(to as u16), behind, heard);
+        self.collect(from);
+    }
+
+    /// A partition writes a checkpoint, if it stands behind an epoch. What is before the newest one that all have is forgotten:
+    /// whoever starts again starts there, because all others must still know what was read since.
+    fn save(&mut self, at: usize) {
+        let partition = &mut self.partitions[at];
+        let next = partition.engine.status().final_committed.next();
+        let confirmed = partition.confirmed;
+        let ends = partition.ends.iter();
+        let is_behind = |(epoch, end): &(&usize, &Position)| **end == next && **epoch < confirmed;
+        // Behind several, where the later ones have nothing for this partition.
+        for (&epoch, _) in ends.filter(is_behind) {
+            let engine = &partition.engine;
+            let saved = partition.checkpoints.entry(epoch);
+            saved.or_insert_with(|| Checkpoint::of(engine.view()));
+        }
+        let Some(common) = self.common() else { return };
+        for partition in &mut self.partitions {
+            partition.engine.forget(epoch_of(common));
+            partition.batches.retain(|epoch, _| *epoch > common);
+            partition.checkpoints.retain(|epoch, _| *epoch >= common);
+        }
+    }
+
+    /// The newest epoch of which all have a checkpoint.
+    fn common(&self) -> Option<usize> {
+        let (first, others) = self.partitions.split_first()?;
+        let mut epochs = first.checkpoints.keys().rev().copied();
+        epochs.find(|epoch| {
+            let mut others = others.iter();
+            others.all(|other| other.checkpoints.contains_key(epoch))
+        })
     }
 
     fn tell(&mut self, told: Told) {
@@ -314,32 +472,31 @@ impl Run {
                 }
                 let end = first.advanced(arranged.requests.len() as u64);
                 partition.ends.insert(epoch, end);
-                partition.engine.deliver(Batch {
-                    epoch: Epoch(epoch as u64 + 1),
+                let batch = Batch {
+                    epoch: epoch_of(epoch),
                     time_ms,
                     first,
                     requests: arranged.requests,
                     groups: arranged.groups,
                     digest,
-                });
+                };
+                partition.batches.insert(epoch, batch.clone());
+                partition.engine.deliver(batch);
             }
             Told::Confirm(epoch) => {
-                let end = self.partitions[at].ends[&epoch];
-                self.partitions[at].engine.confirm(end.prev());
+                let partition = &mut self.partitions[at];
+                partition.confirmed = epoch + 1;
+                partition.engine.confirm(partition.ends[&epoch].prev());
             }
             Told::Retract(from) => {
                 let partition = &mut self.partitions[at];
                 partition.ends.split_off(&from);
+                partition.batches.split_off(&from);
                 let first = partition.next();
                 partition.requests.split_off(&first);
                 partition.engine.retract(first);
-                let behind = Epoch(0);
                 // What came for the retracted epochs is lost, and they may come again as they were.
-                for other in (0..self.partitions.len()).filter(|&other| other != at) {
-                    let heard = self.partitions[at].engine.heard(PartitionId(other as u16));
-                    self.partitions[other].engine.tell_again(me, behind, heard);
-                    self.collect(other);
-                }
+                self.say_again(at, Epoch(0));
             }
         }
         self.partitions[at].inbox.pop_front();
@@ -371,7 +528,7 @@ impl Run {
 
     fn step(&mut self) -> bool {
         let at = self.draw.below(self.partitions.len() as u64) as usize;
-        let worker = self.draw.below(self.partitions[at].workers as u64) as usize;
+        let worker = self.draw.below(self.partitions[at].place.workers as u64) as usize;
         let operations = self.draw.pick(&[1, 1, 1, 3, 50]);
         let budget = Budget {
             operations,
@@ -381,6 +538,16 @@ impl Run {
         let engine = &self.partitions[at].engine;
         let progress = engine.step(WorkerId(worker), budget, &mut committed);
         self.report.steps += 1;
+        self.ended(at, committed);
+        if self.world.crashes {
+            self.save(at);
+        }
+        self.collect(at);
+        progress == Progress::Worked
+    }
+
+    /// A partition has final-committed something.
+    fn ended(&mut self, at: usize, committed: Vec<Committed>) {
         for Committed {
             position,
             outcome,
@@ -390,11 +557,20 @@ impl Run {
             self.note(position.0, || {
                 format!("{at} {position}: {request:?}: {outcome:?}")
             });
-            let again = self.partitions[at].outcomes.insert(position, outcome);
-            assert!(again.is_none(), "{at} final-committed {position} twice");
+            let is_undeclared = outcome == Err(Stop::Undeclared);
+            let partition = &mut self.partitions[at];
+            let is_new = partition.ended.insert(position);
+            assert!(is_new, "{at} final-committed {position} twice");
+            let before = partition.outcomes.insert(position, outcome.clone());
+            let is_first = before.is_none();
+            assert!(
+                before.is_none_or(|before| before == outcome),
+                "{at} ended {position} otherwise when it executed it again"
+            );
+            if is_undeclared && is_first && at == usize::from(request.route.partitions[0].0) {
+                self.again.push((*request).clone());
+            }
         }
-        self.collect(at);
-        progress == Progress::Worked
     }
 
     fn is_over(&self) -> bool {
@@ -409,7 +585,7 @@ impl Run {
 
     fn check(&mut self) -> Result<(), String> {
         let mut oracle = Oracle::new();
-        let mut expected: BTreeMap<u64, Expected> = BTreeMap::new();
+        let mut expected: BTreeMap<RequestId, Expected> = BTreeMap::new();
         let mut next = vec![Position::FIRST; self.partitions.len()];
         for (epoch, planned) in self.plan.iter().enumerate() {
             // Any sequence that all partitions' orders allow.
@@ -442,15 +618,21 @@ impl Run {
                     let next = &mut next[usize::from(at.0)];
                     *next = next.next();
                 }
-                oracle.run(&request, planned.time_ms);
+                let touched = oracle.touched(&request, planned.time_ms);
+                if is_declared(&request, &touched) {
+                    oracle.run(&request, planned.time_ms);
+                } else {
+                    oracle.refuse(Stop::Undeclared, planned.time_ms);
+                    self.report.undeclared += 1;
+                }
                 let ends = oracle.expected(oracle.last()).cloned();
-                expected.extend(ends.map(|ends| (request.id.sequence, ends)));
+                expected.extend(ends.map(|ends| (request.id, ends)));
             }
         }
         for (at, partition) in self.partitions.iter().enumerate() {
             for (position, request) in &partition.requests {
                 let outcome = partition.outcomes.get(position);
-                let wanted = expected.get(&request.id.sequence);
+                let wanted = expected.get(&request.id);
                 let admits =
                     |wanted: &Expected| outcome.is_some_and(|outcome| wanted.admits(outcome));
                 if !wanted.is_some_and(admits) {
@@ -463,11 +645,14 @@ impl Run {
                 self.report.shared += u64::from(request.route.partitions.len() > 1);
                 self.report.rolled_back += u64::from(outcome.is_some_and(Result::is_err));
             }
-            self.report.restarts += partition.engine.status().restarts;
+            let restarts = partition.engine.status().restarts;
+            self.report.restarts += partition.restarts + restarts;
         }
+        let mut entries = 0;
         for (at, keys) in keys(self.count).iter().enumerate() {
             let view = self.partitions[at].engine.view();
             let snapshot = view.open();
+            entries += view.count_at(&snapshot);
             for key in keys {
                 let found = view.read_at(&snapshot, key).entry;
                 let wanted = oracle.read_at(key, oracle.last()).entry;
@@ -477,7 +662,13 @@ impl Run {
             }
             view.close(snapshot);
         }
-        Ok(())
+        let listed = oracle.list_at(Space::User, oracle.last()).len() as u64;
+        match entries == listed {
+            true => Ok(()),
+            false => Err(format!(
+                "{entries} entries are counted, and there are {listed}"
+            )),
+        }
     }
 }
 
@@ -493,36 +684,16 @@ impl Partition {
 ///
 /// # Errors
 /// What is wrong, with the seed.
-pub fn run(make: Factory<'_>, seed: u64, epochs: usize) -> Result<Report, String> {
-    let mut draw = Draw::new(seed);
-    let count = draw.between(2, 4) as u16;
-    let partitions = (0..count).map(|at| {
-        let workers = draw.between(1, 3) as usize;
-        Partition {
-            engine: make(PartitionId(at), workers, &mut draw),
-            workers,
-            inbox: VecDeque::new(),
-            ends: BTreeMap::new(),
-            requests: BTreeMap::new(),
-            outcomes: BTreeMap::new(),
-        }
-    });
-    let partitions = partitions.collect();
-    let order_permille = draw.pick(&[5, 20, 100]);
-    let told_permille = draw.pick(&[10, 50, 200]);
-    let network_permille = draw.pick(&[10, 100, 400]);
-    let mut run = Run {
-        repeat_percent: draw.pick(&[0, 0, 20]),
-        draw,
-        count,
-        partitions,
-        plan: Vec::new(),
-        confirmed: 0,
-        epochs,
-        sequence: 0,
-        network: Vec::new(),
-        procedure: Arc::new(FnProcedure::new("wander", wander)),
-        report: Report::default(),
+pub fn run(world: World<'_>, seed: u64, epochs: usize) -> Result<Report, String> {
+    let mut run = Run::new(world, seed, epochs);
+    let count = u64::from(run.count);
+    let order_permille = run.draw.pick(&[5, 20, 100]);
+    let told_permille = run.draw.pick(&[10, 50, 200]);
+    let network_permille = run.draw.pick(&[10, 100, 400]);
+    // Each run has no crashes, or a few.
+    let mut crashes_left = match world.crashes {
+        true => run.draw.pick(&[0, 1, 3]),
+        false => 0,
     };
     let bound = 40_000 * epochs as u64;
     for _ in 0..bound {
@@ -536,7 +707,11 @@ pub fn run(make: Factory<'_>, seed: u64, epochs: usize) -> Result<Report, String
         if dice < order_permille {
             run.order();
         } else if dice < order_permille + told_permille {
-            let at = run.draw.below(u64::from(count)) as usize;
+            let at = run.draw.below(count) as usize;
+            if crashes_left > 0 && run.draw.percent(2) {
+                crashes_left -= 1;
+                run.crash(at);
+            }
             run.told(at);
         } else if dice < order_permille + told_permille + network_permille {
             run.carry();
