@@ -161,6 +161,7 @@ impl Population {
                         items: 100,
                         customers: 10,
                     },
+                    partitions: 1,
                 },
             )),
             _ => None,

@@ -11,7 +11,9 @@ use crate::{
     Client, Draw, Generator, Native, State, Tally, WRONG, Workload, bytes_at, malformed, row,
 };
 use std::sync::Arc;
-use txn::{Args, Blob, Call, Entry, Footprint, Key, Outcome, Procedure, Reply, Stop, Tx};
+use txn::{
+    Args, Blob, Call, Entry, Footprint, Key, Outcome, PartitionRoute, Procedure, Reply, Stop, Tx,
+};
 
 /// The balance with which every account starts.
 pub const BALANCE_INITIAL: i64 = 1_000;
@@ -176,6 +178,7 @@ impl Generator for BankGenerator {
                 procedure: self.audit.clone(),
                 args,
                 read_only: true,
+                route: PartitionRoute::default(),
             };
         }
         let mut pair = [0; 2];
@@ -191,6 +194,7 @@ impl Generator for BankGenerator {
             procedure: self.transfer.clone(),
             args,
             read_only: false,
+            route: PartitionRoute::default(),
         }
     }
 }

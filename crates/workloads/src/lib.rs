@@ -14,12 +14,16 @@
 //! | [`tpcc`] | the TPC-C specification, with Sparkle's mixes | long and short transactions that meet at hot rows |
 //! | [`ycsb`] | Q-Store's evaluation | skew: how hot the hottest records are |
 //!
+//! [`synthetic`] and [`tpcc`] may be spread over several partitions ([`placement`]): client `i` is at partition `i` modulo their
+//! number, and [`Draw::route`] says whom a call touches.
+//!
 //! Everything is a function of its seed: the same seed gives the same records and the same stream of calls. Generators
 //! run on the measured threads, so they draw from xoshiro and encode arguments into one [`txn::Blob`]. Rows are binary
 //! with fixed offsets, and keys fit into a [`Key`] without an allocation.
 
 pub mod bank;
 pub mod dice;
+pub mod placement;
 pub mod synthetic;
 #[cfg(test)]
 mod testing;
@@ -33,8 +37,8 @@ pub use ycsb::Ycsb;
 
 use std::sync::Arc;
 use txn::{
-    Args, Blob, Call, Entry, Footprint, Key, Outcome, Procedure, ProcedureFuture, Reply, Request,
-    RequestId, Stop, Tx, Value,
+    Args, Blob, Call, Entry, Footprint, Key, Outcome, PartitionRoute, Procedure, ProcedureFuture,
+    Reply, Request, RequestId, Stop, Tx, Value,
 };
 
 /// A benchmark: its initial records, its procedures, the stream of calls of each client, and what must hold at the end.
@@ -85,6 +89,8 @@ pub struct Draw {
     pub args: Args,
     /// It writes nothing: what its footprint says too, without building one.
     pub read_only: bool,
+    /// Which partitions it touches.
+    pub route: PartitionRoute,
 }
 
 impl Draw {
@@ -92,7 +98,10 @@ impl Draw {
     /// need no sets, and building them costs as much as drawing the call.
     pub fn into_request(self, id: RequestId, declare_keys: bool) -> Request {
         if declare_keys {
-            return Request::new(id, self.procedure, self.args);
+            return Request {
+                route: self.route,
+                ..Request::new(id, self.procedure, self.args)
+            };
         }
         let footprint = Footprint {
             read_only: self.read_only,
@@ -104,7 +113,7 @@ impl Draw {
             procedure: self.procedure,
             args: self.args,
             footprint,
-            route: txn::PartitionRoute::default(),
+            route: self.route,
         }
     }
 }

@@ -1,8 +1,12 @@
 //! The synthetic benchmark of Sparkle, §5.2: transactions whose keys may be known only while they run.
 //!
-//! The keys of the partition are index keys (50,000 at low contention, 1,000 at medium contention) and normal keys (the
+//! The keys of a partition are index keys (50,000 at low contention, 1,000 at medium contention) and normal keys (the
 //! rest of a million). Every transaction reads and updates five random index keys. A *non-dependent* transaction then
 //! reads and updates five random normal keys. A *dependent* one reads five normal keys that the five index values name.
+//!
+//! A *multi-partition* transaction shares its accesses between its client's partition, which has three index and three normal keys, and
+//! another one, which has two of each. It ends with the first partition before it begins with the second one: where
+//! siblings tell each other what they read, each of them waits once.
 //!
 //! A value is a counter and a pointer, 16 bytes. An update adds one to the counter; an update of an index key also moves
 //! its pointer to a normal key that the arguments choose, so that what a reconnaissance found goes stale (with pointers
@@ -10,22 +14,29 @@
 //! the check compares with the sum of all counters: a lost or doubled update shows.
 
 use crate::dice::Dice;
+use crate::placement::{self, Placement, are_together, count_of};
 use crate::{Client, Draw, Generator, Native, State, Tally, Workload, bytes_at, malformed, row};
 use std::sync::Arc;
 use txn::hash::mix;
 use txn::{Args, Blob, Call, Entry, Footprint, Key, Outcome, Procedure, Reply, Stop, Tx, Value};
 
 const KEYS_EACH: usize = 5;
+/// How many of them the first of two partitions has.
+const KEYS_FIRST: usize = 3;
 
 /// The workload's options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Synthetic {
-    /// How many keys there are, index keys included.
+    /// How many keys a partition has, index keys included: at most [`placement::COUNT_MAX`].
     pub keys: u32,
     /// How many of them are index keys: the fewer, the more contention.
     pub index_keys: u32,
     /// How many calls in 100 are dependent.
     pub dependent_percent: u32,
+    /// How many partitions there are.
+    pub partitions: u16,
+    /// How many calls in 100 touch two partitions; none if there is only one.
+    pub multi_partition_percent: u32,
 }
 
 /// The paper's contention levels.
@@ -48,6 +59,8 @@ impl Synthetic {
             keys: 1_000_000,
             index_keys,
             dependent_percent,
+            partitions: 1,
+            multi_partition_percent: 0,
         }
     }
     fn normal_keys(&self) -> u32 {
@@ -55,15 +68,11 @@ impl Synthetic {
     }
 }
 
-fn key(table: u8, number: u32) -> Key {
-    let [a, b, c, d] = number.to_be_bytes();
-    Key::new(&[table, a, b, c, d])
+fn index_key(placed: u32) -> Key {
+    placement::key(b'i', placed, [])
 }
-fn index_key(number: u32) -> Key {
-    key(b'i', number)
-}
-fn normal_key(number: u32) -> Key {
-    key(b'n', number)
+fn normal_key(placed: u32) -> Key {
+    placement::key(b'n', placed, [])
 }
 
 /// What every key holds.
@@ -89,7 +98,7 @@ impl Cell {
     }
 }
 
-/// Five index keys, and five normal keys: to update, or for the pointers to move to.
+/// Five index keys, and five normal keys of the same partitions: to update, or for the pointers to move to. Placed numbers.
 #[derive(Clone, Copy)]
 struct Arguments([u32; 2 * KEYS_EACH]);
 
@@ -118,61 +127,52 @@ impl Arguments {
     fn normal(&self) -> &[u32] {
         &self.0[KEYS_EACH..]
     }
+    /// The index keys of each partition, with the normal keys.
+    fn parts(&self) -> impl Iterator<Item = (&[u32], &[u32])> {
+        let index = self.index().chunk_by(|a, b| are_together(*a, *b));
+        index.scan(self.normal(), |normal, index| {
+            let (here, rest) = normal.split_at_checked(index.len())?;
+            *normal = rest;
+            Some((index, here))
+        })
+    }
+}
+
+/// Reads an index key, counts, and moves the pointer. Returns where it pointed to.
+async fn update_index(tx: &mut Tx, number: u32, pointer: u32) -> Result<u32, Stop> {
+    let key = index_key(number);
+    let cell = Cell::decode(tx.get_for_update(&key).await?)?;
+    let counter = cell.counter + 1;
+    tx.put(&key, Cell { counter, pointer }.encode()).await?;
+    Ok(cell.pointer)
 }
 
 async fn non_dependent(mut tx: Tx, call: Call) -> Outcome {
     let arguments = Arguments::decode(&call)?;
-    for (&number, &pointer) in arguments.index().iter().zip(arguments.normal()) {
-        let key = index_key(number);
-        let cell = Cell::decode(tx.get_for_update(&key).await?)?;
-        tx.put(
-            &key,
-            Cell {
-                counter: cell.counter + 1,
-                pointer,
-            }
-            .encode(),
-        )
-        .await?;
-    }
-    for &number in arguments.normal() {
-        let key = normal_key(number);
-        let cell = Cell::decode(tx.get_for_update(&key).await?)?;
-        tx.put(
-            &key,
-            Cell {
-                counter: cell.counter + 1,
-                ..cell
-            }
-            .encode(),
-        )
-        .await?;
+    for (index, normal) in arguments.parts() {
+        for (&number, &pointer) in index.iter().zip(normal) {
+            update_index(&mut tx, number, pointer).await?;
+        }
+        for &number in normal {
+            let key = normal_key(number);
+            let cell = Cell::decode(tx.get_for_update(&key).await?)?;
+            let counter = cell.counter + 1;
+            tx.put(&key, Cell { counter, ..cell }.encode()).await?;
+        }
     }
     Ok(Reply::Integer(2 * KEYS_EACH as i64))
 }
 
 async fn dependent(mut tx: Tx, call: Call) -> Outcome {
     let arguments = Arguments::decode(&call)?;
-    let mut found = [0; KEYS_EACH];
-    for (slot, (&number, &pointer)) in found
-        .iter_mut()
-        .zip(arguments.index().iter().zip(arguments.normal()))
-    {
-        let key = index_key(number);
-        let cell = Cell::decode(tx.get_for_update(&key).await?)?;
-        *slot = cell.pointer;
-        tx.put(
-            &key,
-            Cell {
-                counter: cell.counter + 1,
-                pointer,
-            }
-            .encode(),
-        )
-        .await?;
-    }
-    for number in found {
-        Cell::decode(tx.get(&normal_key(number)).await?)?;
+    for (index, normal) in arguments.parts() {
+        let mut found = [0; KEYS_EACH];
+        for (place, (&number, &pointer)) in found.iter_mut().zip(index.iter().zip(normal)) {
+            *place = update_index(&mut tx, number, pointer).await?;
+        }
+        for &number in &found[..index.len()] {
+            Cell::decode(tx.get(&normal_key(number)).await?)?;
+        }
     }
     Ok(Reply::Integer(KEYS_EACH as i64))
 }
@@ -202,14 +202,30 @@ const DEPENDENT: Native = Native {
 
 struct SyntheticGenerator {
     options: Synthetic,
+    placement: Placement,
+    /// The client's partition.
+    home: u16,
     dice: Dice,
     non_dependent: Arc<dyn Procedure>,
     dependent: Arc<dyn Procedure>,
 }
 
+impl SyntheticGenerator {
+    /// The partition that the call touches beside its client's, if it touches another one.
+    fn second(&mut self) -> Option<u16> {
+        let others = u64::from(self.placement.of() - 1);
+        if others == 0 || !self.dice.percent(self.options.multi_partition_percent) {
+            return None;
+        }
+        let other = self.dice.below(others) as u16;
+        Some(other + u16::from(other >= self.home))
+    }
+}
+
 impl Generator for SyntheticGenerator {
     fn next(&mut self) -> Draw {
         let dependent = self.dice.percent(self.options.dependent_percent);
+        let second = self.second();
         let mut numbers = [0; 2 * KEYS_EACH];
         self.dice.distinct(
             u64::from(self.options.index_keys),
@@ -219,15 +235,24 @@ impl Generator for SyntheticGenerator {
             u64::from(self.options.normal_keys()),
             &mut numbers[KEYS_EACH..],
         );
+        for numbers in numbers.chunks_mut(KEYS_EACH) {
+            for (place, number) in numbers.iter_mut().enumerate() {
+                let is_first = place < KEYS_FIRST;
+                let at = second.filter(|_| !is_first).unwrap_or(self.home);
+                *number = self.placement.place(at, *number);
+            }
+        }
         let procedure = if dependent {
             &self.dependent
         } else {
             &self.non_dependent
         };
+        let touched = [self.home, second.unwrap_or(self.home)];
         Draw {
             procedure: procedure.clone(),
             args: Arguments(numbers).encode(),
             read_only: false,
+            route: self.placement.route(self.home, touched),
         }
     }
 }
@@ -239,37 +264,35 @@ impl Workload for Synthetic {
     fn procedures(&self) -> Vec<Arc<dyn Procedure>> {
         vec![NON_DEPENDENT.shared(), DEPENDENT.shared()]
     }
-    fn load(&self, seed: u64, _part: usize, sink: &mut dyn FnMut(Key, Entry)) {
+    /// The partitions.
+    fn parts(&self) -> usize {
+        usize::from(self.partitions)
+    }
+    fn load(&self, seed: u64, part: usize, sink: &mut dyn FnMut(Key, Entry)) {
+        let placement = Placement::new(self.partitions);
+        let place = |number| placement.place(part as u16, number);
         let normal_keys = u64::from(self.normal_keys());
-        for number in 0..self.index_keys {
+        for number in (0..self.index_keys).map(place) {
             let pointer = (mix(seed ^ mix(u64::from(number))) % normal_keys) as u32;
-            sink(
-                index_key(number),
-                Entry::new(
-                    Cell {
-                        counter: 0,
-                        pointer,
-                    }
-                    .encode(),
-                ),
-            );
+            let cell = Cell {
+                counter: 0,
+                pointer: place(pointer),
+            };
+            sink(index_key(number), Entry::new(cell.encode()));
         }
-        for number in 0..self.normal_keys() {
-            sink(
-                normal_key(number),
-                Entry::new(
-                    Cell {
-                        counter: 0,
-                        pointer: 0,
-                    }
-                    .encode(),
-                ),
-            );
+        for number in (0..self.normal_keys()).map(place) {
+            let cell = Cell {
+                counter: 0,
+                pointer: 0,
+            };
+            sink(normal_key(number), Entry::new(cell.encode()));
         }
     }
     fn generator(&self, seed: u64, client: Client) -> Box<dyn Generator> {
         Box::new(SyntheticGenerator {
             options: *self,
+            placement: Placement::new(self.partitions),
+            home: (client.index % usize::from(self.partitions.max(1))) as u16,
             dice: Dice::new(seed, client.index as u64),
             non_dependent: NON_DEPENDENT.shared(),
             dependent: DEPENDENT.shared(),
@@ -278,20 +301,23 @@ impl Workload for Synthetic {
     fn check(&self, state: &mut dyn State, tally: &Tally) -> Result<(), String> {
         tally.no_wrong_replies()?;
         tally.nothing_rolled_back()?;
-        let all = (0..self.index_keys)
-            .map(index_key)
-            .chain((0..self.normal_keys()).map(normal_key));
+        let placement = Placement::new(self.partitions);
         let mut updates = 0;
-        for key in all {
-            let value = state.get(&key).map(|entry| entry.value);
-            let cell = Cell::decode(value).map_err(|_| format!("{key:?} is absent"))?;
-            if cell.pointer >= self.normal_keys() {
-                return Err(format!(
-                    "{key:?} points to normal key {}, which does not exist",
-                    cell.pointer
-                ));
+        for partition in 0..self.partitions {
+            let place = |number| placement.place(partition, number);
+            let index = (0..self.index_keys).map(|number| (index_key(place(number)), true));
+            let normal = (0..self.normal_keys()).map(|number| (normal_key(place(number)), false));
+            for (key, is_index) in index.chain(normal) {
+                let value = state.get(&key).map(|entry| entry.value);
+                let cell = Cell::decode(value).map_err(|_| format!("{key:?} is absent"))?;
+                let to = cell.pointer;
+                if is_index && (to != place(count_of(to)) || count_of(to) >= self.normal_keys()) {
+                    return Err(format!(
+                        "{key:?} points to normal key {to}, which does not exist there"
+                    ));
+                }
+                updates += cell.counter as i64;
             }
-            updates += cell.counter as i64;
         }
         if updates != tally.replies_sum {
             return Err(format!(
@@ -299,9 +325,12 @@ impl Workload for Synthetic {
                 tally.replies_sum
             ));
         }
-        let count = state.count();
-        if count != u64::from(self.keys) {
-            return Err(format!("there are {count} records, not {}", self.keys));
+        let (count, expected) = (
+            state.count(),
+            u64::from(self.keys) * u64::from(self.partitions),
+        );
+        if count != expected {
+            return Err(format!("there are {count} records, not {expected}"));
         }
         Ok(())
     }
@@ -311,11 +340,14 @@ impl Workload for Synthetic {
 mod tests {
     use super::*;
     use crate::testing::{Serial, assert_seeded, seed};
+    use txn::key::partition_of_slot;
 
     const SMALL: Synthetic = Synthetic {
         keys: 1_000,
         index_keys: 100,
         dependent_percent: 50,
+        partitions: 1,
+        multi_partition_percent: 0,
     };
 
     #[test]
@@ -405,5 +437,37 @@ mod tests {
     #[test]
     fn calls_are_a_function_of_the_seed() {
         assert_seeded(&SMALL);
+    }
+
+    #[test]
+    fn calls_over_two_partitions_touch_three_and_two_keys_of_each_kind() {
+        let spread = Synthetic {
+            partitions: 4,
+            multi_partition_percent: 30,
+            ..SMALL
+        };
+        let seed = seed(5);
+        let mut state = Serial::loaded(&spread, seed);
+        let tally = state.drive(&spread, seed, 4, 500);
+        spread.check(&mut state, &tally).unwrap();
+        let client = Client { index: 2, count: 4 };
+        let mut generator = spread.generator(seed, client);
+        let mut multi = 0;
+        for _ in 0..1_000 {
+            let request = generator.next().into_request(Default::default(), false);
+            let route = request.route.clone();
+            let (_, touched) = state.run(request);
+            let mut at = [0; 4];
+            for key in &touched.reads {
+                at[usize::from(partition_of_slot(key.slot(), 4).0)] += 1;
+            }
+            let (home, others) = (at[2], at.iter().filter(|&&count| count > 0).count());
+            assert_eq!(others, route.partitions.len());
+            assert!(route.partitions.iter().all(|p| at[usize::from(p.0)] > 0));
+            assert_eq!((route.home.0, route.of), (2, 4));
+            multi += others - 1;
+            assert_eq!(home, if others == 1 { 10 } else { 6 });
+        }
+        assert!((250..350).contains(&multi), "{multi}");
     }
 }

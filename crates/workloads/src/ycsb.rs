@@ -8,7 +8,9 @@
 use crate::dice::{Dice, Skew};
 use crate::{Client, Draw, Generator, Native, State, Tally, Workload, bytes_at, malformed, row};
 use std::sync::Arc;
-use txn::{Args, Blob, Call, Entry, Footprint, Key, Outcome, Procedure, Reply, Stop, Tx};
+use txn::{
+    Args, Blob, Call, Entry, Footprint, Key, Outcome, PartitionRoute, Procedure, Reply, Stop, Tx,
+};
 
 /// Marks an operation as an update. Numbers of records stay below it.
 const UPDATE: u32 = 1 << 31;
@@ -198,6 +200,7 @@ impl Generator for YcsbGenerator {
             procedure: self.access.clone(),
             args: Args::one(&self.bytes[..]),
             read_only,
+            route: PartitionRoute::default(),
         }
     }
 }

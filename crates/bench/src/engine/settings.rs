@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::str::FromStr;
 use std::sync::Arc;
+use workloads::placement::{COUNT_MAX, PARTITIONS_MAX};
 use workloads::synthetic::Contention;
 use workloads::tpcc::{Mix, Scale};
 use workloads::{Bank, Synthetic, Tpcc, Workload, Ycsb, ycsb};
@@ -13,7 +14,15 @@ use workloads::{Bank, Synthetic, Tpcc, Workload, Ycsb, ycsb};
 pub const WORKLOADS: [(&str, &[&str]); 5] = [
     ("tpcc", &["warehouses", "update-percent", "remote", "scale"]),
     ("new-order-payment", &["warehouses", "remote", "scale"]),
-    ("synthetic", &["contention", "dependent-percent", "keys"]),
+    (
+        "synthetic",
+        &[
+            "contention",
+            "dependent-percent",
+            "multi-partition-percent",
+            "keys",
+        ],
+    ),
     ("ycsb", &["keys", "operations", "read-percent", "theta"]),
     ("bank", &["accounts", "read-percent"]),
 ];
@@ -53,6 +62,17 @@ impl Settings {
 
     /// Builds the workload, or says which name or option is wrong.
     pub fn workload(&self) -> Result<Arc<dyn Workload>> {
+        self.spread(1)
+    }
+
+    /// Builds the workload over so many partitions, each of which has the records that the options say.
+    pub fn spread(&self, partitions: u16) -> Result<Arc<dyn Workload>> {
+        if !(1..=PARTITIONS_MAX).contains(&partitions) {
+            bail!("{partitions} partitions: 1 to {PARTITIONS_MAX}");
+        }
+        if partitions > 1 && matches!(self.workload.as_str(), "bank" | "ycsb") {
+            bail!("{} has one partition", self.workload);
+        }
         let names: Vec<&str> = WORKLOADS.iter().map(|(name, _)| *name).collect();
         let Some((_, known)) = WORKLOADS.iter().find(|(name, _)| *name == self.workload) else {
             bail!(
@@ -79,9 +99,9 @@ impl Settings {
         }
         match self.workload.as_str() {
             "bank" => self.bank(),
-            "synthetic" => self.synthetic(),
+            "synthetic" => self.synthetic(partitions),
             "ycsb" => self.ycsb(),
-            "new-order-payment" => self.tpcc(Mix::NewOrderPayment),
+            "new-order-payment" => self.tpcc(Mix::NewOrderPayment, partitions),
             _ => {
                 let update_percent = self.percent("update-percent", 90)?;
                 if update_percent < 4 {
@@ -89,7 +109,7 @@ impl Settings {
                         "--update-percent {update_percent}: at least 4, because Delivery has 4 % of all mixes"
                     );
                 }
-                self.tpcc(Mix::Full { update_percent })
+                self.tpcc(Mix::Full { update_percent }, partitions)
             }
         }
     }
@@ -130,7 +150,7 @@ impl Settings {
         }))
     }
 
-    fn tpcc(&self, mix: Mix) -> Result<Arc<dyn Workload>> {
+    fn tpcc(&self, mix: Mix, partitions: u16) -> Result<Arc<dyn Workload>> {
         let remote = match self.options.get("remote").map_or("on", String::as_str) {
             "on" => true,
             "off" => false,
@@ -143,10 +163,13 @@ impl Settings {
         };
         let warehouses = self.at_least("warehouses", Tpcc::default().warehouses, 1)?;
         Ok(Arc::new(Tpcc {
-            warehouses,
+            warehouses: warehouses
+                .saturating_mul(u32::from(partitions))
+                .min(COUNT_MAX),
             mix,
             remote,
             scale,
+            partitions,
         }))
     }
 
@@ -163,13 +186,15 @@ impl Settings {
         Ok(Arc::new(ycsb))
     }
 
-    fn synthetic(&self) -> Result<Arc<dyn Workload>> {
+    fn synthetic(&self, partitions: u16) -> Result<Arc<dyn Workload>> {
         let contention = match self.options.get("contention").map_or("low", String::as_str) {
             "low" => Contention::Low,
             "medium" => Contention::Medium,
             other => bail!("--contention {other}: low or medium"),
         };
         let mut synthetic = Synthetic::new(contention, self.percent("dependent-percent", 0)?);
+        synthetic.partitions = partitions;
+        synthetic.multi_partition_percent = self.percent("multi-partition-percent", 0)?;
         // The paper's partition has a million keys, of which the index keys are a part.
         synthetic.keys = self
             .at_least("keys", synthetic.keys, synthetic.index_keys + 1_000)
@@ -179,6 +204,9 @@ impl Settings {
                     synthetic.index_keys
                 )
             })?;
+        if synthetic.keys > COUNT_MAX {
+            bail!("--keys {}: at most {COUNT_MAX}", synthetic.keys);
+        }
         Ok(Arc::new(synthetic))
     }
 }

@@ -11,6 +11,7 @@ use super::rows::{
     warehouse,
 };
 use crate::State;
+use crate::placement::{Placement, count_of};
 use txn::{Blob, Key};
 
 /// What is carried from district to district.
@@ -62,22 +63,24 @@ fn agree<T: PartialEq + std::fmt::Debug>(
 /// Checks everything.
 pub fn check(tpcc: &Tpcc, state: &mut dyn State) -> Result<(), String> {
     let warehouses = tpcc.warehouses;
+    let placement = &Placement::new(tpcc.partitions);
     let mut totals = Totals {
         paid: vec![0; warehouses as usize * usize::from(DISTRICTS)],
         supplied: vec![Supplied::default(); warehouses as usize * tpcc.scale.items as usize],
-        records: u64::from(tpcc.scale.items),
+        records: u64::from(tpcc.scale.items) * u64::from(placement.of()),
     };
     for warehouse in 1..=warehouses {
         for district in 1..=DISTRICTS {
             District {
                 tpcc,
-                warehouse,
+                warehouse: tpcc.warehouse(placement, warehouse),
                 number: district,
             }
             .check(state, &mut totals)?;
         }
     }
     for warehouse in 1..=warehouses {
+        let warehouse = tpcc.warehouse(placement, warehouse);
         money(warehouse, state, &mut totals)?;
         stocks(tpcc, warehouse, state, &mut totals)?;
     }
@@ -129,7 +132,7 @@ fn money(number: u32, state: &mut dyn State, totals: &mut Totals) -> Result<(), 
 }
 
 fn place_of(warehouse: u32, district: u8) -> usize {
-    (warehouse as usize - 1) * usize::from(DISTRICTS) + usize::from(district) - 1
+    (count_of(warehouse) as usize - 1) * usize::from(DISTRICTS) + usize::from(district) - 1
 }
 
 fn stocks(
@@ -141,7 +144,7 @@ fn stocks(
     for item in 1..=tpcc.scale.items {
         let row = read::<{ stock::BYTES }>(state, &key::stock(warehouse, item), "a stock")?;
         let expected = totals.supplied
-            [(warehouse as usize - 1) * tpcc.scale.items as usize + item as usize - 1];
+            [(count_of(warehouse) as usize - 1) * tpcc.scale.items as usize + item as usize - 1];
         let found = Supplied {
             quantity: stock::YTD.get(&row),
             lines: stock::ORDERS.get(&row),
@@ -332,7 +335,7 @@ impl District<'_> {
             all_local &= !remote;
             if since_start {
                 let items = self.tpcc.scale.items as usize;
-                let stock = (supplier as usize)
+                let stock = (count_of(supplier) as usize)
                     .wrapping_sub(1)
                     .wrapping_mul(items)
                     .wrapping_add(item as usize)
@@ -379,7 +382,9 @@ impl District<'_> {
                 let amount = history::AMOUNT.get(&row);
                 paid += amount;
                 let (to, at) = (history::WAREHOUSE.get(&row), history::DISTRICT.get(&row));
-                if !(1..=self.tpcc.warehouses).contains(&to) || !(1..=DISTRICTS).contains(&at) {
+                if !(1..=self.tpcc.warehouses).contains(&count_of(to))
+                    || !(1..=DISTRICTS).contains(&at)
+                {
                     return Err(format!(
                         "a payment of {place} went to district {to}/{at}, which does not exist"
                     ));
@@ -426,6 +431,6 @@ impl District<'_> {
 
 impl std::fmt::Display for District<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.warehouse, self.number)
+        write!(f, "{}/{}", count_of(self.warehouse), self.number)
     }
 }

@@ -6,14 +6,15 @@ use super::random::Constants;
 use super::rows::DISTRICTS;
 use super::{Mix, Scale, Tpcc, delivery, order_status, stock_level};
 use crate::dice::Dice;
+use crate::placement::{Placement, count_of};
 use crate::{Client, Draw, Generator};
 use std::sync::Arc;
-use txn::{Args, Procedure};
+use txn::{Args, PartitionRoute, Procedure};
 
 /// Where a client finds the warehouse of its next call.
 enum Homes {
-    /// Anywhere among so many.
-    Random { warehouses: u32 },
+    /// Anywhere among so many, of which the first and every so many-th one are the client's partition's.
+    Random { first: u32, step: u32, own: u32 },
     /// In turn among its own, which no other client calls (as long as there are no more clients than warehouses).
     Turns {
         first: u32,
@@ -27,7 +28,13 @@ impl Homes {
     fn new(tpcc: &Tpcc, client: Client) -> Homes {
         let warehouses = tpcc.warehouses;
         if tpcc.remote {
-            return Homes::Random { warehouses };
+            let step = u32::from(tpcc.partitions.max(1)).min(warehouses);
+            let first = client.index as u32 % step + 1;
+            return Homes::Random {
+                first,
+                step,
+                own: (warehouses - first) / step + 1,
+            };
         }
         let step = client.count.clamp(1, warehouses as usize) as u32;
         let first = client.index as u32 % step + 1;
@@ -40,7 +47,7 @@ impl Homes {
     }
     fn next(&mut self, dice: &mut Dice) -> u32 {
         match self {
-            Homes::Random { warehouses } => dice.between(1, *warehouses),
+            Homes::Random { first, step, own } => *first + *step * dice.between(0, *own - 1),
             Homes::Turns {
                 first,
                 step,
@@ -61,10 +68,11 @@ impl Homes {
 
 /// The stream of calls of one client.
 pub struct TpccGenerator {
+    tpcc: Tpcc,
+    placement: Placement,
     scale: Scale,
     mix: Mix,
     remote: bool,
-    warehouses: u32,
     homes: Homes,
     constants: Constants,
     dice: Dice,
@@ -78,10 +86,11 @@ pub struct TpccGenerator {
 impl TpccGenerator {
     pub fn new(tpcc: &Tpcc, seed: u64, client: Client) -> TpccGenerator {
         TpccGenerator {
+            tpcc: *tpcc,
+            placement: Placement::new(tpcc.partitions),
             scale: tpcc.scale,
             mix: tpcc.mix,
             remote: tpcc.remote && tpcc.warehouses > 1,
-            warehouses: tpcc.warehouses,
             homes: Homes::new(tpcc, client),
             constants: Constants::new(seed),
             dice: Dice::new(seed, client.index as u64),
@@ -96,9 +105,27 @@ impl TpccGenerator {
     fn district(&mut self) -> u8 {
         self.dice.between(1, u32::from(DISTRICTS)) as u8
     }
+    /// The placed number of a warehouse.
+    fn named(&self, warehouse: u32) -> u32 {
+        self.tpcc.warehouse(&self.placement, warehouse)
+    }
+    /// Another warehouse, and of another partition if there is one.
     fn other_warehouse(&mut self, home: u32) -> u32 {
-        let other = self.dice.between(1, self.warehouses - 1);
-        other + u32::from(other >= home)
+        let home = count_of(home);
+        loop {
+            let other = self.dice.between(1, self.tpcc.warehouses - 1);
+            let other = other + u32::from(other >= home);
+            let is_elsewhere = self.tpcc.partition(other) != self.tpcc.partition(home);
+            if is_elsewhere || self.placement.of() == 1 {
+                return self.named(other);
+            }
+        }
+    }
+    /// The way of a call that touches rows of these placed warehouses, the first of which is its client's.
+    fn route(&self, warehouses: &[u32]) -> PartitionRoute {
+        let partition = |warehouse: &u32| self.tpcc.partition(count_of(*warehouse));
+        let home = warehouses.first().map_or(0, partition);
+        self.placement.route(home, warehouses.iter().map(partition))
     }
     fn customer(&mut self) -> u32 {
         self.constants
@@ -116,7 +143,7 @@ impl TpccGenerator {
         }
     }
 
-    fn draw_new_order(&mut self, home: u32) -> Args {
+    fn draw_new_order(&mut self, home: u32) -> (Args, PartitionRoute) {
         let (district, customer) = (self.district(), self.customer());
         let count = self.dice.between(5, LINES_MAX as u32) as usize;
         let mut lines = [Line::default(); LINES_MAX];
@@ -133,10 +160,15 @@ impl TpccGenerator {
         if self.dice.percent(1) {
             lines[count - 1].item = self.scale.items + 1;
         }
-        new_order::arguments(home, district, customer, &lines[..count])
+        let mut touched = [home; LINES_MAX + 1];
+        for (place, line) in touched[1..].iter_mut().zip(&lines[..count]) {
+            *place = line.supplier;
+        }
+        let args = new_order::arguments(home, district, customer, &lines[..count]);
+        (args, self.route(&touched[..=count]))
     }
 
-    fn draw_payment(&mut self, home: u32) -> Args {
+    fn draw_payment(&mut self, home: u32) -> (Args, PartitionRoute) {
         let district = self.district();
         let (customer_warehouse, customer_district) = if self.remote && self.dice.percent(15) {
             (self.other_warehouse(home), self.district())
@@ -145,57 +177,52 @@ impl TpccGenerator {
         };
         let customer = self.named_customer();
         let amount = self.dice.between(100, 500_000);
-        Payment {
+        let payment = Payment {
             warehouse: home,
             district,
             customer_warehouse,
             customer_district,
             customer,
             amount,
-        }
-        .encode()
+        };
+        (payment.encode(), self.route(&[home, customer_warehouse]))
     }
 }
 
 impl Generator for TpccGenerator {
     fn next(&mut self) -> Draw {
         let home = self.homes.next(&mut self.dice);
-        match self.mix.draw(&mut self.dice) {
-            Profile::NewOrder => Draw {
-                args: self.draw_new_order(home),
-                procedure: self.new_order.clone(),
-                read_only: false,
-            },
-            Profile::Payment => Draw {
-                args: self.draw_payment(home),
-                procedure: self.payment.clone(),
-                read_only: false,
-            },
+        let home = self.named(home);
+        let profile = self.mix.draw(&mut self.dice);
+        let (args, route) = match profile {
+            Profile::NewOrder => self.draw_new_order(home),
+            Profile::Payment => self.draw_payment(home),
             Profile::Delivery => {
-                let args = delivery::arguments(home, self.dice.between(1, 10) as u8);
-                Draw {
-                    args,
-                    procedure: self.delivery.clone(),
-                    read_only: false,
-                }
+                let carrier = self.dice.between(1, 10) as u8;
+                (delivery::arguments(home, carrier), self.route(&[home]))
             }
             Profile::OrderStatus => {
                 let args = order_status::arguments(home, self.district(), self.named_customer());
-                Draw {
-                    args,
-                    procedure: self.order_status.clone(),
-                    read_only: true,
-                }
+                (args, self.route(&[home]))
             }
             Profile::StockLevel => {
-                let args =
-                    stock_level::arguments(home, self.district(), self.dice.between(10, 20) as i32);
-                Draw {
-                    args,
-                    procedure: self.stock_level.clone(),
-                    read_only: true,
-                }
+                let (district, threshold) = (self.district(), self.dice.between(10, 20));
+                let args = stock_level::arguments(home, district, threshold as i32);
+                (args, self.route(&[home]))
             }
+        };
+        let procedure = match profile {
+            Profile::NewOrder => &self.new_order,
+            Profile::Payment => &self.payment,
+            Profile::Delivery => &self.delivery,
+            Profile::OrderStatus => &self.order_status,
+            Profile::StockLevel => &self.stock_level,
+        };
+        Draw {
+            procedure: procedure.clone(),
+            args,
+            read_only: matches!(profile, Profile::OrderStatus | Profile::StockLevel),
+            route,
         }
     }
 }

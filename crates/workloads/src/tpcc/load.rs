@@ -7,6 +7,7 @@ use super::rows::{
     stock, warehouse,
 };
 use crate::dice::Dice;
+use crate::placement::Placement;
 use txn::{Blob, Entry, Key};
 
 /// The time of everything that is loaded: 2020-01-01.
@@ -19,6 +20,7 @@ pub struct Loader<'a> {
     pub scale: Scale,
     pub constants: Constants,
     pub dice: Dice,
+    pub placement: &'a Placement,
     pub sink: &'a mut dyn FnMut(Key, Entry),
 }
 
@@ -34,7 +36,10 @@ impl Loader<'_> {
             item::PRICE.set(&mut row, self.dice.between(100, 10_000));
             letters(&mut self.dice, 14, item::NAME.place(&mut row));
             brand(&mut self.dice, item::DATA.place(&mut row));
-            self.put(key::item(number), &row);
+            for partition in 0..self.placement.of() {
+                let copy = self.placement.place(partition, 0);
+                self.put(key::item(copy, number), &row);
+            }
         }
     }
 

@@ -3,6 +3,8 @@
 //! Locks are taken in the order of their heat: the district row, which every NewOrder and Payment of the district
 //! updates, comes first, so that whoever follows waits before it has done work. The warehouse row is only read (its tax
 //! rate, though Payment updates the row) and comes last, when payments that precede have most likely written it.
+//!
+//! Items are read in the home warehouse's partition, which is that of most lines.
 
 use super::random::is_brand;
 use super::rows::{
@@ -118,7 +120,7 @@ fn footprint(args: &Args) -> Footprint {
     ]);
     for index in 0..count {
         let Line { item, supplier, .. } = order.line(index);
-        reads.push(key::item(item));
+        reads.push(key::item(home, item));
         writes.push(key::stock(supplier, item));
     }
     let keys = KeySets {
@@ -152,7 +154,7 @@ async fn run(mut tx: Tx, call: Call) -> Outcome {
     for index in 0..order.line_count() {
         let line = order.line(usize::from(index));
         all_local &= line.supplier == home;
-        let Some(item) = tx.get(&key::item(line.item)).await? else {
+        let Some(item) = tx.get(&key::item(home, line.item)).await? else {
             // Clause 2.4.2.3: the rest of the profile is executed before the rollback.
             unused_item = true;
             continue;

@@ -1,6 +1,7 @@
 //! Keys and rows.
 //!
-//! A key is a table letter and big-endian numbers, at most 14 bytes. A row is a fixed number of bytes: every column has
+//! A key is a table letter and big-endian numbers, at most 14 bytes, behind the tag of its partition where there are several.
+//! A row is a fixed number of bytes: every column has
 //! its offset and its full width (texts are padded with zeros), integers are little-endian, money is in cents, rates are
 //! in ten-thousandths, times are milliseconds since 1970, and 0 stands for null where a column may be null. Columns that
 //! are part of the key are not repeated in the row. To update a row is to copy its bytes and to patch columns.
@@ -12,107 +13,60 @@ use txn::{Blob, Key, Stop, Value};
 /// The districts of a warehouse: the specification's constant.
 pub const DISTRICTS: u8 = 10;
 
-/// Names of records.
+/// Names of records. Warehouses are placed numbers ([`crate::placement`]).
 pub mod key {
     use super::Key;
-
-    fn of<const N: usize>(table: u8, parts: [&[u8]; N]) -> Key {
-        let mut name = [0; txn::blob::INLINE_BYTES_MAX];
-        name[0] = table;
-        let mut length = 1;
-        for part in parts {
-            name[length..length + part.len()].copy_from_slice(part);
-            length += part.len();
-        }
-        Key::new(&name[..length])
-    }
+    use crate::placement::{beside, key as of};
 
     /// A row of WAREHOUSE.
     pub fn warehouse(warehouse: u32) -> Key {
-        of(b'w', [&warehouse.to_be_bytes()])
+        of(b'w', warehouse, [])
     }
     /// A row of DISTRICT.
     pub fn district(warehouse: u32, district: u8) -> Key {
-        of(b'd', [&warehouse.to_be_bytes(), &[district]])
+        of(b'd', warehouse, [&[district]])
     }
     /// A row of CUSTOMER.
     pub fn customer(warehouse: u32, district: u8, customer: u32) -> Key {
-        of(
-            b'c',
-            [
-                &warehouse.to_be_bytes(),
-                &[district],
-                &customer.to_be_bytes(),
-            ],
-        )
+        of(b'c', warehouse, [&[district], &customer.to_be_bytes()])
     }
     /// The row of HISTORY that a customer's payment number `payment` left.
     pub fn history(warehouse: u32, district: u8, customer: u32, payment: u32) -> Key {
-        of(
-            b'h',
-            [
-                &warehouse.to_be_bytes(),
-                &[district],
-                &customer.to_be_bytes(),
-                &payment.to_be_bytes(),
-            ],
-        )
+        let numbers = [&customer.to_be_bytes()[..], &payment.to_be_bytes()];
+        of(b'h', warehouse, [&[district], numbers[0], numbers[1]])
     }
     /// A row of ORDER.
     pub fn order(warehouse: u32, district: u8, order: u32) -> Key {
-        of(
-            b'o',
-            [&warehouse.to_be_bytes(), &[district], &order.to_be_bytes()],
-        )
+        of(b'o', warehouse, [&[district], &order.to_be_bytes()])
     }
     /// A row of NEW-ORDER.
     pub fn new_order(warehouse: u32, district: u8, order: u32) -> Key {
-        of(
-            b'n',
-            [&warehouse.to_be_bytes(), &[district], &order.to_be_bytes()],
-        )
+        of(b'n', warehouse, [&[district], &order.to_be_bytes()])
     }
     /// A row of ORDER-LINE.
     pub fn order_line(warehouse: u32, district: u8, order: u32, line: u8) -> Key {
-        of(
-            b'l',
-            [
-                &warehouse.to_be_bytes(),
-                &[district],
-                &order.to_be_bytes(),
-                &[line],
-            ],
-        )
+        let number = order.to_be_bytes();
+        of(b'l', warehouse, [&[district], &number, &[line]])
     }
-    /// A row of ITEM.
-    pub fn item(item: u32) -> Key {
-        of(b'i', [&item.to_be_bytes()])
+    /// A row of ITEM, in the copy of the warehouse's partition: each has the whole table.
+    pub fn item(warehouse: u32, item: u32) -> Key {
+        of(b'i', beside(warehouse, item), [])
     }
     /// A row of STOCK.
     pub fn stock(warehouse: u32, item: u32) -> Key {
-        of(b's', [&warehouse.to_be_bytes(), &item.to_be_bytes()])
+        of(b's', warehouse, [&item.to_be_bytes()])
     }
     /// Index: the customers of a district who share a last name.
     pub fn customers_by_name(warehouse: u32, district: u8, name: u16) -> Key {
-        of(
-            b'x',
-            [&warehouse.to_be_bytes(), &[district], &name.to_be_bytes()],
-        )
+        of(b'x', warehouse, [&[district], &name.to_be_bytes()])
     }
     /// Index: the newest order of a customer.
     pub fn last_order(warehouse: u32, district: u8, customer: u32) -> Key {
-        of(
-            b'y',
-            [
-                &warehouse.to_be_bytes(),
-                &[district],
-                &customer.to_be_bytes(),
-            ],
-        )
+        of(b'y', warehouse, [&[district], &customer.to_be_bytes()])
     }
     /// Index: the oldest order of a district that is not delivered.
     pub fn oldest_new_order(warehouse: u32, district: u8) -> Key {
-        of(b'z', [&warehouse.to_be_bytes(), &[district]])
+        of(b'z', warehouse, [&[district]])
     }
 }
 

@@ -11,6 +11,7 @@ const SMALL: Tpcc = Tpcc {
         items: 200,
         customers: 30,
     },
+    partitions: 1,
 };
 
 #[test]
@@ -299,6 +300,40 @@ fn calls_have_the_specified_shares_of_remote_rows_names_and_rollbacks() {
         .filter(|(_, line)| number(line, 0) > SMALL.scale.items)
         .count();
     assert!((0.8..1.2).contains(&share(unused, orders.len())));
+}
+
+#[test]
+fn warehouses_of_several_partitions_keep_all_conditions_and_meet_as_in_the_paper() {
+    let seed = seed(3);
+    let spread = Tpcc {
+        warehouses: 8,
+        partitions: 4,
+        mix: Mix::NewOrderPayment,
+        ..SMALL
+    };
+    let mut state = Serial::loaded(&spread, seed);
+    let tally = state.drive(&spread, seed, 4, 500);
+    spread.check(&mut state, &tally).unwrap();
+    let mut generator = spread.generator(seed, Client { index: 1, count: 4 });
+    let mut shared: BTreeMap<String, usize> = BTreeMap::new();
+    for _ in 0..4_000 {
+        let request = generator.next().into_request(Default::default(), true);
+        let (name, route) = (request.procedure.name().to_owned(), request.route.clone());
+        assert_eq!((route.home.0, route.of), (1, 4));
+        *shared.entry(name).or_default() += usize::from(route.partitions.len() > 1);
+        let (_, touched) = state.run(request);
+        let at: std::collections::BTreeSet<_> = touched
+            .reads
+            .iter()
+            .chain(&touched.writes)
+            .map(|key| txn::key::partition_of_slot(key.slot(), 4))
+            .collect();
+        // What is rolled back may not have come to all its keys.
+        assert!(at.iter().all(|at| route.partitions.contains(at)));
+        assert!(at.contains(&route.home));
+    }
+    assert!((160..240).contains(&shared["tpcc.new_order"]), "{shared:?}");
+    assert!((260..340).contains(&shared["tpcc.payment"]), "{shared:?}");
 }
 
 #[test]
