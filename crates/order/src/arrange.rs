@@ -15,6 +15,9 @@
 //! partitions could put the groups {0,1}, {1,2} and {0,2} in a circle. Pairs, which are the most, are ordered like the rounds of a
 //! tournament: in one round every partition meets another one, so that no partition waits for a pair of others.
 //!
+//! [`arrange_all`] also knows the merged sequence as it is ([`Scheduling::Merged`]), which Sparkle's Fig. 9 compares with: there a
+//! group is what happens to stand together at all its partitions, which mostly is one transaction.
+//!
 //! # A connection's own order
 //!
 //! What a connection sends takes effect in the order in which it was sent, though it may be on its way at the same time. Its
@@ -140,6 +143,75 @@ fn arrange_section(section: u32, requests: Vec<Placed>, arranged: &mut Arranged)
     arranged.requests.extend(bound);
 }
 
+/// How the transactions of an epoch are put into an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Scheduling {
+    /// As they were merged.
+    Merged,
+    /// As [`arrange`] puts them.
+    #[default]
+    Grouped,
+}
+
+/// Puts an epoch into the orders of all its partitions, from the first one to the last.
+///
+/// One partition's order follows from its own part of the sequence if it is [`Scheduling::Grouped`]: that is [`arrange`]'s. Where
+/// groups are what stands together by chance, all must be looked at: two transactions over the same partitions are in one group only if
+/// nothing stands between them at any of these. Each such group is a part of the epoch by itself.
+pub fn arrange_all(sequence: &[Placed], partitions: u16, scheduling: Scheduling) -> Vec<Arranged> {
+    match scheduling {
+        Scheduling::Merged => merged(sequence, partitions),
+        Scheduling::Grouped => {
+            let mut parts = vec![Vec::new(); usize::from(partitions)];
+            for placed in sequence {
+                for at in &placed.request.route.partitions {
+                    parts[usize::from(at.0)].push(placed.clone());
+                }
+            }
+            parts.into_iter().map(arrange).collect()
+        }
+    }
+}
+
+fn merged(sequence: &[Placed], partitions: u16) -> Vec<Arranged> {
+    let mut arranged = vec![Arranged::default(); usize::from(partitions)];
+    // The part of the epoch with which each partition's order ends, if that can go on.
+    let mut ends: Vec<Option<u32>> = vec![None; usize::from(partitions)];
+    // The partitions of each part.
+    let mut parts: Vec<&Partitions> = Vec::new();
+    for Placed { request, .. } in sequence {
+        let here = &request.route.partitions;
+        let mut part = None;
+        if is_multi(request) {
+            let last = ends[usize::from(here[0].0)].filter(|&last| {
+                let is_last = |at: &PartitionId| ends[usize::from(at.0)] == Some(last);
+                parts[last as usize] == here && here.iter().all(is_last)
+            });
+            part = last.or_else(|| {
+                parts.push(here);
+                Some(parts.len() as u32 - 1)
+            });
+        }
+        for at in here {
+            let at = usize::from(at.0);
+            let Arranged { requests, groups } = &mut arranged[at];
+            if let Some(part) = part {
+                match groups.last_mut().filter(|group| group.part == part) {
+                    Some(group) => group.members += 1,
+                    None => groups.push(Group {
+                        first: requests.len(),
+                        members: 1,
+                        part,
+                    }),
+                }
+            }
+            ends[at] = part;
+            requests.push(request.clone());
+        }
+    }
+    arranged
+}
+
 /// Where the requests of a batch stand, so that what each connection sent keeps its order.
 pub fn places<'a>(requests: impl Iterator<Item = &'a Request>) -> Vec<Place> {
     /// A connection's requests so far.
@@ -223,11 +295,8 @@ mod tests {
     }
 
     fn at(partition: u16, placed: &[Placed]) -> Arranged {
-        let involved = |placed: &&Placed| {
-            let partitions = &placed.request.route.partitions;
-            partitions.contains(&PartitionId(partition))
-        };
-        arrange(placed.iter().filter(involved).cloned().collect())
+        let all = arrange_all(placed, 5, Scheduling::Grouped);
+        all[usize::from(partition)].clone()
     }
 
     #[test]
@@ -275,6 +344,45 @@ mod tests {
     }
 
     #[test]
+    fn merged_groups_are_what_stands_together_everywhere() {
+        let all = [
+            vec![0, 1],
+            vec![0, 1],
+            vec![2],
+            vec![0, 1],
+            // Stands between at one of the partitions.
+            vec![1],
+            vec![0, 1],
+            vec![0, 2],
+            vec![0, 2],
+        ];
+        let requests = all.iter().zip(1..).map(|(on, n)| request(n, 1, on, 3));
+        let sequence = placed(&requests.collect::<Vec<_>>());
+        let arranged = arrange_all(&sequence, 3, Scheduling::Merged);
+        let sessions = |at: usize| -> Vec<u64> {
+            let names = names(&arranged[at].requests);
+            names.iter().map(|name| name.0).collect()
+        };
+        assert_eq!(sessions(0), [1, 2, 4, 6, 7, 8]);
+        assert_eq!(sessions(1), [1, 2, 4, 5, 6]);
+        assert_eq!(sessions(2), [3, 7, 8]);
+        let groups = |list: &[(usize, usize, u32)]| -> Vec<Group> {
+            let group = |&(first, members, part)| Group {
+                first,
+                members,
+                part,
+            };
+            list.iter().map(group).collect()
+        };
+        assert_eq!(
+            arranged[0].groups,
+            groups(&[(0, 3, 0), (3, 1, 1), (4, 2, 2)])
+        );
+        assert_eq!(arranged[1].groups, groups(&[(0, 3, 0), (4, 1, 1)]));
+        assert_eq!(arranged[2].groups, groups(&[(1, 2, 2)]));
+    }
+
+    #[test]
     fn what_would_overtake_its_connection_goes_to_the_next_section() {
         // One pair of four meets before the other.
         let rounds = [[0, 1], [0, 2]].map(|[a, b]| round(PartitionId(a), PartitionId(b), 4));
@@ -318,6 +426,9 @@ mod tests {
         assert_eq!(parts, [(1, 1), (2, 1), (2, 3)]);
     }
 
+    /// A group's members: of which connection, and which they are.
+    type Members = Vec<(u64, u64)>;
+
     /// Requests of some sessions over some of five partitions, as they arrive.
     fn arrivals() -> impl Strategy<Value = Vec<(u64, Vec<u16>)>> {
         let partitions = proptest::collection::btree_set(0..5u16, 1..4);
@@ -328,7 +439,8 @@ mod tests {
     proptest! {
         /// The orders of all partitions and of all connections together have no circle, and a group is the same everywhere.
         #[test]
-        fn all_orders_agree(arrivals in arrivals()) {
+        fn all_orders_agree(arrivals in arrivals(), is_merged: bool) {
+            let scheduling = if is_merged { Scheduling::Merged } else { Scheduling::Grouped };
             let mut sequence = 0;
             let mut make = |(session, on): &(u64, Vec<u16>)| {
                 sequence += 1;
@@ -337,9 +449,9 @@ mod tests {
             let requests: Vec<_> = arrivals.iter().map(&mut make).collect();
             let placed = placed(&requests);
             let mut before = std::collections::BTreeSet::new();
-            let mut groups: BTreeMap<(u32, Partitions), Vec<Vec<(u64, u64)>>> = BTreeMap::new();
-            for partition in 0..5 {
-                let arranged = at(partition, &placed);
+            // By name: the members, as each partition sees them.
+            let mut groups: BTreeMap<(u32, Partitions), Vec<Members>> = BTreeMap::new();
+            for arranged in arrange_all(&placed, 5, scheduling) {
                 let names = names(&arranged.requests);
                 before.extend(names.windows(2).map(|pair| (pair[0].1, pair[1].1)));
                 for group in &arranged.groups {

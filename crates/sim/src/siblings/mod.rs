@@ -21,7 +21,7 @@ use crate::oracle::{Expected, Oracle};
 use execute::calvin::reconnoitre;
 use execute::siblings::Message;
 use execute::{Batch, Budget, Committed, Engine, Progress, WorkerId};
-use order::arrange::{Placed, arrange, places};
+use order::arrange::{Arranged, Placed, Scheduling, arrange_all, places};
 use program::{is_declared, keys, wander, wanted};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -108,7 +108,8 @@ enum Told {
 
 /// One epoch of the order.
 struct Planned {
-    requests: Vec<Placed>,
+    /// By partition.
+    arranged: Vec<Arranged>,
     digest: u64,
     time_ms: u64,
 }
@@ -188,6 +189,7 @@ struct Run<'a> {
     procedure: Arc<dyn Procedure>,
     /// Transactions that are to come again.
     again: Vec<Request>,
+    scheduling: Scheduling,
     report: Report,
 }
 
@@ -216,6 +218,10 @@ impl<'a> Run<'a> {
             }
         });
         let partitions = partitions.collect();
+        let scheduling = match draw.percent(30) {
+            true => Scheduling::Merged,
+            false => Scheduling::Grouped,
+        };
         Run {
             world,
             repeat_percent: draw.pick(&[0, 0, 20]),
@@ -229,6 +235,7 @@ impl<'a> Run<'a> {
             network: Vec::new(),
             procedure: Arc::new(FnProcedure::new("wander", wander)),
             again: Vec::new(),
+            scheduling,
             report: Report::default(),
         }
     }
@@ -296,7 +303,7 @@ impl<'a> Run<'a> {
                     mix(digest ^ id.sequence ^ u64::from(id.attempt).rotate_left(32))
                 });
         Planned {
-            requests: placed,
+            arranged: arrange_all(&placed, of, self.scheduling),
             digest,
             time_ms,
         }
@@ -458,11 +465,7 @@ impl<'a> Run<'a> {
                     self.partitions[at].skip(epoch);
                     return;
                 };
-                let mine = planned.requests.iter().filter(|placed| {
-                    let partitions = &placed.request.route.partitions;
-                    partitions.contains(&me)
-                });
-                let arranged = arrange(mine.cloned().collect());
+                let arranged = planned.arranged[at].clone();
                 let time_ms = planned.time_ms;
                 let partition = &mut self.partitions[at];
                 let first = partition.next();
@@ -586,38 +589,11 @@ impl<'a> Run<'a> {
     fn check(&mut self) -> Result<(), String> {
         let mut oracle = Oracle::new();
         let mut expected: BTreeMap<RequestId, Expected> = BTreeMap::new();
-        let mut next = vec![Position::FIRST; self.partitions.len()];
         for (epoch, planned) in self.plan.iter().enumerate() {
-            // Any sequence that all partitions' orders allow.
-            loop {
-                let heads: Vec<_> = self
-                    .partitions
-                    .iter()
-                    .zip(&next)
-                    .map(|(partition, next)| {
-                        let is_left = *next < partition.ends[&epoch];
-                        partition.requests.get(next).filter(|_| is_left)
-                    })
-                    .collect();
-                let is_first = |request: &&Arc<Request>| {
-                    let mut partitions = request.route.partitions.iter();
-                    partitions.all(|at| {
-                        let head = heads[usize::from(at.0)];
-                        head.is_some_and(|head| head.id == request.id)
-                    })
-                };
-                let Some(request) = heads.iter().flatten().copied().find(is_first).cloned() else {
-                    if heads.iter().any(Option::is_some) {
-                        return Err(format!(
-                            "the orders of epoch {epoch} are a circle: {heads:?}"
-                        ));
-                    }
-                    break;
-                };
-                for at in &request.route.partitions {
-                    let next = &mut next[usize::from(at.0)];
-                    *next = next.next();
-                }
+            let parts = planned.arranged.iter().map(|part| &part.requests[..]);
+            let parts: Vec<_> = parts.collect();
+            let serial = serialized(&parts).map_err(|wrong| format!("epoch {epoch}: {wrong}"))?;
+            for request in serial {
                 let touched = oracle.touched(&request, planned.time_ms);
                 if is_declared(&request, &touched) {
                     oracle.run(&request, planned.time_ms);
@@ -677,6 +653,34 @@ impl Partition {
     fn skip(&mut self, epoch: usize) {
         let end = self.next();
         self.ends.insert(epoch, end);
+    }
+}
+
+/// A sequence that all partitions' orders of an epoch allow, each given by its requests.
+///
+/// # Errors
+/// The orders are a circle.
+pub fn serialized(parts: &[&[Arc<Request>]]) -> Result<Vec<Arc<Request>>, String> {
+    let mut next = vec![0; parts.len()];
+    let mut serial = Vec::new();
+    loop {
+        let head = |at: usize| parts[at].get(next[at]);
+        let is_first = |request: &&Arc<Request>| {
+            let mut partitions = request.route.partitions.iter();
+            partitions.all(|at| head(usize::from(at.0)).is_some_and(|head| head.id == request.id))
+        };
+        let mut heads = (0..parts.len()).filter_map(head);
+        let Some(request) = heads.find(is_first).cloned() else {
+            let heads: Vec<_> = (0..parts.len()).filter_map(head).collect();
+            return match heads.is_empty() {
+                true => Ok(serial),
+                false => Err(format!("the orders are a circle: {heads:?}")),
+            };
+        };
+        for at in &request.route.partitions {
+            next[usize::from(at.0)] += 1;
+        }
+        serial.push(request);
     }
 }
 
