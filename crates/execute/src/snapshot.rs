@@ -88,6 +88,7 @@ pub struct SnapshotReader {
     engine: Arc<dyn Engine>,
     access: Option<Box<SnapshotAccess>>,
     interrupt: Interrupt,
+    looks: u64,
 }
 
 impl SnapshotReader {
@@ -97,7 +98,13 @@ impl SnapshotReader {
             engine,
             access: None,
             interrupt: Interrupt::default(),
+            looks: 0,
         }
+    }
+
+    /// How many records, pages and counts the last run asked for: what it cost.
+    pub fn looks(&self) -> u64 {
+        self.looks
     }
 
     /// What stops this reader's long computations.
@@ -125,6 +132,7 @@ impl SnapshotReader {
         access.snapshot = Some(snapshot);
         access.now_ms = now_ms;
         access.must_order = false;
+        access.looks = 0;
 
         let (access, polled) = tx::lend(access, || {
             // A panic must not escape: the snapshot would stay open, and the thread serves other clients.
@@ -141,6 +149,7 @@ impl SnapshotReader {
         let mut must_order = false;
         if let Ok(mut access) = access.into_any().downcast::<SnapshotAccess>() {
             must_order = access.must_order;
+            self.looks = access.looks;
             if !is_active(Mutant::StaleSnapshot)
                 && let Some(snapshot) = access.snapshot.take()
             {
@@ -191,6 +200,7 @@ struct SnapshotAccess {
     snapshot: Option<Snapshot>,
     now_ms: u64,
     must_order: bool,
+    looks: u64,
     interrupt: Interrupt,
 }
 
@@ -202,10 +212,12 @@ impl SnapshotAccess {
             snapshot: None,
             now_ms: 0,
             must_order: false,
+            looks: 0,
         }
     }
 
-    fn at<R>(&self, look: impl FnOnce(&dyn View, &Snapshot) -> R) -> Result<R, Stop> {
+    fn at<R>(&mut self, look: impl FnOnce(&dyn View, &Snapshot) -> R) -> Result<R, Stop> {
+        self.looks += 1;
         match &self.snapshot {
             Some(snapshot) if !self.must_order => Ok(look(self.engine.view(), snapshot)),
             _ => Err(Stop::Restart),

@@ -18,6 +18,7 @@
 //! - [`workers`]: N virtual workers on one thread, with an interleaving point at every single-key operation;
 //! - [`threads`]: the same scenarios on real threads;
 //! - [`siblings`]: engines of several partitions, and transactions over them;
+//! - [`scale`]: the same with virtual cores and a network that take time: how fast a cluster would be;
 //! - [`disk`]: a disk that loses and tears what was not synced;
 //! - [`world`]: hosts, clients, network and faults in virtual time, whatever runs in them;
 //! - [`ordo`]: nodes and clients that live there; [`traffic`]: what the clients ask for; [`cost`]: what computing costs;
@@ -39,6 +40,7 @@ pub mod program;
 pub mod redis;
 pub mod register;
 pub mod run;
+pub mod scale;
 pub mod scenario;
 pub mod siblings;
 pub mod threads;

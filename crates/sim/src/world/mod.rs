@@ -13,7 +13,7 @@ pub mod fault;
 mod host;
 mod mortal;
 mod network;
-mod queue;
+pub(crate) mod queue;
 
 pub use fault::{Fault, TimedFault};
 pub use host::{EPOCH_MS, Host};

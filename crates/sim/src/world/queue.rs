@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 
 /// Events by their time; those of one time in the order in which they were added.
 #[derive(Debug)]
-pub(super) struct Queue<E> {
+pub(crate) struct Queue<E> {
     heap: BinaryHeap<Reverse<Entry<E>>>,
     added: u64,
 }
@@ -35,13 +35,13 @@ impl<E> Ord for Entry<E> {
 }
 
 impl<E> Queue<E> {
-    pub(super) fn new() -> Queue<E> {
+    pub(crate) fn new() -> Queue<E> {
         Queue {
             heap: BinaryHeap::new(),
             added: 0,
         }
     }
-    pub(super) fn add(&mut self, at_ns: u64, event: E) {
+    pub(crate) fn add(&mut self, at_ns: u64, event: E) {
         self.added += 1;
         self.heap.push(Reverse(Entry {
             at_ns,
@@ -49,13 +49,13 @@ impl<E> Queue<E> {
             event,
         }));
     }
-    pub(super) fn next(&mut self) -> Option<(u64, E)> {
+    pub(crate) fn next(&mut self) -> Option<(u64, E)> {
         self.heap
             .pop()
             .map(|Reverse(entry)| (entry.at_ns, entry.event))
     }
     /// When the next event is due.
-    pub(super) fn next_at_ns(&self) -> Option<u64> {
+    pub(crate) fn next_at_ns(&self) -> Option<u64> {
         self.heap.peek().map(|Reverse(entry)| entry.at_ns)
     }
 }

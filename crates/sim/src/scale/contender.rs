@@ -1,0 +1,132 @@
+//! The engines that the model compares, by name.
+
+use execute::sparkle::{Options as SparkleOptions, Sparkle, Variant};
+use execute::{Calvin, Engine, NoCc};
+use order::arrange::Scheduling;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use txn::PartitionId;
+
+/// Transactions that a node's engine has under way: several milliseconds of work.
+const CAPACITY: usize = 1 << 14;
+
+/// What Sparkle's Fig. 9 compares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum SparkleVariant {
+    /// Nothing is told that may be wrong.
+    Cons,
+    /// What is told is confirmed when all before it is final.
+    Cc,
+    /// It is confirmed speculatively, in the order as it was merged.
+    Sc,
+    /// It is, in an order that is made for that: what Ordo does.
+    #[default]
+    ScSchedule,
+}
+
+impl SparkleVariant {
+    /// All, from the plainest on.
+    pub const ALL: [SparkleVariant; 4] = [
+        SparkleVariant::Cons,
+        SparkleVariant::Cc,
+        SparkleVariant::Sc,
+        SparkleVariant::ScSchedule,
+    ];
+    /// The name, as `--sparkle-variant` takes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            SparkleVariant::Cons => "cons",
+            SparkleVariant::Cc => "cc",
+            SparkleVariant::Sc => "sc",
+            SparkleVariant::ScSchedule => "sc-schedule",
+        }
+    }
+    /// How the engine's siblings confirm each other.
+    pub fn confirmation(self) -> Variant {
+        match self {
+            SparkleVariant::Cons => Variant::Conservative,
+            SparkleVariant::Cc => Variant::ConservativeConfirmation,
+            SparkleVariant::Sc | SparkleVariant::ScSchedule => Variant::SpeculativeConfirmation,
+        }
+    }
+    /// How epochs are arranged.
+    pub fn scheduling(self) -> Scheduling {
+        match self {
+            SparkleVariant::ScSchedule => Scheduling::Grouped,
+            _ => Scheduling::Merged,
+        }
+    }
+}
+
+impl FromStr for SparkleVariant {
+    type Err = String;
+    fn from_str(text: &str) -> Result<SparkleVariant, String> {
+        let mut all = SparkleVariant::ALL.into_iter();
+        all.find(|variant| variant.name() == text)
+            .ok_or_else(|| format!("'{text}' is none of cons, cc, sc, sc-schedule"))
+    }
+}
+
+/// An engine of the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contender {
+    /// Speculation.
+    Sparkle(SparkleVariant),
+    /// One lock scheduler. One partition.
+    Calvin,
+    /// The bound. One partition.
+    NoCc,
+}
+
+impl Contender {
+    /// All, with Sparkle as it is here.
+    pub const ALL: [Contender; 3] = [
+        Contender::Sparkle(SparkleVariant::ScSchedule),
+        Contender::Calvin,
+        Contender::NoCc,
+    ];
+    /// An engine for a partition.
+    pub fn engine(self, partition: PartitionId, workers: usize) -> Arc<dyn Engine> {
+        match self {
+            Contender::Sparkle(variant) => Arc::new(Sparkle::new(SparkleOptions {
+                partition,
+                variant: variant.confirmation(),
+                capacity: CAPACITY,
+                ..SparkleOptions::new(workers)
+            })),
+            Contender::Calvin => Arc::new(Calvin::new(workers)),
+            Contender::NoCc => Arc::new(NoCc::new(workers)),
+        }
+    }
+    /// How epochs are arranged for it.
+    pub fn scheduling(self) -> Scheduling {
+        match self {
+            Contender::Sparkle(variant) => variant.scheduling(),
+            Contender::Calvin | Contender::NoCc => Scheduling::Merged,
+        }
+    }
+    /// Whether it executes transactions over several partitions.
+    pub fn spans_partitions(self) -> bool {
+        matches!(self, Contender::Sparkle(_))
+    }
+    /// Whether it must be told all keys.
+    pub fn needs_keys(self) -> bool {
+        self == Contender::Calvin
+    }
+    /// Whether read-only transactions bypass the order, as its design says.
+    pub fn reads_at_snapshots(self) -> bool {
+        !self.needs_keys()
+    }
+}
+
+impl fmt::Display for Contender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Contender::Sparkle(SparkleVariant::ScSchedule) => f.write_str("sparkle"),
+            Contender::Sparkle(variant) => write!(f, "sparkle {}", variant.name()),
+            Contender::Calvin => f.write_str("calvin"),
+            Contender::NoCc => f.write_str("nocc"),
+        }
+    }
+}

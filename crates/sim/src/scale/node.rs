@@ -1,0 +1,338 @@
+//! A node of the model: its engine, its workers, its network threads, and its clients.
+
+use super::{Contender, Options};
+use execute::siblings::Message;
+use execute::{Budget, Committed, Engine, Progress, ReadOutcome, SnapshotReader, WorkerId, calvin};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use store::Image;
+use txn::hash::{FixedMap, hash_bytes, mix};
+use txn::{Footprint, PartitionId, Position, Request, RequestId, SessionId, Stop};
+use workloads::{Client, Generator, Tally, Workload};
+
+/// The epoch time of the loaded records.
+pub(super) const LOADED_AT_MS: u64 = 1_700_000_000_000;
+/// One of so many calls has its latency taken.
+const SAMPLED: u64 = 16;
+
+/// The model's clock as procedures see it.
+pub(super) fn time_ms(now_ns: u64) -> u64 {
+    LOADED_AT_MS + now_ns / 1_000_000
+}
+
+/// What a worker does when its engine has nothing for it.
+enum Job {
+    /// A read-only call at a snapshot.
+    Read(Arc<Request>),
+    /// Finds the keys of a call.
+    Reconnaissance(Arc<Request>),
+}
+
+/// What is counted. All of it since the beginning, but for latencies.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) tally: Tally,
+    pub(super) multi_partition: u64,
+    pub(super) given_back: u64,
+    pub(super) steps: u64,
+    pub(super) busy_ns: u64,
+    pub(super) messages: u64,
+    pub(super) notes: u64,
+    pub(super) bytes: u64,
+    pub(super) rounds: u64,
+    pub(super) groups: u64,
+    pub(super) members: u64,
+    pub(super) idle_with_work_ns: u64,
+    pub(super) looks: u64,
+}
+
+/// A message on its way out.
+pub(super) struct Sent {
+    pub(super) to: PartitionId,
+    pub(super) message: Message,
+    pub(super) notes: u64,
+    /// When its last byte is on the wire.
+    pub(super) left_ns: u64,
+}
+
+pub(super) struct Node {
+    pub(super) at: PartitionId,
+    pub(super) engine: Arc<dyn Engine>,
+    contender: Contender,
+    /// Workers that have nothing to do.
+    pub(super) idle: BTreeSet<usize>,
+    jobs: VecDeque<Job>,
+    reader: SnapshotReader,
+    generator: Box<dyn Generator>,
+    sequence: u64,
+    /// Clients without a call.
+    free: usize,
+    /// What waits for the next epoch.
+    pub(super) pending: Vec<Arc<Request>>,
+    /// The position behind what is delivered.
+    pub(super) next: Position,
+    issued_ns: FixedMap<u64, u64>,
+    pub(super) latencies_ns: Vec<u64>,
+    committed: Vec<Committed>,
+    pub(super) counts: Counts,
+    pub(super) digest: u64,
+    /// Until when the wire and the receiving thread are busy.
+    wire_until_ns: u64,
+    receiver_until_ns: u64,
+    costs: super::Costs,
+}
+
+impl Node {
+    /// A node with its part of the workload's records.
+    pub(super) fn new(options: &Options, at: PartitionId) -> Node {
+        let engine = options.contender.engine(at, options.workers);
+        let client = Client {
+            index: usize::from(at.0),
+            count: usize::from(options.nodes),
+        };
+        Node {
+            at,
+            contender: options.contender,
+            idle: (0..options.workers).collect(),
+            jobs: VecDeque::new(),
+            reader: SnapshotReader::new(engine.clone()),
+            engine,
+            generator: options.workload.generator(options.seed, client),
+            sequence: u64::from(at.0),
+            free: options.clients,
+            pending: Vec::new(),
+            next: Position::FIRST.next(),
+            issued_ns: FixedMap::default(),
+            latencies_ns: Vec::new(),
+            committed: Vec::new(),
+            counts: Counts::default(),
+            digest: u64::from(at.0),
+            wire_until_ns: 0,
+            receiver_until_ns: 0,
+            costs: options.costs,
+        }
+    }
+
+    pub(super) fn load(&self, image: Image) {
+        self.engine.view().load(image);
+    }
+    pub(super) fn loaded(&self) {
+        let view = self.engine.view();
+        view.loaded(Position::FIRST, LOADED_AT_MS, &[]);
+    }
+
+    /// Whether nothing is under way: of its clients, and of others' siblings.
+    pub(super) fn is_done(&self, clients: usize) -> bool {
+        let status = self.engine.status();
+        self.free == clients && status.final_committed.next() == self.next
+    }
+
+    // Clients.
+
+    /// Clients without a call make their next one.
+    pub(super) fn call(&mut self, nodes: u16, now_ns: u64) {
+        while self.free > 0 {
+            self.free -= 1;
+            // Different on all nodes, and from 1.
+            self.sequence += u64::from(nodes);
+            let draw = self.generator.next();
+            let id = RequestId {
+                session: SessionId(u64::from(self.at.0) + 1),
+                sequence: self.sequence,
+                attempt: 0,
+            };
+            if (self.sequence / u64::from(nodes)).is_multiple_of(SAMPLED) {
+                self.issued_ns.insert(self.sequence, now_ns);
+            }
+            let read = draw.read_only && self.contender.reads_at_snapshots();
+            let request = Arc::new(draw.into_request(id, self.contender.needs_keys()));
+            if read {
+                self.jobs.push_back(Job::Read(request));
+            } else {
+                self.submit(request);
+            }
+        }
+    }
+
+    fn submit(&mut self, request: Arc<Request>) {
+        if self.contender.needs_keys() && request.footprint.keys.is_none() {
+            self.jobs.push_back(Job::Reconnaissance(request));
+        } else {
+            self.pending.push(request);
+        }
+    }
+
+    /// A call of this node's client has ended.
+    fn ended(&mut self, sequence: u64, outcome: &txn::Outcome, now_ns: u64) {
+        self.counts.tally.add(outcome);
+        self.free += 1;
+        if let Some(issued_ns) = self.issued_ns.remove(&sequence) {
+            self.latencies_ns.push(now_ns - issued_ns);
+        }
+    }
+
+    // Workers.
+
+    /// A worker does something: how long it takes, or `None` if there is nothing to do.
+    pub(super) fn work(&mut self, worker: usize, now_ns: u64) -> Option<u64> {
+        let mut committed = std::mem::take(&mut self.committed);
+        let progress = self
+            .engine
+            .step(WorkerId(worker), Budget::ONE, &mut committed);
+        for Committed {
+            position,
+            request,
+            outcome,
+        } in committed.drain(..)
+        {
+            self.settle(position, request, outcome, now_ns);
+        }
+        self.committed = committed;
+        let cost_ns = match progress {
+            Progress::Worked => {
+                self.counts.steps += 1;
+                self.costs.step_ns
+            }
+            Progress::Idle => {
+                let job = self.jobs.pop_front()?;
+                self.run_job(job, now_ns)
+            }
+        };
+        self.counts.busy_ns += cost_ns;
+        Some(cost_ns)
+    }
+
+    fn settle(
+        &mut self,
+        position: Position,
+        request: Arc<Request>,
+        outcome: txn::Outcome,
+        now_ns: u64,
+    ) {
+        if outcome == Err(Stop::Undeclared) {
+            self.counts.given_back += 1;
+            let mut again = (*request).clone();
+            again.id.attempt += 1;
+            again.footprint = Footprint::unknown();
+            return self.submit(Arc::new(again));
+        }
+        self.digest = mix(self.digest ^ mix(position.0) ^ now_ns);
+        if request.route.home != self.at {
+            return;
+        }
+        if let Ok(reply) = &outcome {
+            self.digest = mix(self.digest ^ hash_bytes(format!("{reply:?}").as_bytes()));
+        }
+        self.counts.multi_partition += u64::from(request.route.partitions.len() > 1);
+        self.ended(request.id.sequence, &outcome, now_ns);
+    }
+
+    fn run_job(&mut self, job: Job, now_ns: u64) -> u64 {
+        match job {
+            Job::Read(request) => {
+                let outcome = self.reader.run(&request, time_ms(now_ns));
+                match outcome {
+                    ReadOutcome::Done(outcome) => self.ended(request.id.sequence, &outcome, now_ns),
+                    ReadOutcome::MustOrder | ReadOutcome::Interrupted => self.pending.push(request),
+                }
+                self.look(self.reader.looks())
+            }
+            Job::Reconnaissance(request) => {
+                let mut request = (*request).clone();
+                let shared = Arc::new(request.clone());
+                let engines = std::slice::from_ref(&self.engine);
+                let found = calvin::reconnoitre(engines, &shared, time_ms(now_ns));
+                request.footprint = found.footprint;
+                let looks = request.footprint.keys.as_ref();
+                let looks = looks.map_or(1, |keys| keys.reads.len() + keys.writes.len());
+                self.pending.push(Arc::new(request));
+                self.look(looks as u64)
+            }
+        }
+    }
+
+    /// What it takes to look at so many records.
+    fn look(&mut self, looks: u64) -> u64 {
+        self.counts.looks += looks;
+        looks.max(1) * self.costs.read_ns
+    }
+
+    /// What waits for a worker.
+    pub(super) fn waiting(&self) -> u64 {
+        let waiting = self.engine.waiting();
+        waiting.light + waiting.heavy + self.jobs.len() as u64
+    }
+
+    /// Takes idle workers for what waits. One more than that, since the first one may be good for nothing but scheduling.
+    pub(super) fn wake(&mut self) -> Vec<usize> {
+        if self.idle.is_empty() {
+            return Vec::new();
+        }
+        let wanted = match self.waiting() {
+            0 => 0,
+            waiting => waiting as usize + 1,
+        };
+        let woken: Vec<_> = self.idle.iter().copied().take(wanted).collect();
+        for worker in &woken {
+            self.idle.remove(worker);
+        }
+        woken
+    }
+
+    // The network.
+
+    /// The sender's round: what it says, and when it has said it.
+    pub(super) fn say(&mut self, now_ns: u64) -> (Vec<Sent>, u64) {
+        let mut at_ns = now_ns;
+        let messages = self.engine.messages();
+        self.counts.rounds += u64::from(!messages.is_empty());
+        let sent = messages.into_iter().map(|(to, message)| {
+            let notes = message.groups.iter().map(|(_, notes)| notes.len() as u64);
+            let notes = notes.sum();
+            let bytes = message.encode().len() as u64;
+            at_ns += self.handling_ns(notes);
+            let wire_ns = (bytes as f64 * self.costs.byte_ns) as u64;
+            self.wire_until_ns = self.wire_until_ns.max(at_ns) + wire_ns;
+            self.counts.messages += 1;
+            self.counts.notes += notes;
+            self.counts.bytes += bytes;
+            Sent {
+                to,
+                message,
+                notes,
+                left_ns: self.wire_until_ns,
+            }
+        });
+        let sent = sent.collect();
+        (sent, at_ns)
+    }
+
+    fn handling_ns(&self, notes: u64) -> u64 {
+        self.costs.message_ns + notes * self.costs.note_ns
+    }
+
+    /// When a message that arrives now has been taken.
+    pub(super) fn taken_ns(&mut self, notes: u64, now_ns: u64) -> u64 {
+        let begins_ns = self.receiver_until_ns.max(now_ns);
+        self.receiver_until_ns = begins_ns + self.handling_ns(notes);
+        self.receiver_until_ns
+    }
+}
+
+/// Loads a workload's records into the partitions that they are of.
+pub(super) fn load(workload: &dyn Workload, seed: u64, nodes: &[Node]) {
+    let of = nodes.len() as u16;
+    for part in 0..workload.parts() {
+        workload.load(seed, part, &mut |key, entry| {
+            let at = txn::key::partition_of_slot(key.slot(), of);
+            nodes[usize::from(at.0)].load(Image {
+                key,
+                version: Position::FIRST,
+                entry: Some(entry),
+            });
+        });
+    }
+    for node in nodes {
+        node.loaded();
+    }
+}

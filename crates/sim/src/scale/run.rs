@@ -1,0 +1,369 @@
+//! The model's events.
+
+use super::node::{self, Counts, Node, time_ms};
+use super::{Options, Report, judge::Judge};
+use crate::draw::Draw;
+use crate::world::queue::Queue;
+use execute::Batch;
+use execute::siblings::Message;
+use order::arrange::{Place, Placed, arrange_all};
+use std::collections::BTreeMap;
+use txn::hash::mix;
+use txn::{Epoch, PartitionId};
+
+enum Event {
+    /// What waits for an epoch is ordered.
+    Epoch,
+    /// An epoch is final.
+    Confirm(Vec<txn::Position>),
+    /// A worker does the next thing.
+    Work { at: usize, worker: usize },
+    /// A node's sender looks for something to say.
+    Round { at: usize },
+    /// A message has come.
+    Arrived(Box<Letter>),
+    /// It has been taken.
+    Taken(Box<Letter>),
+}
+
+struct Letter {
+    from: PartitionId,
+    to: PartitionId,
+    message: Message,
+    notes: u64,
+}
+
+struct Run<'a> {
+    options: &'a Options,
+    nodes: Vec<Node>,
+    queue: Queue<Event>,
+    draw: Draw,
+    epoch: u64,
+    digest: u64,
+    /// When the last message of a link arrives.
+    links_ns: BTreeMap<(PartitionId, PartitionId), u64>,
+    messages_of_round_max: u64,
+    /// Clients make no more calls.
+    is_ending: bool,
+    judge: Option<Judge>,
+}
+
+/// Runs the model.
+///
+/// # Errors
+/// The options contradict each other; or the run was judged, and is not what the serial execution gives.
+pub fn run(options: &Options) -> Result<Report, String> {
+    let Options {
+        nodes,
+        workers,
+        clients,
+        times,
+        ..
+    } = *options;
+    if nodes == 0 || workers == 0 || clients == 0 {
+        return Err("a model needs a node, a worker and a client".to_owned());
+    }
+    if nodes > 1 && !options.contender.spans_partitions() {
+        return Err(format!("{} executes one partition", options.contender));
+    }
+    if times.epoch_ns == 0 || times.round_ns == 0 || options.costs.step_ns == 0 {
+        return Err("epochs, rounds and steps take time".to_owned());
+    }
+    let all = (0..nodes).map(|at| Node::new(options, PartitionId(at)));
+    let all: Vec<Node> = all.collect();
+    node::load(&*options.workload, options.seed, &all);
+    let run = Run {
+        options,
+        nodes: all,
+        queue: Queue::new(),
+        draw: Draw::new(mix(options.seed)),
+        epoch: 0,
+        digest: 1,
+        links_ns: BTreeMap::new(),
+        messages_of_round_max: 0,
+        is_ending: false,
+        judge: options.judged.then(|| Judge::new(options)),
+    };
+    run.run()
+}
+
+impl Run<'_> {
+    fn run(mut self) -> Result<Report, String> {
+        let times = self.options.times;
+        self.queue.add(0, Event::Epoch);
+        for at in 0..self.nodes.len() {
+            self.nodes[at].call(self.options.nodes, 0);
+            self.queue.add(0, Event::Round { at });
+        }
+        self.go_on_until(times.warm_up_ns);
+        let before = self.counts();
+        for node in &mut self.nodes {
+            node.latencies_ns.clear();
+        }
+        self.go_on_until(times.warm_up_ns + times.measured_ns);
+        let report = self.report(before);
+        if let Some(mut judge) = self.judge.take() {
+            self.end(&mut judge)?;
+        }
+        Ok(report)
+    }
+
+    fn go_on_until(&mut self, until_ns: u64) {
+        let mut last_ns = 0;
+        while let Some(next_ns) = self.queue.next_at_ns().filter(|&at_ns| at_ns < until_ns) {
+            if next_ns > last_ns && last_ns > 0 {
+                self.note_idleness(next_ns - last_ns);
+            }
+            last_ns = next_ns;
+            if let Some((now_ns, event)) = self.queue.next() {
+                self.handle(event, now_ns);
+            }
+        }
+    }
+
+    /// What is idle now is so until the next event.
+    fn note_idleness(&mut self, for_ns: u64) {
+        if !self.options.judged {
+            return;
+        }
+        for node in &mut self.nodes {
+            if !node.idle.is_empty() && node.waiting() > 0 {
+                node.counts.idle_with_work_ns += for_ns;
+            }
+        }
+    }
+
+    fn handle(&mut self, event: Event, now_ns: u64) {
+        let times = self.options.times;
+        match event {
+            Event::Epoch => {
+                self.order(now_ns);
+                self.queue.add(now_ns + times.epoch_ns, Event::Epoch);
+            }
+            Event::Confirm(ends) => {
+                for (at, end) in ends.into_iter().enumerate() {
+                    self.nodes[at].engine.confirm(end.prev());
+                    self.wake(at, now_ns);
+                }
+            }
+            Event::Work { at, worker } => self.work(at, worker, now_ns),
+            Event::Round { at } => self.round(at, now_ns),
+            Event::Arrived(letter) => {
+                let to = usize::from(letter.to.0);
+                let taken_ns = self.nodes[to].taken_ns(letter.notes, now_ns);
+                self.queue.add(taken_ns, Event::Taken(letter));
+            }
+            Event::Taken(letter) => {
+                let Letter {
+                    from, to, message, ..
+                } = *letter;
+                let at = usize::from(to.0);
+                self.nodes[at].engine.receive(from, message);
+                self.wake(at, now_ns);
+            }
+        }
+    }
+
+    /// Makes an epoch of what has come to all nodes.
+    fn order(&mut self, now_ns: u64) {
+        let nodes = self.nodes.iter_mut();
+        let pending: Vec<_> = nodes
+            .map(|node| std::mem::take(&mut node.pending))
+            .collect();
+        let longest = pending.iter().map(Vec::len).max().unwrap_or(0);
+        let in_turn = (0..longest).flat_map(|place| {
+            let of_all = pending.iter().filter_map(move |of_one| of_one.get(place));
+            // Calls of one session are of different clients: nothing binds them.
+            of_all.map(|request| Placed {
+                request: request.clone(),
+                place: Place::default(),
+            })
+        });
+        let sequence: Vec<Placed> = in_turn.collect();
+        let earlier = Epoch(self.epoch);
+        if sequence.is_empty() {
+            return;
+        }
+        self.epoch += 1;
+        for placed in &sequence {
+            self.digest = mix(self.digest ^ placed.request.id.sequence);
+        }
+        let scheduling = self.options.contender.scheduling();
+        let arranged = arrange_all(&sequence, self.options.nodes, scheduling);
+        if let Some(judge) = &mut self.judge {
+            judge.ordered(&arranged, time_ms(now_ns));
+        }
+        let mut ends = Vec::with_capacity(self.nodes.len());
+        for (node, arranged) in self.nodes.iter_mut().zip(arranged) {
+            let Counts {
+                groups, members, ..
+            } = &mut node.counts;
+            *groups += arranged.groups.len() as u64;
+            *members += arranged
+                .groups
+                .iter()
+                .map(|g| g.members as u64)
+                .sum::<u64>();
+            let batch = Batch {
+                epoch: Epoch(self.epoch),
+                time_ms: time_ms(now_ns),
+                first: node.next,
+                requests: arranged.requests,
+                groups: arranged.groups,
+                digest: self.digest,
+            };
+            node.next = batch.end();
+            ends.push(node.next);
+            node.engine.deliver(batch);
+            // Nobody begins anew, so nobody asks for what was read.
+            node.engine.forget(earlier);
+        }
+        match self.options.times.confirm_ns {
+            0 => self.handle(Event::Confirm(ends), now_ns),
+            confirm_ns => {
+                for at in 0..self.nodes.len() {
+                    self.wake(at, now_ns);
+                }
+                self.queue.add(now_ns + confirm_ns, Event::Confirm(ends));
+            }
+        }
+    }
+
+    fn work(&mut self, at: usize, worker: usize, now_ns: u64) {
+        let node = &mut self.nodes[at];
+        match node.work(worker, now_ns) {
+            Some(cost_ns) => {
+                self.queue.add(now_ns + cost_ns, Event::Work { at, worker });
+                if !self.is_ending {
+                    node.call(self.options.nodes, now_ns);
+                }
+                self.wake(at, now_ns);
+            }
+            None => {
+                node.idle.insert(worker);
+            }
+        }
+    }
+
+    fn wake(&mut self, at: usize, now_ns: u64) {
+        for worker in self.nodes[at].wake() {
+            self.queue.add(now_ns, Event::Work { at, worker });
+        }
+    }
+
+    fn round(&mut self, at: usize, now_ns: u64) {
+        let times = self.options.times;
+        let from = PartitionId(at as u16);
+        let (sent, done_ns) = self.nodes[at].say(now_ns);
+        let mut to_one: BTreeMap<PartitionId, u64> = BTreeMap::new();
+        for sent in sent {
+            *to_one.entry(sent.to).or_default() += 1;
+            let jitter_ns = self.draw.below(times.jitter_ns + 1);
+            let last_ns = self.links_ns.entry((from, sent.to)).or_default();
+            *last_ns = (*last_ns).max(sent.left_ns + times.latency_ns + jitter_ns);
+            let letter = Letter {
+                from,
+                to: sent.to,
+                message: sent.message,
+                notes: sent.notes,
+            };
+            self.queue.add(*last_ns, Event::Arrived(Box::new(letter)));
+        }
+        let most = to_one.values().copied().max().unwrap_or(0);
+        self.messages_of_round_max = self.messages_of_round_max.max(most);
+        // A sender that never rested would be as fast as its receivers, and their queues would grow.
+        let rested_ns = done_ns + (done_ns - now_ns) / 2;
+        let next_ns = rested_ns.max(now_ns + times.round_ns);
+        self.queue.add(next_ns, Event::Round { at });
+    }
+
+    /// All counts, and the restarts of all engines.
+    fn counts(&self) -> (Counts, u64) {
+        let mut sum = Counts::default();
+        let mut restarts = 0;
+        for node in &self.nodes {
+            let counts = &node.counts;
+            sum.tally.merge(&counts.tally);
+            sum.multi_partition += counts.multi_partition;
+            sum.given_back += counts.given_back;
+            sum.steps += counts.steps;
+            sum.busy_ns += counts.busy_ns;
+            sum.messages += counts.messages;
+            sum.notes += counts.notes;
+            sum.bytes += counts.bytes;
+            sum.rounds += counts.rounds;
+            sum.groups += counts.groups;
+            sum.members += counts.members;
+            sum.idle_with_work_ns += counts.idle_with_work_ns;
+            sum.looks += counts.looks;
+            restarts += node.engine.status().restarts;
+        }
+        (sum, restarts)
+    }
+
+    fn report(&mut self, (before, restarts_before): (Counts, u64)) -> Report {
+        let (counts, restarts) = self.counts();
+        let measured_ns = self.options.times.measured_ns;
+        let mut latencies: Vec<u64> = Vec::new();
+        let mut digest = self.digest;
+        for node in &mut self.nodes {
+            latencies.append(&mut node.latencies_ns);
+            digest = mix(digest ^ node.digest);
+        }
+        latencies.sort_unstable();
+        let at = |percent: usize| {
+            let place = latencies.len().saturating_sub(1) * percent / 100;
+            latencies.get(place).copied().unwrap_or(0) + self.options.times.order_ns
+        };
+        let workers = (self.nodes.len() * self.options.workers) as f64;
+        Report {
+            measured_ns,
+            committed: counts.tally.committed - before.tally.committed,
+            rolled_back: counts.tally.aborted_by_logic - before.tally.aborted_by_logic,
+            multi_partition: counts.multi_partition - before.multi_partition,
+            restarts: (restarts + counts.given_back) - (restarts_before + before.given_back),
+            steps: counts.steps - before.steps,
+            looks: counts.looks - before.looks,
+            busy: (counts.busy_ns - before.busy_ns) as f64 / (measured_ns as f64 * workers),
+            messages: counts.messages - before.messages,
+            notes: counts.notes - before.notes,
+            bytes: counts.bytes - before.bytes,
+            rounds: counts.rounds - before.rounds,
+            messages_of_round_max: self.messages_of_round_max,
+            group_members: counts.members as f64 / counts.groups.max(1) as f64,
+            idle_with_work_ns: counts.idle_with_work_ns,
+            latency_p50_ns: at(50),
+            latency_p99_ns: at(99),
+            digest,
+        }
+    }
+
+    /// Goes on without new calls until nothing is under way, and compares what is there.
+    fn end(mut self, judge: &mut Judge) -> Result<(), String> {
+        self.is_ending = true;
+        let clients = self.options.clients;
+        let mut until_ns = self.options.times.warm_up_ns + self.options.times.measured_ns;
+        let mut last = self.counts().0.steps;
+        loop {
+            until_ns += 100 * self.options.times.epoch_ns;
+            self.judge = Some(std::mem::take(judge));
+            self.go_on_until(until_ns);
+            *judge = self.judge.take().unwrap_or_default();
+            if self.nodes.iter().all(|node| node.is_done(clients)) {
+                break;
+            }
+            let steps = self.counts().0.steps;
+            if steps == last {
+                return Err(format!(
+                    "seed {}: something waits for ever",
+                    self.options.seed
+                ));
+            }
+            last = steps;
+        }
+        let (counts, _) = self.counts();
+        judge
+            .compare(self.options, &self.nodes, &counts.tally)
+            .map_err(|wrong| format!("seed {}: {wrong}", self.options.seed))
+    }
+}

@@ -1,0 +1,139 @@
+//! The scale model: what it promises whatever it is asked.
+
+use ordo_sim::draw::seeds;
+use ordo_sim::scale::{Contender, Costs, Options, Report, SparkleVariant, Times, run};
+use std::sync::Arc;
+use workloads::tpcc::{Mix, Scale};
+use workloads::{Synthetic, Tpcc, Workload};
+
+const QUICK: Times = Times {
+    epoch_ns: 1_000_000,
+    order_ns: 5_000_000,
+    confirm_ns: 0,
+    latency_ns: 50_000,
+    jitter_ns: 10_000,
+    round_ns: 20_000,
+    warm_up_ns: 2_000_000,
+    measured_ns: 6_000_000,
+};
+
+fn synthetic(nodes: u16, multi_partition_percent: u32) -> Arc<dyn Workload> {
+    Arc::new(Synthetic {
+        keys: 600,
+        index_keys: 100,
+        dependent_percent: 30,
+        partitions: nodes,
+        multi_partition_percent,
+    })
+}
+
+fn tpcc(nodes: u16) -> Arc<dyn Workload> {
+    Arc::new(Tpcc {
+        warehouses: 2 * u32::from(nodes),
+        mix: Mix::Full { update_percent: 90 },
+        remote: true,
+        scale: Scale {
+            items: 100,
+            customers: 10,
+        },
+        partitions: nodes,
+    })
+}
+
+fn options(nodes: u16, contender: Contender, workload: Arc<dyn Workload>, seed: u64) -> Options {
+    Options {
+        nodes,
+        workers: 2,
+        contender,
+        workload,
+        clients: 60,
+        times: QUICK,
+        costs: Costs::default(),
+        seed,
+        judged: true,
+    }
+}
+
+fn judged(options: &Options) -> Report {
+    match run(options) {
+        Ok(report) => report,
+        Err(wrong) => panic!("{}, seed {}: {wrong}", options.contender, options.seed),
+    }
+}
+
+#[test]
+fn every_variant_leaves_the_state_of_the_serial_execution_and_keeps_busy() {
+    for seed in seeds(6) {
+        println!("seed {seed}: replay with ORDO_SEED={seed}");
+        for variant in SparkleVariant::ALL {
+            let contender = Contender::Sparkle(variant);
+            for workload in [synthetic(3, 50), tpcc(3)] {
+                for confirm_ns in [0, 300_000] {
+                    let mut options = options(3, contender, workload.clone(), seed);
+                    options.times.confirm_ns = confirm_ns;
+                    let report = judged(&options);
+                    assert!(report.committed > 50, "{variant:?}: {report:?}");
+                    assert!(report.multi_partition > 5, "{variant:?}: {report:?}");
+                    // One message for each destination and round, whatever there is to tell.
+                    assert_eq!(report.messages_of_round_max, 1);
+                    assert!(report.messages <= 2 * report.rounds);
+                    assert_eq!(report.idle_with_work_ns, 0, "{variant:?}: {report:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_same_options_give_the_same_run() {
+    for seed in seeds(3) {
+        let contender = Contender::Sparkle(SparkleVariant::ScSchedule);
+        let first = options(3, contender, synthetic(3, 50), seed);
+        let mut other = first.clone();
+        other.seed += 1;
+        assert_eq!(judged(&first), judged(&first), "seed {seed}");
+        assert_ne!(judged(&first).digest, judged(&other).digest, "seed {seed}");
+    }
+}
+
+#[test]
+fn single_partition_engines_run_on_one_node_only() {
+    for contender in [Contender::Calvin, Contender::NoCc] {
+        let one = options(1, contender, tpcc(1), 1);
+        // Without conflicts being minded, the state is nobody's business.
+        let one = Options {
+            judged: contender != Contender::NoCc,
+            ..one
+        };
+        assert!(judged(&one).committed > 50);
+        assert!(run(&options(2, contender, tpcc(2), 1)).is_err());
+    }
+}
+
+/// Without conflicts and siblings, the work of so many workers takes so much less time.
+#[test]
+fn throughput_without_siblings_is_that_of_the_workers() {
+    let at = |workers: usize, step_ns: u64| {
+        let workload = Arc::new(Synthetic {
+            keys: 60_000,
+            index_keys: 50_000,
+            dependent_percent: 0,
+            partitions: 1,
+            multi_partition_percent: 0,
+        });
+        let contender = Contender::Sparkle(SparkleVariant::ScSchedule);
+        let mut options = options(1, contender, workload, 1);
+        options.judged = false;
+        options.clients = 4_000;
+        options.workers = workers;
+        options.costs.step_ns = step_ns;
+        let report = judged(&options);
+        assert!(report.busy > 0.9, "{report:?}");
+        report.throughput_per_s()
+    };
+    let one = at(1, 200);
+    for (workers, step_ns, factor) in [(1, 400, 0.5), (4, 200, 4.0), (8, 400, 4.0)] {
+        let ratio = at(workers, step_ns) / one;
+        assert!((0.9..1.1).contains(&(ratio / factor)), "{workers}: {ratio}");
+    }
+}
