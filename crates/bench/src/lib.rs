@@ -8,6 +8,7 @@
 //! * [`faults`] starts nodes, works on them, kills and freezes them and cuts their links, and judges what clients saw.
 //! * [`compare`] starts Debian's `redis-server` and `ordo serve`, drives them in turn, and prints the ratios.
 //! * [`etcd`] does the same with two clusters, Debian's `etcd-server` and Ordo's.
+//! * [`reproduce`] makes the figures of papers again, on real cores as far as there are any and in the scale model beyond.
 //!
 //! A machine's speed drifts by tens of percent within minutes (other tenants, frequency, page cache), so no figure is
 //! compared with a figure of another run. Contenders are *interleaved*: each runs for a short slice (or round), in an
@@ -29,3 +30,4 @@ pub mod faults;
 pub mod progress;
 pub mod redis;
 pub mod report;
+pub mod reproduce;

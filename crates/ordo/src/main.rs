@@ -1,4 +1,4 @@
-//! The `ordo` binary: `ordo serve`, `ordo cluster`, `ordo admin`, `ordo bench` and `ordo sim`.
+//! The `ordo` binary: `ordo serve`, `ordo cluster`, `ordo admin`, `ordo bench`, `ordo sim` and `ordo reproduce`.
 
 #![allow(
     clippy::disallowed_methods,
@@ -8,6 +8,7 @@
 mod admin;
 mod bench;
 mod cluster;
+mod reproduce;
 mod serve;
 mod simulate;
 
@@ -72,6 +73,12 @@ fn main() -> ExitCode {
                 .subcommand_required(true)
                 .arg_required_else_help(true),
         ))
+        .subcommand(reproduce::Reproduce::augment_subcommands(
+            Command::new("reproduce")
+                .about("Makes the figures of papers again, and a page of them")
+                .subcommand_required(true)
+                .arg_required_else_help(true),
+        ))
         .subcommand(
             simulate::Sim::augment_args(Command::new("sim").arg_required_else_help(true))
                 .about("Runs whole nodes, clients, a network and faults in virtual time, and judges them")
@@ -97,6 +104,9 @@ fn main() -> ExitCode {
         Some(("bench", matches)) => bench::Bench::from_arg_matches(matches)
             .map_err(|error| error.exit())
             .and_then(bench::run),
+        Some(("reproduce", matches)) => reproduce::Reproduce::from_arg_matches(matches)
+            .map_err(|error| error.exit())
+            .and_then(reproduce::run),
         Some(("sim", matches)) => simulate::Sim::from_arg_matches(matches)
             .map_err(|error| error.exit())
             .and_then(|sim| simulate::run_command(&sim)),

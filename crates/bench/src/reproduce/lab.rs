@@ -1,0 +1,281 @@
+//! Runs of the model side by side, and what a step costs on this machine.
+
+use super::figure::{Point, Series};
+use crate::engine::{self, Contender as RealContender, EngineKind, Reads, Settings};
+use crate::progress::Progress;
+use crate::report::Record;
+use anyhow::{Context, Result, anyhow, bail};
+use parking_lot::Mutex;
+use serde::Serialize;
+use sim::scale::{self, Contender, Costs, Report, SparkleVariant, Times};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// Epochs of work that clients have under way.
+const EPOCHS_AHEAD: f64 = 2.5;
+/// The bounds of the number of a node's clients.
+const CLIENTS: (f64, f64) = (200.0, 60_000.0);
+
+/// A run of the model, with where its result belongs.
+#[derive(Clone)]
+pub struct Job {
+    /// The plot's number among those of the figure.
+    pub panel: usize,
+    /// The series.
+    pub series: String,
+    /// The place.
+    pub x: f64,
+    /// The place's name.
+    pub name: String,
+    /// What to run.
+    pub options: scale::Options,
+}
+
+/// What one transaction of a contender takes with one worker.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Measured {
+    /// With a real worker: transactions in a second.
+    pub real_per_s: f64,
+    /// Steps of a transaction, in the model.
+    pub steps: f64,
+    /// Records that it looks at beside the order.
+    pub looks: f64,
+    /// What a step costs, if all of this is true.
+    pub step_ns: u64,
+}
+
+/// Who runs models and engines.
+pub struct Lab {
+    /// The seed of everything.
+    pub seed: u64,
+    /// What takes how long.
+    pub times: Times,
+    /// What costs how much; of steps and reads, where nothing was measured.
+    pub costs: Costs,
+    /// Whether steps and reads are measured on this machine.
+    pub calibrated: bool,
+    /// Seconds of a real measurement.
+    pub seconds: f64,
+    /// Models that run at the same time.
+    pub threads: usize,
+    /// By contender and workload.
+    pub measured: BTreeMap<(String, String), Measured>,
+}
+
+/// A workload's settings as a name.
+pub fn name_of(settings: &Settings) -> String {
+    let options = settings.shown();
+    let options = options
+        .iter()
+        .map(|(name, value)| format!(" --{name} {value}"));
+    settings.workload.clone() + &options.collect::<String>()
+}
+
+fn real_kind(contender: Contender) -> EngineKind {
+    match contender {
+        Contender::Sparkle(_) => EngineKind::Sparkle,
+        Contender::Calvin => EngineKind::Calvin,
+        Contender::NoCc => EngineKind::NoCc,
+    }
+}
+
+impl Lab {
+    /// Runs real engines in turns, on as many threads as they have workers.
+    pub fn real(
+        &self,
+        settings: &Settings,
+        contenders: &[(Contender, usize)],
+    ) -> Result<Vec<Record>> {
+        let contenders = contenders
+            .iter()
+            .map(|&(contender, workers)| RealContender {
+                kind: real_kind(contender),
+                workers: Some(workers),
+            });
+        let options = engine::Options {
+            contenders: contenders.collect(),
+            workers: vec![1],
+            settings: settings.clone(),
+            duration: Duration::from_secs_f64(self.seconds),
+            slice: Duration::from_millis(250),
+            seed: self.seed,
+            batch: 32,
+            run_ahead: 128,
+            reads: Reads::Design,
+        };
+        let found = engine::run(&options)?;
+        if !found.violations.is_empty() {
+            bail!(
+                "the final state is wrong:\n  {}",
+                found.violations.join("\n  ")
+            );
+        }
+        Ok(found.records)
+    }
+
+    /// A model of one worker at these costs: what a transaction is made of.
+    fn alone(&self, contender: Contender, settings: &Settings) -> Result<Report> {
+        let options = scale::Options {
+            nodes: 1,
+            workers: 1,
+            contender,
+            workload: settings.workload()?,
+            clients: 2_000,
+            times: Times {
+                warm_up_ns: 10_000_000,
+                measured_ns: 40_000_000,
+                epoch_ns: 2_000_000,
+                ..self.times
+            },
+            costs: self.costs,
+            seed: self.seed,
+            judged: false,
+        };
+        scale::run(&options).map_err(|wrong| anyhow!(wrong))
+    }
+
+    /// Finds what a step of a contender costs, from how fast it is with one real worker.
+    pub fn calibrate(
+        &mut self,
+        contender: Contender,
+        settings: &Settings,
+        real_per_s: f64,
+    ) -> Result<()> {
+        let report = self.alone(contender, settings)?;
+        let committed = report.committed.max(1) as f64;
+        let (steps, looks) = (
+            report.steps as f64 / committed,
+            report.looks as f64 / committed,
+        );
+        let reads_ns = looks * self.costs.read_ns as f64;
+        let busy_ns = 1e9 / real_per_s.max(1.0) - reads_ns;
+        let step_ns = match self.calibrated {
+            true => (busy_ns / steps).round().max(1.0) as u64,
+            false => self.costs.step_ns,
+        };
+        let measured = Measured {
+            real_per_s,
+            steps,
+            looks,
+            step_ns,
+        };
+        self.measured
+            .insert((contender.to_string(), name_of(settings)), measured);
+        Ok(())
+    }
+
+    /// Finds what a read at a snapshot costs, from two mixes of one workload.
+    pub fn calibrate_reads(&mut self, few: &Settings, many: &Settings) -> Result<()> {
+        if !self.calibrated {
+            return Ok(());
+        }
+        let sparkle = Contender::Sparkle(SparkleVariant::default());
+        let mut rows = Vec::new();
+        for settings in [few, many] {
+            let real = self.real(settings, &[(sparkle, 1)])?;
+            let real = real.first().context("an engine gave no figures")?;
+            let report = self.alone(sparkle, settings)?;
+            let committed = report.committed.max(1) as f64;
+            let steps = report.steps as f64 / committed;
+            let looks = report.looks as f64 / committed;
+            rows.push((steps, looks, 1e9 / real.throughput_per_s));
+        }
+        let (a, b) = (rows[0], rows[1]);
+        let determinant = a.0 * b.1 - b.0 * a.1;
+        let read_ns = (a.0 * b.2 - b.0 * a.2) / determinant;
+        if read_ns.is_finite() && (10.0..2_000.0).contains(&read_ns) {
+            self.costs.read_ns = read_ns.round() as u64;
+        }
+        Ok(())
+    }
+
+    /// The costs of a contender's steps on a workload. What was not measured costs what Sparkle's do there.
+    pub fn costs_of(&self, contender: Contender, settings: &Settings) -> Costs {
+        let sparkle = Contender::Sparkle(SparkleVariant::default());
+        let of = |contender: Contender| {
+            self.measured
+                .get(&(contender.to_string(), name_of(settings)))
+        };
+        let measured = of(contender).or_else(|| of(sparkle));
+        Costs {
+            step_ns: measured.map_or(self.costs.step_ns, |measured| measured.step_ns),
+            ..self.costs
+        }
+    }
+
+    /// Clients that keep so many workers busy.
+    pub fn clients(&self, contender: Contender, settings: &Settings, workers: usize) -> usize {
+        let costs = self.costs_of(contender, settings);
+        let sparkle = Contender::Sparkle(SparkleVariant::default());
+        let measured = self
+            .measured
+            .get(&(sparkle.to_string(), name_of(settings)))
+            .map_or((40.0, 0.0), |measured| (measured.steps, measured.looks));
+        let each_ns = measured.0 * costs.step_ns as f64 + measured.1 * costs.read_ns as f64;
+        let clients = EPOCHS_AHEAD * self.times.epoch_ns as f64 * workers as f64 / each_ns;
+        clients.clamp(CLIENTS.0, CLIENTS.1) as usize
+    }
+
+    /// Runs all jobs, several at a time. Results are in the order of the jobs.
+    pub fn run(&self, what: &str, jobs: &[Job]) -> Result<Vec<Report>> {
+        let next = AtomicUsize::new(0);
+        let results: Mutex<BTreeMap<usize, Result<Report, String>>> = Mutex::default();
+        let progress = Mutex::new(Progress::new(jobs.len() as u64));
+        progress.lock().say(what);
+        std::thread::scope(|scope| {
+            for _ in 0..self.threads.min(jobs.len()) {
+                scope.spawn(|| {
+                    while let Some((place, job)) = {
+                        let place = next.fetch_add(1, Ordering::Relaxed);
+                        jobs.get(place).map(|job| (place, job))
+                    } {
+                        let result = scale::run(&job.options);
+                        results.lock().insert(place, result);
+                        progress.lock().advance();
+                    }
+                });
+            }
+        });
+        let results = results.into_inner().into_values();
+        results
+            .map(|result| result.map_err(|wrong| anyhow!("{what}: {wrong}")))
+            .collect()
+    }
+}
+
+/// The series of a panel.
+pub fn series(
+    panel: usize,
+    jobs: &[Job],
+    reports: &[Report],
+    value: impl Fn(&Report) -> f64,
+) -> Vec<Series> {
+    let mut all: Vec<Series> = Vec::new();
+    for (job, report) in jobs.iter().zip(reports) {
+        if job.panel != panel {
+            continue;
+        }
+        let point = Point {
+            x: job.x,
+            name: job.name.clone(),
+            y: value(report),
+            run: serde_json::json!({
+                "nodes": job.options.nodes,
+                "workers": job.options.workers,
+                "clients_per_node": job.options.clients,
+                "costs": job.options.costs,
+                "times": job.options.times,
+                "found": report,
+            }),
+        };
+        match all.iter_mut().find(|series| series.name == job.series) {
+            Some(series) => series.points.push(point),
+            None => all.push(Series {
+                name: job.series.clone(),
+                points: vec![point],
+            }),
+        }
+    }
+    all
+}
