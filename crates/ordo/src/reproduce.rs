@@ -37,7 +37,7 @@ pub struct SparkleArgs {
 #[command(next_help_heading = "The scale model")]
 pub struct ModelArgs {
     /// Milliseconds from one epoch to the next.
-    #[arg(long, default_value_t = 10.0)]
+    #[arg(long, default_value_t = 5.0)]
     epoch_ms: f64,
     /// Milliseconds from a call to its epoch's delivery: the paper's delay in the place of replication. It is added to latencies only.
     #[arg(long, default_value_t = 200.0)]
@@ -74,7 +74,7 @@ impl ModelArgs {
         if epoch_ns < 100_000 || round_ns == 0 {
             bail!("--epoch-ms must be at least 0.1, and --round-us more than 0");
         }
-        let (warm_up, measured) = if quick { (2, 2) } else { (3, 6) };
+        let (warm_up, measured) = if quick { (4, 5) } else { (6, 12) };
         Ok(Times {
             epoch_ns,
             order_ns: nanoseconds("order-ms", self.order_ms, 1e6)?,
@@ -116,12 +116,7 @@ pub fn run(reproduce: Reproduce) -> Result<()> {
             sparkle::FIGURES.join(", ")
         );
     }
-    let mut times = args.model.times(args.quick)?;
-    if args.quick {
-        times.epoch_ns /= 2;
-        times.warm_up_ns /= 2;
-        times.measured_ns /= 2;
-    }
+    let times = args.model.times(args.quick)?;
     let options = sparkle::Options {
         dir: args.out,
         quick: args.quick,

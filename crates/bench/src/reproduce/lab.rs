@@ -1,10 +1,11 @@
 //! Runs of the model side by side, and what a step costs on this machine.
 
 use super::figure::{Point, Series};
+use super::worker;
 use crate::engine::{self, Contender as RealContender, EngineKind, Reads, Settings};
 use crate::progress::Progress;
 use crate::report::Record;
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 use parking_lot::Mutex;
 use serde::Serialize;
 use sim::scale::{self, Contender, Costs, Report, SparkleVariant, Times};
@@ -13,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Epochs of work that clients have under way.
-const EPOCHS_AHEAD: f64 = 2.5;
+const EPOCHS_AHEAD: f64 = 1.6;
 /// The bounds of the number of a node's clients.
 const CLIENTS: (f64, f64) = (200.0, 60_000.0);
 
@@ -35,14 +36,16 @@ pub struct Job {
 /// What one transaction of a contender takes with one worker.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Measured {
-    /// With a real worker: transactions in a second.
-    pub real_per_s: f64,
+    /// What it takes a real worker, in nanoseconds of processor time.
+    pub worker_ns: f64,
     /// Steps of a transaction, in the model.
     pub steps: f64,
     /// Records that it looks at beside the order.
     pub looks: f64,
     /// What a step costs, if all of this is true.
     pub step_ns: u64,
+    /// What it costs to look at a record.
+    pub read_ns: u64,
 }
 
 /// Who runs models and engines.
@@ -135,59 +138,40 @@ impl Lab {
         scale::run(&options).map_err(|wrong| anyhow!(wrong))
     }
 
-    /// Finds what a step of a contender costs, from how fast it is with one real worker.
-    pub fn calibrate(
-        &mut self,
-        contender: Contender,
-        settings: &Settings,
-        real_per_s: f64,
-    ) -> Result<()> {
+    /// Finds what a step of a contender costs, and what a read beside the order does: from the processor time that one real
+    /// worker takes for the same transactions. The time of other processes on this machine is no part of it.
+    pub fn calibrate(&mut self, contender: Contender, settings: &Settings) -> Result<()> {
         let report = self.alone(contender, settings)?;
         let committed = report.committed.max(1) as f64;
         let (steps, looks) = (
             report.steps as f64 / committed,
             report.looks as f64 / committed,
         );
-        let reads_ns = looks * self.costs.read_ns as f64;
-        let busy_ns = 1e9 / real_per_s.max(1.0) - reads_ns;
-        let step_ns = match self.calibrated {
-            true => (busy_ns / steps).round().max(1.0) as u64,
-            false => self.costs.step_ns,
-        };
-        let measured = Measured {
-            real_per_s,
+        let mut measured = Measured {
+            worker_ns: 0.0,
             steps,
             looks,
-            step_ns,
+            step_ns: self.costs.step_ns,
+            read_ns: self.costs.read_ns,
         };
+        if self.calibrated {
+            let worker =
+                worker::measure(contender, &*settings.workload()?, self.seed, self.seconds);
+            measured.worker_ns = worker.engine_ns + worker.read_ns * looks;
+            measured.step_ns = (worker.engine_ns / steps).round().max(1.0) as u64;
+            if worker.read_ns > 0.0 {
+                measured.read_ns = worker.read_ns.round().max(1.0) as u64;
+            }
+        }
         self.measured
             .insert((contender.to_string(), name_of(settings)), measured);
         Ok(())
     }
 
-    /// Finds what a read at a snapshot costs, from two mixes of one workload.
-    pub fn calibrate_reads(&mut self, few: &Settings, many: &Settings) -> Result<()> {
-        if !self.calibrated {
-            return Ok(());
-        }
-        let sparkle = Contender::Sparkle(SparkleVariant::default());
-        let mut rows = Vec::new();
-        for settings in [few, many] {
-            let real = self.real(settings, &[(sparkle, 1)])?;
-            let real = real.first().context("an engine gave no figures")?;
-            let report = self.alone(sparkle, settings)?;
-            let committed = report.committed.max(1) as f64;
-            let steps = report.steps as f64 / committed;
-            let looks = report.looks as f64 / committed;
-            rows.push((steps, looks, 1e9 / real.throughput_per_s));
-        }
-        let (a, b) = (rows[0], rows[1]);
-        let determinant = a.0 * b.1 - b.0 * a.1;
-        let read_ns = (a.0 * b.2 - b.0 * a.2) / determinant;
-        if read_ns.is_finite() && (10.0..2_000.0).contains(&read_ns) {
-            self.costs.read_ns = read_ns.round() as u64;
-        }
-        Ok(())
+    /// Whether a contender's steps on a workload have a price.
+    pub fn knows(&self, contender: Contender, settings: &Settings) -> bool {
+        let key = (contender.to_string(), name_of(settings));
+        self.measured.contains_key(&key)
     }
 
     /// The costs of a contender's steps on a workload. What was not measured costs what Sparkle's do there.
@@ -200,6 +184,7 @@ impl Lab {
         let measured = of(contender).or_else(|| of(sparkle));
         Costs {
             step_ns: measured.map_or(self.costs.step_ns, |measured| measured.step_ns),
+            read_ns: measured.map_or(self.costs.read_ns, |measured| measured.read_ns),
             ..self.costs
         }
     }

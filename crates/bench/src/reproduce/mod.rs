@@ -5,6 +5,7 @@ mod lab;
 mod page;
 mod plot;
 pub mod sparkle;
+mod worker;
 
 use anyhow::{Context, Result};
 use figure::Figure;

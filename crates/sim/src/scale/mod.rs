@@ -63,7 +63,7 @@ pub struct Times {
 impl Default for Times {
     fn default() -> Times {
         Times {
-            epoch_ns: 10_000_000,
+            epoch_ns: 5_000_000,
             order_ns: 200_000_000,
             confirm_ns: 0,
             latency_ns: 50_000,
@@ -155,6 +155,10 @@ pub struct Report {
     pub rounds: u64,
     /// The most messages of one round to one destination.
     pub messages_of_round_max: u64,
+    /// The speculation windows of the engines at the end, on average.
+    pub window: f64,
+    /// Transactions that were parked in the engines at the end, on average.
+    pub parked: f64,
     /// Transactions in a group, on average.
     pub group_members: f64,
     /// For how long workers had nothing to do while their engine said that there was work.

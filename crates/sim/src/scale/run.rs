@@ -311,6 +311,11 @@ impl Run<'_> {
             digest = mix(digest ^ node.digest);
         }
         latencies.sort_unstable();
+        let status = self.nodes.iter().map(|node| node.engine.status());
+        let (window, parked) = status.fold((0, 0), |(window, parked), status| {
+            (window + status.window, parked + status.parked)
+        });
+        let nodes = self.nodes.len() as f64;
         let at = |percent: usize| {
             let place = latencies.len().saturating_sub(1) * percent / 100;
             latencies.get(place).copied().unwrap_or(0) + self.options.times.order_ns
@@ -330,6 +335,8 @@ impl Run<'_> {
             bytes: counts.bytes - before.bytes,
             rounds: counts.rounds - before.rounds,
             messages_of_round_max: self.messages_of_round_max,
+            window: window as f64 / nodes,
+            parked: parked as f64 / nodes,
             group_members: counts.members as f64 / counts.groups.max(1) as f64,
             idle_with_work_ns: counts.idle_with_work_ns,
             latency_p50_ns: at(50),
