@@ -54,6 +54,12 @@
 //! would be a circle where each needs a value of the other.)
 //!
 //! Messages may arrive in any order and more than once: what they say is only ever raised.
+//!
+//! # Engines that do not speculate
+//!
+//! Calvin and S-SMR read nothing that can still change, so all that they tell is told as by a final-committed sibling
+//! ([`Note::Final`], [`Exchange::learn_final`]), and the rest of the protocol is not needed. The partitions of a cluster have the same
+//! engine.
 
 mod codec;
 mod exchange;

@@ -13,6 +13,10 @@
 //! Key sets are not looked at; only the partitions of a request are. (S-SMR has an oracle that says which those are: here it is
 //! whoever made the request. One that was wrong ends with [`txn::Stop::Undeclared`] everywhere, and is submitted again.)
 //!
+//! (S-SMR's partitions also signal each other before they answer, lest a client sees one partition's part of a transaction before
+//! another partition has ordered it. Here the order itself sees to that: an epoch is agreed at all partitions before any of them
+//! confirms it.)
+//!
 //! # Invariants
 //! - `final <= executing <= confirmed <= delivered`, and `executing` is `final` or the position behind it.
 //! - The thread waits only for siblings' reads of the transaction at hand.
