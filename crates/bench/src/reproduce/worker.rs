@@ -70,7 +70,7 @@ impl Order {
 
 /// Measures a contender on a workload for so many seconds of processor time.
 pub fn measure(contender: Contender, workload: &dyn Workload, seed: u64, seconds: f64) -> Worker {
-    let engine = contender.engine(PartitionId(0), 1);
+    let engine = contender.engine(PartitionId(0), 1, 1);
     for part in 0..workload.parts() {
         workload.load(seed, part, &mut |key, entry| {
             engine.view().load(Image {

@@ -90,6 +90,9 @@ pub struct Options {
     pub workers: usize,
     /// Transactions that can be between delivery and final commit inside the engine; more wait in a queue. A power of two.
     pub capacity: usize,
+    /// The speculation window never gets smaller: what keeps workers busy while siblings' messages are on their way. Two for each worker
+    /// if it is less than that.
+    pub window_min: usize,
     /// A deliberate defect, to test the tests.
     pub mutant: Option<Mutant>,
     /// Which partition it executes.
@@ -130,6 +133,7 @@ impl Options {
         Options {
             workers: assignment.workers,
             capacity: 4096,
+            window_min: 0,
             mutant: None,
             partition: assignment.partition,
             variant: Variant::default(),

@@ -93,7 +93,7 @@ impl Shared {
             started: CachePadded::new(AtomicU64::new(Position::FIRST.0)),
             filled: CachePadded::new(AtomicU64::new(Position::FIRST.0)),
             confirmed: CachePadded::new(AtomicU64::new(0)),
-            window: Window::new(options.workers, capacity),
+            window: Window::new(options.workers, options.window_min, capacity),
             ready_light: ReadySet::new(capacity),
             ready_heavy: ReadySet::new(capacity),
             backlog: Mutex::default(),

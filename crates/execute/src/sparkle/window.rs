@@ -5,7 +5,7 @@
 //! speculation is worth: every [`ROUND`] commits it halves if more than one incarnation in eight was thrown away, and
 //! grows by a sixteenth if less than one in thirty-two was: bursts of restarts are rare rounds among good ones, and a window
 //! that grew back as fast as it shrank would be at its largest when the next burst comes. It never falls below what the
-//! workers can run at once.
+//! workers can run at once, or what was asked for.
 
 use store::sync::atomic::{AtomicU64, Ordering};
 
@@ -27,9 +27,9 @@ pub(super) struct Controller {
 }
 
 impl Window {
-    pub(super) fn new(workers: usize, capacity: usize) -> Window {
+    pub(super) fn new(workers: usize, min: usize, capacity: usize) -> Window {
         // Two for each worker: one that runs, and one to run when the first parks.
-        let min = (2 * workers as u64).min(capacity as u64);
+        let min = (2 * workers).max(min).min(capacity) as u64;
         Window {
             size: AtomicU64::new((capacity as u64 / 16).max(min)),
             min,
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn the_window_follows_the_share_of_restarts_within_its_bounds() {
-        let window = Window::new(2, 1024);
+        let window = Window::new(2, 0, 1024);
         let mut controller = Controller::default();
         let mut restarts = 0;
         for _ in 0..100 {
@@ -82,5 +82,7 @@ mod tests {
         restarts += ROUND / 16;
         window.committed(&mut controller, ROUND, restarts);
         assert_eq!(window.size(), 1024);
+        assert_eq!(Window::new(2, 300, 1024).min, 300);
+        assert_eq!(Window::new(2, 3_000, 1024).min, 1024);
     }
 }

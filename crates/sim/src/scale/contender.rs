@@ -11,6 +11,9 @@ use txn::PartitionId;
 /// Transactions that a node's engine has under way: several milliseconds of work.
 const CAPACITY: usize = 1 << 14;
 
+/// Where there are siblings: what workers do while these are waited for.
+const WINDOW_MIN: usize = 512;
+
 /// What Sparkle's Fig. 9 compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum SparkleVariant {
@@ -86,13 +89,15 @@ impl Contender {
         Contender::Calvin,
         Contender::NoCc,
     ];
-    /// An engine for a partition.
-    pub fn engine(self, partition: PartitionId, workers: usize) -> Arc<dyn Engine> {
+    /// An engine for a partition out of so many.
+    pub fn engine(self, partition: PartitionId, of: u16, workers: usize) -> Arc<dyn Engine> {
+        let window_min = if of > 1 { WINDOW_MIN } else { 0 };
         match self {
             Contender::Sparkle(variant) => Arc::new(Sparkle::new(SparkleOptions {
                 partition,
                 variant: variant.confirmation(),
                 capacity: CAPACITY,
+                window_min,
                 ..SparkleOptions::new(workers)
             })),
             Contender::Calvin => Arc::new(Calvin::new(workers)),

@@ -5,10 +5,11 @@ use super::node::{LOADED_AT_MS, Node};
 use crate::oracle::Oracle;
 use crate::siblings::serialized;
 use order::arrange::Arranged;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use store::Snapshot;
 use txn::key::partition_of_slot;
-use txn::{Entry, Key, Position, Request};
+use txn::{Entry, Key, Position, Request, RequestId};
 use workloads::{State, Tally};
 
 /// What was ordered.
@@ -49,10 +50,14 @@ impl Judge {
         nodes: &[Node],
         tally: &Tally,
     ) -> Result<(), String> {
+        let given_back = nodes.iter().flat_map(|node| node.given_back.iter());
+        let given_back: BTreeSet<RequestId> = given_back.copied().collect();
         for (parts, time_ms) in std::mem::take(&mut self.epochs) {
             let parts: Vec<_> = parts.iter().map(|part| &part[..]).collect();
             for request in serialized(&parts)? {
-                self.oracle.run(&request, time_ms);
+                if !given_back.contains(&request.id) {
+                    self.oracle.run(&request, time_ms);
+                }
             }
         }
         let oracle = &self.oracle;

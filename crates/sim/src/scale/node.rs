@@ -33,7 +33,6 @@ enum Job {
 pub(super) struct Counts {
     pub(super) tally: Tally,
     pub(super) multi_partition: u64,
-    pub(super) given_back: u64,
     pub(super) steps: u64,
     pub(super) busy_ns: u64,
     pub(super) messages: u64,
@@ -74,6 +73,8 @@ pub(super) struct Node {
     issued_ns: FixedMap<u64, u64>,
     pub(super) latencies_ns: Vec<u64>,
     committed: Vec<Committed>,
+    /// What the engine gave back: it is in the order, and did nothing there.
+    pub(super) given_back: Vec<RequestId>,
     pub(super) counts: Counts,
     pub(super) digest: u64,
     /// Until when the wire and the receiving thread are busy.
@@ -85,7 +86,7 @@ pub(super) struct Node {
 impl Node {
     /// A node with its part of the workload's records.
     pub(super) fn new(options: &Options, at: PartitionId) -> Node {
-        let engine = options.contender.engine(at, options.workers);
+        let engine = options.contender.engine(at, options.nodes, options.workers);
         let client = Client {
             index: usize::from(at.0),
             count: usize::from(options.nodes),
@@ -105,6 +106,7 @@ impl Node {
             issued_ns: FixedMap::default(),
             latencies_ns: Vec::new(),
             committed: Vec::new(),
+            given_back: Vec::new(),
             counts: Counts::default(),
             digest: u64::from(at.0),
             wire_until_ns: 0,
@@ -210,7 +212,7 @@ impl Node {
         now_ns: u64,
     ) {
         if outcome == Err(Stop::Undeclared) {
-            self.counts.given_back += 1;
+            self.given_back.push(request.id);
             let mut again = (*request).clone();
             again.id.attempt += 1;
             again.footprint = Footprint::unknown();

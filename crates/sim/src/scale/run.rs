@@ -277,7 +277,7 @@ impl Run<'_> {
         self.queue.add(next_ns, Event::Round { at });
     }
 
-    /// All counts, and the restarts of all engines.
+    /// All counts, and what all engines threw away or gave back.
     fn counts(&self) -> (Counts, u64) {
         let mut sum = Counts::default();
         let mut restarts = 0;
@@ -285,7 +285,6 @@ impl Run<'_> {
             let counts = &node.counts;
             sum.tally.merge(&counts.tally);
             sum.multi_partition += counts.multi_partition;
-            sum.given_back += counts.given_back;
             sum.steps += counts.steps;
             sum.busy_ns += counts.busy_ns;
             sum.messages += counts.messages;
@@ -296,7 +295,7 @@ impl Run<'_> {
             sum.members += counts.members;
             sum.idle_with_work_ns += counts.idle_with_work_ns;
             sum.looks += counts.looks;
-            restarts += node.engine.status().restarts;
+            restarts += node.engine.status().restarts + node.given_back.len() as u64;
         }
         (sum, restarts)
     }
@@ -326,7 +325,7 @@ impl Run<'_> {
             committed: counts.tally.committed - before.tally.committed,
             rolled_back: counts.tally.aborted_by_logic - before.tally.aborted_by_logic,
             multi_partition: counts.multi_partition - before.multi_partition,
-            restarts: (restarts + counts.given_back) - (restarts_before + before.given_back),
+            restarts: restarts - restarts_before,
             steps: counts.steps - before.steps,
             looks: counts.looks - before.looks,
             busy: (counts.busy_ns - before.busy_ns) as f64 / (measured_ns as f64 * workers),
