@@ -2,14 +2,14 @@
 
 use execute::siblings::{AbortNumber, GroupId, Message, Note};
 use execute::sparkle::{Options, Sparkle};
-use execute::{Batch, Budget, Committed, Engine, Progress, WorkerId};
+use execute::{Batch, Budget, Calvin, Committed, Engine, Progress, Ssmr, WorkerId};
 use order::arrange::{Placed, arrange, places};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use txn::key::partition_of_slot;
 use txn::{
-    Args, Call, Epoch, FnProcedure, Key, Outcome, PartitionId, PartitionRoute, Position, Procedure,
-    Reply, Request, RequestId, SessionId, Stop, Tx,
+    Args, Call, Epoch, FnProcedure, Key, KeySets, Outcome, PartitionId, PartitionRoute, Position,
+    Procedure, Reply, Request, RequestId, ScanRange, SessionId, Space, Stop, Tx,
 };
 
 /// Runs a test, with the model checker's latches too.
@@ -40,9 +40,27 @@ fn key_of(partition: u16, of: u16) -> Key {
     keys_of(partition, of, false).next().unwrap()
 }
 
+/// What the engines of a world are.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Sparkle,
+    Calvin,
+    Ssmr,
+}
+
+const ALL: [Kind; 3] = [Kind::Sparkle, Kind::Calvin, Kind::Ssmr];
+
+fn sparkle(partition: PartitionId, era: u64) -> Arc<dyn Engine> {
+    Arc::new(Sparkle::new(Options {
+        partition,
+        era,
+        ..Options::new(1)
+    }))
+}
+
 /// Engines of all partitions, and the order.
 struct World {
-    engines: Vec<Sparkle>,
+    engines: Vec<Arc<dyn Engine>>,
     next: Vec<Position>,
     epoch: u64,
     sequence: u64,
@@ -52,15 +70,16 @@ struct World {
 }
 
 impl World {
-    fn new(of: u16) -> World {
-        let engine = |at: u16| {
-            Sparkle::new(Options {
-                partition: PartitionId(at),
-                ..Options::new(1)
-            })
+    fn new(kind: Kind, of: u16) -> World {
+        let engine = |partition| -> Arc<dyn Engine> {
+            match kind {
+                Kind::Sparkle => sparkle(partition, 1),
+                Kind::Calvin => Arc::new(Calvin::of(partition, 1)),
+                Kind::Ssmr => Arc::new(Ssmr::of(partition)),
+            }
         };
         World {
-            engines: (0..of).map(engine).collect(),
+            engines: (0..of).map(PartitionId).map(engine).collect(),
             next: vec![Position::FIRST; usize::from(of)],
             epoch: 0,
             sequence: 0,
@@ -184,14 +203,20 @@ fn get_all(keys: Vec<Key>) -> Arc<dyn Procedure> {
 #[test]
 fn a_read_only_transaction_over_two_partitions_reads_both() {
     alone(|| {
-        let mut world = World::new(2);
-        let keys: Vec<_> = (0..2).map(|at| key_of(at, 2)).collect();
-        world.put(&keys[0], 0);
-        world.put(&keys[1], 1);
-        for read_only in [false, true] {
-            let answers = world.ask(get_all(keys.clone()), &[0, 1], read_only);
-            for answer in answers {
-                assert_eq!(answer, Ok(Reply::Integer(2)), "read only: {read_only}");
+        for kind in ALL {
+            let mut world = World::new(kind, 2);
+            let keys: Vec<_> = (0..2).map(|at| key_of(at, 2)).collect();
+            world.put(&keys[0], 0);
+            world.put(&keys[1], 1);
+            for read_only in [false, true] {
+                let answers = world.ask(get_all(keys.clone()), &[0, 1], read_only);
+                for answer in answers {
+                    assert_eq!(
+                        answer,
+                        Ok(Reply::Integer(2)),
+                        "{kind:?}, read only: {read_only}"
+                    );
+                }
             }
         }
     });
@@ -200,57 +225,137 @@ fn a_read_only_transaction_over_two_partitions_reads_both() {
 #[test]
 fn a_count_over_two_of_three_partitions_is_not_answered() {
     alone(|| {
-        let mut world = World::new(3);
-        for at in 0..3 {
-            world.put(&key_of(at, 3), at);
+        for kind in ALL {
+            let mut world = World::new(kind, 3);
+            for at in 0..3 {
+                world.put(&key_of(at, 3), at);
+            }
+            let count = FnProcedure::new("count", |mut tx: Tx, _: Call| async move {
+                Ok(Reply::Integer(tx.count().await? as i64))
+            });
+            let count: Arc<dyn Procedure> = Arc::new(count);
+            assert_eq!(
+                world.ask(count.clone(), &[0, 1, 2], false)[0],
+                Ok(Reply::Integer(3))
+            );
+            assert_eq!(world.ask(count, &[0, 1], false)[0], Err(Stop::Undeclared));
         }
-        let count = FnProcedure::new("count", |mut tx: Tx, _: Call| async move {
-            Ok(Reply::Integer(tx.count().await? as i64))
-        });
-        let count: Arc<dyn Procedure> = Arc::new(count);
-        assert_eq!(
-            world.ask(count.clone(), &[0, 1, 2], false)[0],
-            Ok(Reply::Integer(3))
-        );
-        assert_eq!(world.ask(count, &[0, 1], false)[0], Err(Stop::Undeclared));
     });
 }
 
 #[test]
 fn a_clear_over_two_of_three_partitions_does_nothing() {
     alone(|| {
-        let mut world = World::new(3);
-        for at in 0..3 {
-            world.put(&key_of(at, 3), at);
+        for kind in ALL {
+            let mut world = World::new(kind, 3);
+            for at in 0..3 {
+                world.put(&key_of(at, 3), at);
+            }
+            let clear = FnProcedure::new("clear", |mut tx: Tx, _: Call| async move {
+                tx.clear().await?;
+                Ok(Reply::OK)
+            });
+            assert_eq!(
+                world.ask(Arc::new(clear), &[0, 1], false)[0],
+                Err(Stop::Undeclared)
+            );
         }
-        let clear = FnProcedure::new("clear", |mut tx: Tx, _: Call| async move {
-            tx.clear().await?;
-            Ok(Reply::OK)
-        });
-        assert_eq!(
-            world.ask(Arc::new(clear), &[0, 1], false)[0],
-            Err(Stop::Undeclared)
-        );
     });
 }
 
 #[test]
 fn what_is_written_to_the_system_space_everywhere_is_everywhere() {
     alone(|| {
-        let mut world = World::new(2);
+        for kind in ALL {
+            let mut world = World::new(kind, 2);
+            let key = keys_of(1, 2, true).next().unwrap();
+            let written = key.clone();
+            let load = FnProcedure::new("load", move |mut tx: Tx, _: Call| {
+                let key = written.clone();
+                async move {
+                    tx.put(&key, &b"body"[..]).await?;
+                    Ok(Reply::OK)
+                }
+            });
+            world.ask(Arc::new(load), &[0, 1], false);
+            for at in [1, 0] {
+                let answer = world.ask(get_all(vec![key.clone()]), &[at], false);
+                assert_eq!(answer[0], Ok(Reply::Integer(1)), "{kind:?} at {at}");
+            }
+        }
+    });
+}
+
+#[test]
+fn the_first_partition_reads_the_system_space_for_all() {
+    alone(|| {
+        for kind in ALL {
+            for (at, found) in [(0, 1), (1, 0)] {
+                let mut world = World::new(kind, 2);
+                // Of another slot than the partition's that has it.
+                let key = keys_of(1 - at, 2, true).next().unwrap();
+                world.put(&key, at);
+                let scanned = key.clone();
+                let look = FnProcedure::new("look", move |mut tx: Tx, _: Call| {
+                    let key = scanned.clone();
+                    async move {
+                        let range = ScanRange {
+                            space: Space::System,
+                            from_hash: 0,
+                            limit: 10,
+                        };
+                        let is_there = tx.get(&key).await?.is_some();
+                        let before = tx.scan(range).await?.entries.len();
+                        tx.put(&key, &b"again"[..]).await?;
+                        let behind = tx.scan(range).await?.entries.len();
+                        let seen = [usize::from(is_there), before, behind];
+                        let seen = seen.into_iter().fold(0, |all, one| 10 * all + one);
+                        Ok(Reply::Integer(seen as i64))
+                    }
+                });
+                let look: Arc<dyn Procedure> = Arc::new(look);
+                let wanted = Ok(Reply::Integer(100 * found + 10 * found + 1));
+                for answer in world.ask(look, &[0, 1], false) {
+                    assert_eq!(answer, wanted, "{kind:?}, kept at {at}");
+                }
+                for at in [0, 1] {
+                    let answer = world.ask(get_all(vec![key.clone()]), &[at], false);
+                    assert_eq!(answer[0], Ok(Reply::Integer(1)), "{kind:?} at {at}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn calvin_locks_what_is_named_of_the_system_space() {
+    alone(|| {
+        let mut world = World::new(Kind::Calvin, 2);
         let key = keys_of(1, 2, true).next().unwrap();
         let written = key.clone();
-        let load = FnProcedure::new("load", move |mut tx: Tx, _: Call| {
+        let count = FnProcedure::new("count", move |mut tx: Tx, _: Call| {
             let key = written.clone();
             async move {
-                tx.put(&key, &b"body"[..]).await?;
-                Ok(Reply::OK)
+                let before = tx.get(&key).await?;
+                let before = before.map_or(0, |entry| format!("{entry:?}").len() as i64);
+                tx.put(&key, &b"more"[..]).await?;
+                Ok(Reply::Integer(before.min(1)))
             }
         });
-        world.ask(Arc::new(load), &[0, 1], false);
-        for at in [1, 0] {
-            let answer = world.ask(get_all(vec![key.clone()]), &[at], false);
-            assert_eq!(answer[0], Ok(Reply::Integer(1)), "at {at}");
+        let count: Arc<dyn Procedure> = Arc::new(count);
+        for round in 0..3 {
+            let request = world.request(count.clone(), &[0, 1], false);
+            let mut request = (*request).clone();
+            request.footprint.keys = Some(Arc::new(KeySets {
+                writes: vec![key.clone()],
+                ..KeySets::default()
+            }));
+            let sequence = request.id.sequence;
+            world.epoch(vec![Arc::new(request)]);
+            for at in [0, 1] {
+                let answer = world.outcomes.get(&(at, sequence));
+                assert_eq!(answer, Some(&Ok(Reply::Integer(round.min(1)))), "at {at}");
+            }
         }
     });
 }
@@ -258,7 +363,7 @@ fn what_is_written_to_the_system_space_everywhere_is_everywhere() {
 #[test]
 fn a_malformed_anchor_is_ignored() {
     alone(|| {
-        let mut world = World::new(2);
+        let mut world = World::new(Kind::Sparkle, 2);
         world.confirm = false;
         let keys: Vec<_> = (0..2).map(|at| key_of(at, 2)).collect();
         let request = world.request(get_all(keys), &[0, 1], false);
@@ -289,7 +394,7 @@ fn restart_with(era: u64) -> Option<Outcome> {
         .map(|at| keys_of(at, 2, false).take(2).collect::<Vec<_>>())
         .collect();
     let order = [&keys[0][0], &keys[1][0], &keys[0][1], &keys[1][1]];
-    let mut world = World::new(2);
+    let mut world = World::new(Kind::Sparkle, 2);
     world.confirm = false;
     let request = world.request(
         get_all(order.into_iter().cloned().collect()),
@@ -308,7 +413,7 @@ fn restart_with(era: u64) -> Option<Outcome> {
         }],
         digest: 1,
     };
-    let step = |engine: &Sparkle, done: &mut Vec<Committed>| {
+    let step = |engine: &Arc<dyn Engine>, done: &mut Vec<Committed>| {
         while engine.step(WorkerId(0), Budget::UNBOUNDED, done) == Progress::Worked {}
     };
     let mut done = Vec::new();
@@ -321,11 +426,7 @@ fn restart_with(era: u64) -> Option<Outcome> {
     }
     step(&world.engines[1], &mut done);
     world.engines[1].messages();
-    world.engines[0] = Sparkle::new(Options {
-        partition: PartitionId(0),
-        era: era << 16,
-        ..Options::new(1)
-    });
+    world.engines[0] = sparkle(PartitionId(0), era << 16);
     world.engines[0].deliver(batch);
     let [zero, one] = [0, 1].map(|at| &world.engines[at]);
     one.tell_again(PartitionId(0), Epoch(0), zero.heard(PartitionId(1)));
