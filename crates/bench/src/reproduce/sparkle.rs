@@ -567,7 +567,7 @@ impl Study {
     /// Fig. 10: TPC-C from 4 to 40 nodes.
     fn nodes(&mut self) -> Result<Figure> {
         let counts: &[u16] = if self.quick {
-            &[4, 16]
+            &[4, 40]
         } else {
             &[4, 8, 16, 24, 32, 40]
         };
