@@ -442,3 +442,30 @@ impl<K: Clone + PartialEq, V: Clone + PartialEq> Exchange<K, V> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use txn::Partitions;
+
+    #[test]
+    fn what_one_process_tells_outlives_the_late_anchor_of_another() {
+        let (me, other) = (PartitionId(0), PartitionId(1));
+        let both: Partitions = [me, other].into_iter().collect();
+        let (ended, running) = (AbortNumber::first(7), AbortNumber::first(3));
+        for is_anchored in [true, false] {
+            let mut book: Exchange<u8, u8> = Exchange::new(me, &both, 1);
+            book.learn(other, running, &[(1, 5)]);
+            if is_anchored {
+                book.learn_anchor(other, running);
+            }
+            book.learn_anchor(other, ended);
+            book.learn(other, running, &[(2, 6)]);
+            book.learn_anchor(other, running);
+            for (key, value) in [(1, 5), (2, 6)] {
+                assert_eq!(book.take(other, &key), Some(value), "{is_anchored}");
+            }
+            assert!(book.is_settled(None));
+        }
+    }
+}
