@@ -593,6 +593,10 @@ impl ClusterNode {
             // Others' files of it are on their way, under the same names.
             return;
         }
+        if end.epoch <= self.checkpoints.newest() {
+            // It was taken before this process began, which reads again what lies before it.
+            return;
+        }
         let open = |(partition, engine): (PartitionId, &Arc<dyn Engine>)| {
             let snapshot = engine.view().open();
             (partition, engine.clone(), snapshot)

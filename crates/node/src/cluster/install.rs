@@ -341,7 +341,12 @@ impl ClusterNode {
             return;
         };
         let (epoch, source, is_complete) = (install.epoch, install.source, install.is_complete());
-        if self.keeps_all() && self.merge.confirmed().epoch >= epoch {
+        // What is confirmed may be stuck for want of what other partitions have read.
+        let reached = match self.map().partitions.len() {
+            1 => self.merge.confirmed().epoch,
+            _ => self.settled(),
+        };
+        if self.keeps_all() && reached >= epoch {
             // It came another way.
             self.installs.install = None;
             return;

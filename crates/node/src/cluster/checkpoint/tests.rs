@@ -246,9 +246,17 @@ fn a_start_reads_again_what_others_may_need_to_hear() {
     assert_eq!(newest_bases(&even).expect("a beginning").epoch, Epoch(3));
     let loaded = load_engines(&disk, BTreeSet::new(), &even, &|_| engine()).expect("loaded");
     assert_eq!(epochs(&disk), BTreeSet::from([3, 7]), "others may fetch it");
-    let node = recover(even, map(&[P0, P1]), loaded.engines).expect("it starts");
+    let mut node = recover(even, map(&[P0, P1]), loaded.engines).expect("it starts");
     assert_eq!(node.confirmed().epoch, Epoch(3));
     assert_eq!(node.checkpoints.newest(), Epoch(7));
+    // What was taken is not taken again when its place in the order is read again.
+    let mut end = node.confirmed().clone();
+    for (epoch, is_taken) in [(5, false), (7, false), (8, true)] {
+        end.epoch = Epoch(epoch);
+        node.pin(&end);
+        assert_eq!(node.checkpoints.are_taken(), is_taken, "{epoch}");
+    }
+    node.checkpoints.close();
     // With one log that begins later there is no other epoch that all have.
     let mut uneven = images(3, &[P0], own);
     uneven.insert(P1, image(base(5, &map(&[P0, P1]))));
