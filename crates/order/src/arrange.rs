@@ -28,8 +28,8 @@
 //! every partition. (To keep such a request for the next epoch would do as well, but would leave a hole in the log's numbers,
 //! by which requests are known after a failover.)
 
-use smallvec::SmallVec;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use txn::{Group, PartitionId, Partitions, Request, SessionId};
 
@@ -213,13 +213,17 @@ fn merged(sequence: &[Placed], partitions: u16) -> Vec<Arranged> {
 }
 
 /// Where the requests of a batch stand, so that what each connection sent keeps its order.
-pub fn places<'a>(requests: impl Iterator<Item = &'a Request>) -> Vec<Place> {
+pub fn places<'a>(requests: impl Iterator<Item = &'a Request> + Clone) -> Vec<Place> {
     /// A connection's requests so far.
     struct Session {
-        /// The places of those of its last section.
-        last: SmallVec<[usize; 1]>,
+        /// The place of the first of its last section.
+        first: usize,
         section: u32,
         rank: Rank,
+    }
+    if requests.clone().all(|request| request.route.of <= 1) {
+        // No epoch has anything to put between them.
+        return requests.map(|_| Place::default()).collect();
     }
     let mut sessions: BTreeMap<SessionId, Session> = BTreeMap::new();
     let mut places: Vec<Place> = Vec::new();
@@ -229,27 +233,28 @@ pub fn places<'a>(requests: impl Iterator<Item = &'a Request>) -> Vec<Place> {
             continue;
         }
         let rank = rank(request);
-        let Some(session) = sessions.get_mut(&request.id.session) else {
-            let first = Session {
-                last: SmallVec::from_slice(&[number]),
-                section: 0,
-                rank,
-            };
-            sessions.insert(request.id.session, first);
-            continue;
-        };
-        if rank < session.rank {
-            session.section += 1;
-            session.last.clear();
-        }
-        session.rank = rank;
-        session.last.push(number);
-        let bound = session.last.len() > 1;
-        for &earlier in &session.last {
-            places[earlier] = Place {
-                section: session.section,
-                bound,
-            };
+        match sessions.entry(request.id.session) {
+            Entry::Vacant(unknown) => {
+                unknown.insert(Session {
+                    first: number,
+                    section: 0,
+                    rank,
+                });
+            }
+            Entry::Occupied(mut known) => {
+                let session = known.get_mut();
+                let begins = rank < session.rank;
+                session.rank = rank;
+                if begins {
+                    session.section += 1;
+                    session.first = number;
+                }
+                places[session.first].bound |= !begins;
+                places[number] = Place {
+                    section: session.section,
+                    bound: !begins,
+                };
+            }
         }
     }
     places

@@ -405,8 +405,8 @@ impl ClusterNode {
         if older.is_some_and(|older| older.subscription >= subscription && older.boot == boot) {
             return;
         }
-        // What was read there it will need, and can't have.
-        if settled < self.forgotten {
+        // What was read there its partitions will need, and can't have.
+        if !kept.is_empty() && settled < self.forgotten {
             if self.checkpoints.newest() < self.forgotten {
                 self.want_checkpoint();
             }
