@@ -4,6 +4,7 @@ use execute::siblings::{Sent, exchange};
 use execute::{Budget, Committed, Effects, Engine, Progress, Waiting, WorkerId};
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use txn::PartitionId;
 
 /// Engines by partition: at least one.
@@ -11,6 +12,8 @@ pub(super) struct Engines {
     list: Vec<(PartitionId, Arc<dyn Engine>)>,
     /// What they have to say to partitions of other nodes.
     sent: Mutex<Vec<Sent>>,
+    /// There is something: most nodes have never anything, and every step looks.
+    has_sent: AtomicBool,
 }
 
 /// What every partition does for itself is answered by the first of them.
@@ -34,6 +37,7 @@ impl Engines {
         Engines {
             list: engines,
             sent: Mutex::default(),
+            has_sent: AtomicBool::new(false),
         }
     }
 
@@ -59,7 +63,12 @@ impl Engines {
 
     /// Takes out what is to be said to partitions of other nodes.
     pub fn take_sent(&self) -> Vec<Sent> {
-        std::mem::take(&mut *self.sent.lock())
+        if !self.has_sent.load(Ordering::SeqCst) {
+            return Vec::new();
+        }
+        let mut sent = self.sent.lock();
+        self.has_sent.store(false, Ordering::SeqCst);
+        std::mem::take(&mut *sent)
     }
 
     /// Takes what the engines have to say to each other to its place. Whether any was told anything.
@@ -67,7 +76,9 @@ impl Engines {
         let mut sent = Vec::new();
         let told = exchange(&self.list, &mut sent);
         if !sent.is_empty() {
-            self.sent.lock().append(&mut sent);
+            let mut waiting = self.sent.lock();
+            waiting.append(&mut sent);
+            self.has_sent.store(true, Ordering::SeqCst);
         }
         told
     }
