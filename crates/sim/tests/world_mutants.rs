@@ -150,10 +150,51 @@ fn options(defect: Defect, seed: u64) -> Options {
                         wishes.partitions = Some(3);
                     }
                     // Nodes that have no replica of most groups.
-                    Mutant::FeedWithoutRewind | Mutant::FeedOutOfTurn | Mutant::FeedAgreedAhead => {
+                    Mutant::FeedWithoutRewind | Mutant::FeedAgreedAhead => {
                         wishes.nodes = Some(6);
                         wishes.zones = Some(3);
                         wishes.partitions = Some(2);
+                    }
+                    // Zones are cut off in turn, so that logs change behind what was told; and what was told comes again, much
+                    // later at times.
+                    Mutant::FeedOutOfTurn => {
+                        wishes.nodes = Some(6);
+                        wishes.zones = Some(3);
+                        wishes.partitions = Some(2);
+                        think_us = Some(10_000);
+                        latency = Some(Latency {
+                            zone_us: 5_000,
+                            jitter_percent: 0,
+                            tail_permille: 20,
+                            ..Latency::STEADY
+                        });
+                        let weather = Fault::Weather {
+                            loss_permille: 0,
+                            duplicate_permille: 1_000,
+                            for_ms: 5_000,
+                        };
+                        let cuts = (0..8).map(|turn: u16| {
+                            let zone = turn % 3;
+                            let cut = Fault::Partition {
+                                hosts: vec![zone, zone + 3],
+                                one_way: false,
+                                for_ms: 200,
+                            };
+                            (200 + 400 * u64::from(turn), cut)
+                        });
+                        let all = std::iter::once((0, weather)).chain(cuts);
+                        let timed = all.map(|(at_ms, fault)| TimedFault { at_ms, fault });
+                        faults = Some(timed.collect());
+                    }
+                    // All lose what they had in memory when some have a checkpoint, and some have none.
+                    Mutant::CutLogsAlone => {
+                        wishes.nodes = Some(6);
+                        wishes.zones = Some(3);
+                        wishes.partitions = Some(2);
+                        wishes.clients = Some(8);
+                        checkpoint_bytes = Some(4_000);
+                        think_us = Some(10_000);
+                        faults = Some((0..6).map(|host| kill(host, 150)).collect());
                     }
                     // A node that keeps more than before, and so starts from the beginning, where another follows it.
                     Mutant::FeedByOwnMap => {
