@@ -40,6 +40,9 @@ pub struct Place {
     pub section: u32,
     /// It is to come behind all groups of its section, because of its connection's other requests.
     pub bound: bool,
+    /// It runs at several partitions, and writes at none. What a request says of itself may differ from replica to replica: a
+    /// client can tell more of it than its words do.
+    pub reads_only: bool,
 }
 
 /// A request of an epoch.
@@ -85,15 +88,14 @@ fn round(first: PartitionId, second: PartitionId, of: u16) -> u16 {
     (sum % rounds) as u16
 }
 
-fn rank(request: &Request) -> Rank {
+fn rank(request: &Request, reads_only: bool) -> Rank {
     let partitions = &request.route.partitions;
     let round = match partitions[..] {
         [] | [_] => return Rank::Bound,
         [first, second] => round(first, second, request.route.of),
         _ => 0,
     };
-    let writes = !request.footprint.read_only;
-    Rank::Group(writes, partitions.len(), round, partitions.clone())
+    Rank::Group(!reads_only, partitions.len(), round, partitions.clone())
 }
 
 /// Puts a partition's part of an epoch into its order.
@@ -121,7 +123,7 @@ fn arrange_section(section: u32, requests: Vec<Placed>, arranged: &mut Arranged)
     let mut groups: BTreeMap<Rank, Vec<Arc<Request>>> = BTreeMap::new();
     let (mut free, mut bound) = (Vec::new(), Vec::new());
     for Placed { request, place } in requests {
-        match rank(&request) {
+        match rank(&request, place.reads_only) {
             Rank::Bound if place.bound => bound.push(request),
             Rank::Bound => free.push(request),
             rank => groups.entry(rank).or_default().push(request),
@@ -228,11 +230,15 @@ pub fn places<'a>(requests: impl Iterator<Item = &'a Request> + Clone) -> Vec<Pl
     let mut sessions: BTreeMap<SessionId, Session> = BTreeMap::new();
     let mut places: Vec<Place> = Vec::new();
     for (number, request) in requests.enumerate() {
-        places.push(Place::default());
+        let reads_only = is_multi(request) && request.footprint.read_only;
+        places.push(Place {
+            reads_only,
+            ..Place::default()
+        });
         if request.id.session == SessionId::INTERNAL {
             continue;
         }
-        let rank = rank(request);
+        let rank = rank(request, reads_only);
         match sessions.entry(request.id.session) {
             Entry::Vacant(unknown) => {
                 unknown.insert(Session {
@@ -253,6 +259,7 @@ pub fn places<'a>(requests: impl Iterator<Item = &'a Request> + Clone) -> Vec<Pl
                 places[number] = Place {
                     section: session.section,
                     bound: !begins,
+                    reads_only,
                 };
             }
         }
@@ -429,6 +436,22 @@ mod tests {
         let groups = arranged.groups.iter();
         let parts: Vec<_> = groups.map(|group| (group.members, group.part)).collect();
         assert_eq!(parts, [(1, 1), (2, 1), (2, 3)]);
+    }
+
+    #[test]
+    fn the_order_is_the_same_where_less_is_known_of_a_request() {
+        let mut requests: Vec<_> = (1..=4).map(|n| request(n, 1, &[0, 1], 2)).collect();
+        for place in [1, 3] {
+            Arc::make_mut(&mut requests[place]).footprint.read_only = true;
+        }
+        let here = placed(&requests);
+        let mut there = here.clone();
+        for placed in &mut there {
+            Arc::make_mut(&mut placed.request).footprint.read_only = false;
+        }
+        let order = |placed: &[Placed]| names(&at(1, placed).requests);
+        assert_eq!(order(&here), [(2, 1), (4, 1), (1, 1), (3, 1)]);
+        assert_eq!(order(&there), order(&here));
     }
 
     /// A group's members: of which connection, and which they are.

@@ -47,8 +47,13 @@ pub struct GroupBatch {
 pub fn put_submission(out: &mut Vec<u8>, submission: &Submission) {
     put_varint(out, u64::from(submission.boot.0));
     put_varint(out, submission.sequence);
-    let Place { section, bound } = submission.place;
-    put_varint(out, u64::from(section) << 1 | u64::from(bound));
+    let Place {
+        section,
+        bound,
+        reads_only,
+    } = submission.place;
+    let bits = u64::from(reads_only) << 1 | u64::from(bound);
+    put_varint(out, u64::from(section) << 2 | bits);
     let partitions = &submission.request.route.partitions;
     put_varint(out, u64::from(submission.request.route.of));
     put_varint(out, partitions.len() as u64);
@@ -79,8 +84,9 @@ fn take_head(reader: &mut Reader<'_>) -> Option<(BootId, u64, Place, PartitionRo
     let sequence = reader.varint()?;
     let place = reader.varint()?;
     let place = Place {
-        section: u32::try_from(place >> 1).ok()?,
-        bound: place & 1 == 1,
+        section: u32::try_from(place >> 2).ok()?,
+        reads_only: place & 2 != 0,
+        bound: place & 1 != 0,
     };
     let of = u16::try_from(reader.varint()?).ok()?;
     let mut partitions = Partitions::new();
@@ -289,6 +295,7 @@ mod tests {
                 place: Place {
                     section: sequence as u32,
                     bound: sequence % 2 == 0,
+                    reads_only: sequence % 3 == 0,
                 },
             }
         });
