@@ -34,6 +34,21 @@ impl ReadySet {
             self.count.fetch_sub(1, Ordering::SeqCst);
         }
     }
+    /// Whether there is one from `head` on, before `position`, which is in the same window.
+    pub(super) fn has_before(&self, head: Position, position: Position) -> bool {
+        let mut at = head.0;
+        while at < position.0 && self.len() > 0 {
+            let bit = at & self.mask;
+            // To the end of its word, or to the position.
+            let count = (64 - bit % 64).min(position.0 - at);
+            let bits = u64::MAX >> (64 - count) << (bit % 64);
+            if self.words[(bit / 64) as usize].load(Ordering::SeqCst) & bits != 0 {
+                return true;
+            }
+            at += count;
+        }
+        false
+    }
     /// Takes the earliest at or after `head`; gives its place in the ring. (Not its position: the head may have moved on
     /// since the caller read it. The slot knows.)
     pub(super) fn take(&self, head: Position) -> Option<u64> {
@@ -77,6 +92,15 @@ mod tests {
         }
         assert_eq!(ready.len(), 4);
         let head = Position(100);
+        for (position, expected) in [(101, false), (126, false), (127, true), (200, true)] {
+            assert_eq!(
+                ready.has_before(head, Position(position)),
+                expected,
+                "{position}"
+            );
+        }
+        assert!(!ready.has_before(Position(131), Position(200)));
+        assert!(ready.has_before(Position(131), Position(201)));
         let order: Vec<u64> = std::iter::from_fn(|| ready.take(head)).collect();
         assert_eq!(order, [126, 127, 130 - 128, 200 - 128]);
         assert_eq!(ready.len(), 0);

@@ -81,6 +81,10 @@ impl Worker {
     pub(super) fn step(&mut self, budget: Budget, effects: &mut dyn Effects) -> Progress {
         self.execution().budget = budget.operations;
         let mut progress = Progress::Idle;
+        if self.doing != Doing::Nothing && self.shared.committable() {
+            // What is at hand may wait for just that, as long as it likes.
+            self.final_commit(effects);
+        }
         loop {
             if self.execution().budget == 0 {
                 return Progress::Worked;
@@ -193,7 +197,7 @@ impl Worker {
             Poll::Pending => {
                 self.body().future = Some(future);
                 match self.execution().pause.take() {
-                    Some(Pause::Budget) => {}
+                    Some(Pause::Budget) => self.make_way(),
                     Some(Pause::Lock | Pause::Sibling) => self.doing = Doing::Parking(0),
                     Some(Pause::Head) => {
                         self.doing = Doing::Parking(HEAD);
@@ -207,6 +211,20 @@ impl Worker {
                     }
                 }
             }
+        }
+    }
+
+    /// Leaves the worker to an earlier transaction, if one waits for any. A procedure may loop over a state that never was for
+    /// as long as nobody tells it better, and who would do that is always before it.
+    fn make_way(&mut self) {
+        let position = self.body().position();
+        if !self.shared.has_ready_before(position) {
+            return;
+        }
+        if self.put_back(|shared, position| shared.slot(position).status.give_back()) {
+            self.shared.make_ready(position);
+        } else {
+            self.begin_undo();
         }
     }
 

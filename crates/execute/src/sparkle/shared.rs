@@ -214,6 +214,11 @@ impl Shared {
             }
         }
     }
+    /// Whether a transaction waits for a worker that stands before one that runs.
+    pub(super) fn has_ready_before(&self, position: Position) -> bool {
+        let head = self.head();
+        self.ready_light.has_before(head, position) || self.ready_heavy.has_before(head, position)
+    }
     /// Starts the next transaction in order, if the window allows.
     pub(super) fn start(&self, heavy: bool) -> Option<Box<Body>> {
         loop {
