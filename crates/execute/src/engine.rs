@@ -97,7 +97,7 @@ pub struct Waiting {
 }
 
 /// A final-committed transaction.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Committed {
     /// Its place in the final order.
     pub position: Position,

@@ -70,4 +70,4 @@ mod round;
 
 pub use exchange::{AbortNumber, Basis, Exchange, Heard};
 pub use message::{Asked, GroupId, Message, Note, Told};
-pub use round::{Sent, exchange};
+pub use round::{Sent, Twins, exchange};

@@ -3,9 +3,10 @@
 use super::Message;
 use crate::Engine;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use txn::PartitionId;
 
-/// What one partition tells another one that this node does not keep.
+/// What one partition tells another one at other nodes.
 #[derive(Clone, Debug)]
 pub struct Sent {
     /// Who tells.
@@ -16,38 +17,38 @@ pub struct Sent {
     pub message: Message,
 }
 
-/// Takes what engines have to say to each other from one to the other, and adds to `sent` what is for partitions that are not
-/// here. Whether anybody here was told anything: then there may be something to step.
-pub fn exchange(engines: &[(PartitionId, Arc<dyn Engine>)], sent: &mut Vec<Sent>) -> bool {
-    let mut told = false;
-    if let [_] = engines {
-        // Nobody here to tell; most nodes have nobody elsewhere either.
-        collect(&engines[0], &[], sent);
-        return false;
-    }
-    for engine in engines {
-        told |= collect(engine, engines, sent);
-    }
-    told
-}
+/// Whether another node that keeps a replica of one of this node's partitions hears from here of another of them: what these
+/// two have to say to each other then is for both nodes. Set before anything is said again to it.
+pub type Twins = Arc<AtomicBool>;
 
-fn collect(
-    (from, engine): &(PartitionId, Arc<dyn Engine>),
+/// Takes what engines have to say to each other from one to the other, and adds to `sent` what is for other nodes. Whether
+/// anybody here was told anything: then there may be something to step.
+pub fn exchange(
     engines: &[(PartitionId, Arc<dyn Engine>)],
+    twins: &Twins,
     sent: &mut Vec<Sent>,
 ) -> bool {
     let mut told = false;
-    for (to, message) in engine.messages() {
-        match engines.iter().find(|(partition, _)| *partition == to) {
-            Some((_, engine)) => {
+    for (from, engine) in engines {
+        let messages = engine.messages();
+        if messages.is_empty() {
+            continue;
+        }
+        // Looked at behind them: what is said again is among them only if it was set before.
+        let has_twins = twins.load(Ordering::SeqCst);
+        for (to, message) in messages {
+            let here = engines.iter().find(|(partition, _)| *partition == to);
+            if here.is_none() || has_twins {
+                sent.push(Sent {
+                    from: *from,
+                    to,
+                    message: message.clone(),
+                });
+            }
+            if let Some((_, engine)) = here {
                 engine.receive(*from, message);
                 told = true;
             }
-            None => sent.push(Sent {
-                from: *from,
-                to,
-                message,
-            }),
         }
     }
     told

@@ -14,8 +14,8 @@
 //! share ([`execute::siblings`]): one frame for each follower and round has all of it. A follower that comes anew is told again what
 //! its partitions have not final-committed. Whoever has forgotten some of that tells it to fetch a checkpoint instead.
 //!
-//! A subscription numbers its frames. One that comes out of turn is as good as lost, and a lost one ends the subscription:
-//! the follower begins another behind what is confirmed. One that has not begun in time is not waited for, but is taken if
+//! A subscription numbers its frames. One that comes too early waits for those before it, a little while: then they are lost, and
+//! that ends the subscription. The follower begins another behind what is confirmed. One that has not begun in time is not waited for, but is taken if
 //! it begins before a later one: over a slow link, what is told may take longer than anybody's patience.
 //!
 //! Invariants:
@@ -27,11 +27,12 @@ use super::frames::Frame;
 use super::machine::{ClusterEffects, ClusterNode};
 use crate::session;
 use bytes::Bytes;
-use execute::siblings::{Message, Sent};
+use execute::siblings::{Message, Sent, Twins};
 use order::merge::{Content, Held};
 use order::{GroupBatch, PartitionMap};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use txn::mutant::{Mutant, is_active};
 use txn::{BootId, Epoch, NodeId, Outcome, PartitionId, Position, RequestId};
 
@@ -41,6 +42,9 @@ const FRAME_BYTES_MAX: u64 = 1 << 20;
 const FEED_TICKS: u64 = 4;
 /// One that has not heard of a group for so many ticks follows it through another node.
 const PATIENCE_TICKS: u64 = 12;
+/// So many ticks a frame waits for those before it, and so many frames.
+const EARLY_TICKS: u64 = 2;
+const EARLY_MAX: usize = 64;
 /// A node that does not follow its neighbour looks every so many ticks whether it can.
 const NEIGHBOUR_TICKS: u64 = 40;
 /// So many outcomes are remembered for those who come anew, of at most so many bytes in all.
@@ -156,6 +160,7 @@ pub(super) struct Wish {
 }
 
 /// News of a group.
+#[derive(Clone, Debug)]
 pub(super) struct News {
     pub batches: Vec<Fed>,
     pub held: Epoch,
@@ -175,6 +180,9 @@ struct Followed {
     news_tick: u64,
     /// Whom it has asked last, and when.
     asked: Option<(NodeId, u64, u64)>,
+    /// Frames that have overtaken others, by their numbers, and since when the first of those is missed.
+    early: BTreeMap<u64, News>,
+    early_since: u64,
     /// What it was told of transactions has gone with the books of a retracted epoch.
     retell: bool,
     /// Subscriptions up to this one are over, or were asked for by another process, or under another name.
@@ -192,6 +200,8 @@ pub(super) struct Feeds {
     recent_bytes: usize,
     /// Requests of this process's clients that other nodes execute: where, and since when.
     unanswered: BTreeMap<RequestId, (PartitionId, u64)>,
+    /// Whether a follower keeps a partition that this node keeps too.
+    twins: Twins,
 }
 
 impl Feeds {
@@ -413,6 +423,9 @@ impl ClusterNode {
             return self.tell_behind(group, from, effects);
         }
         if let Some(engine) = self.engine(group) {
+            if self.is_twin(&kept) {
+                self.feeds.twins.store(true, Ordering::SeqCst);
+            }
             for &partition in &kept {
                 engine.tell_again(partition, settled, heard);
             }
@@ -443,6 +456,7 @@ impl ClusterNode {
     /// Tells followers what is new.
     pub(super) fn feed(&mut self, effects: &mut ClusterEffects) {
         if self.feeds.followers.is_empty() {
+            self.feeds.twins.store(false, Ordering::SeqCst);
             return;
         }
         let mut followers = std::mem::take(&mut self.feeds.followers);
@@ -455,7 +469,22 @@ impl ClusterNode {
                 }
             }
         });
+        let has_twins = followers
+            .values()
+            .any(|follower| self.is_twin(&follower.kept));
+        self.feeds.twins.store(has_twins, Ordering::SeqCst);
         self.feeds.followers = followers;
+    }
+
+    /// Whether a node that keeps these partitions keeps one that this node keeps too.
+    fn is_twin(&self, kept: &[PartitionId]) -> bool {
+        kept.iter()
+            .any(|&partition| self.engine(partition).is_some())
+    }
+
+    /// Whether what local partitions say to each other is for other nodes too.
+    pub fn twins(&self) -> &Twins {
+        &self.feeds.twins
     }
 
     /// Sends one frame, if there is anything to say. Whether there is more; `None` if the follower needs what is gone.
@@ -596,6 +625,7 @@ impl ClusterNode {
         {
             followed.over = subscription;
             followed.asked.take_if(|(_, name, _)| *name <= subscription);
+            followed.early.clear();
             let before = followed.through.replace((from, subscription, 1));
             if let Some((before, ..)) = before.filter(|&(before, ..)| before != from) {
                 self.send(before, &Frame::Unfollow { partition: group }, effects);
@@ -604,19 +634,50 @@ impl ClusterNode {
         let Some(followed) = self.feeds.followed.get_mut(&group) else {
             return;
         };
-        match &mut followed.through {
-            Some((through, name, next)) if (*through, *name) == (from, subscription) => {
-                if number > *next {
-                    // One is lost.
-                    return self.lose_feed(group, effects);
-                }
-                if number < *next && !is_active(Mutant::FeedOutOfTurn) {
-                    return;
-                }
-                *next = number.max(*next) + 1;
-            }
+        let next = match followed.through {
+            Some((through, name, next)) if (through, name) == (from, subscription) => next,
             _ => return,
+        };
+        if number > next {
+            if followed.early.is_empty() {
+                followed.early_since = now;
+            }
+            followed.early.insert(number, news);
+            if followed.early.len() > EARLY_MAX {
+                self.lose_feed(group, effects);
+            }
+            return;
         }
+        if number < next && !is_active(Mutant::FeedOutOfTurn) {
+            return;
+        }
+        self.take_news(group, number.max(next), news, effects);
+        while let Some(followed) = self.feeds.followed.get_mut(&group)
+            && let Some((.., next)) = followed.through
+            && let Some(news) = followed.early.remove(&next)
+        {
+            followed.early_since = now;
+            self.take_news(group, next, news, effects);
+        }
+    }
+
+    /// Takes the next news of a group that this node follows.
+    fn take_news(
+        &mut self,
+        group: PartitionId,
+        number: u64,
+        news: News,
+        effects: &mut ClusterEffects,
+    ) {
+        let now = self.ticks;
+        let Some(followed) = self.feeds.followed.get_mut(&group) else {
+            return;
+        };
+        let Some((from, _, next)) = &mut followed.through else {
+            return;
+        };
+        *next = number + 1;
+        let from = *from;
         followed.heard_tick = now;
         if !news.batches.is_empty() {
             followed.news_tick = now;
@@ -685,6 +746,7 @@ impl ClusterNode {
     fn lose_feed(&mut self, group: PartitionId, effects: &mut ClusterEffects) {
         if let Some(followed) = self.feeds.followed.get_mut(&group) {
             followed.through = None;
+            followed.early.clear();
         }
         self.look_at_feeds(effects);
     }
@@ -714,6 +776,11 @@ impl ClusterNode {
                 known.map_or((None, None, now, false), |known| {
                     if !is_missed {
                         known.news_tick = now;
+                    }
+                    if !known.early.is_empty() && now >= known.early_since + EARLY_TICKS {
+                        // What they wait for is lost.
+                        known.through = None;
+                        known.early.clear();
                     }
                     let heard_tick = known.heard_tick.min(known.news_tick);
                     (known.through, known.asked, heard_tick, known.retell)

@@ -540,11 +540,16 @@ fn describe_frame(bytes: &Bytes) -> Option<String> {
             subscription,
             after,
             waits,
+            settled,
+            heard,
             ..
         } => format!(
-            "{partition}: tell me what follows epoch {}, and {} answers ({subscription})",
+            "{partition}: tell me what follows epoch {}, {} answers, and what was read since {}, as final up to {} \
+             ({subscription})",
             after.0,
-            waits.len()
+            waits.len(),
+            settled.0,
+            heard.0
         ),
         Frame::Unfollow { partition } => format!("{partition}: tell me no more"),
         Frame::Feed {

@@ -1,6 +1,6 @@
 //! The engines of a node: one for each partition of which it keeps a replica.
 
-use execute::siblings::{Sent, exchange};
+use execute::siblings::{Sent, Twins, exchange};
 use execute::{Budget, Committed, Effects, Engine, Progress, Waiting, WorkerId};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -14,6 +14,8 @@ pub(super) struct Engines {
     sent: Mutex<Vec<Sent>>,
     /// There is something: most nodes have never anything, and every step looks.
     has_sent: AtomicBool,
+    /// Whether what they say to each other is for other nodes too.
+    twins: Twins,
 }
 
 /// What every partition does for itself is answered by the first of them.
@@ -32,12 +34,13 @@ impl Effects for OfFirst<'_> {
 
 impl Engines {
     /// These engines, in the order of their partitions.
-    pub fn new(engines: Vec<(PartitionId, Arc<dyn Engine>)>) -> Engines {
+    pub fn new(engines: Vec<(PartitionId, Arc<dyn Engine>)>, twins: Twins) -> Engines {
         assert!(!engines.is_empty(), "a node keeps a replica of something");
         Engines {
             list: engines,
             sent: Mutex::default(),
             has_sent: AtomicBool::new(false),
+            twins,
         }
     }
 
@@ -74,7 +77,7 @@ impl Engines {
     /// Takes what the engines have to say to each other to its place. Whether any was told anything.
     fn exchange(&self) -> bool {
         let mut sent = Vec::new();
-        let told = exchange(&self.list, &mut sent);
+        let told = exchange(&self.list, &self.twins, &mut sent);
         if !sent.is_empty() {
             let mut waiting = self.sent.lock();
             waiting.append(&mut sent);

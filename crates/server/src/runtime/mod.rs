@@ -53,6 +53,7 @@ use self::member::{Awaited, FromPeers, Member, PROTOCOL};
 use crate::cluster::identity::Identity;
 use crate::disk::RealDisk;
 use crate::peers::{PeerOptions, Peers};
+use execute::siblings::Twins;
 use execute::snapshot::panic_text;
 use execute::{Assignment, Budget, Engine, Interrupt, Progress, SnapshotReader, WorkerId};
 use executors::Bed;
@@ -349,7 +350,7 @@ impl Runtime {
         )?;
         let boot = node.boot();
         let preparer = log.preparer();
-        let engines = Engines::new(vec![(PartitionId(0), engine)]);
+        let engines = Engines::new(vec![(PartitionId(0), engine)], Twins::default());
         let machine = Machine::Alone(Box::new(Alone::new(node, log)));
         let parts = Parts {
             disk,
@@ -457,6 +458,7 @@ impl Runtime {
         let peers: Arc<OnceLock<Peers>> = Arc::default();
         let fresh_ms: Arc<AtomicU64> = Arc::default();
         let map = node.map().clone();
+        let twins = node.twins().clone();
         let member = Member::new(
             node,
             journal,
@@ -468,7 +470,7 @@ impl Runtime {
         );
         let parts = Parts {
             disk,
-            engines: Engines::new(engines.into_iter().collect()),
+            engines: Engines::new(engines.into_iter().collect(), twins),
             machine: Machine::Member(Box::new(member)),
             preparer,
             tick: Duration::from_millis(node_options.tick_ms),
