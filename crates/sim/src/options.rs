@@ -72,6 +72,9 @@ pub struct Options {
     pub nodes: u16,
     /// Partitions of a cluster.
     pub partitions: u16,
+    /// Whether they share one key space, so that transactions go over several of them.
+    #[serde(default)]
+    pub across: bool,
     /// What clients do.
     pub workload: WorkloadKind,
     /// The engine.
@@ -124,6 +127,8 @@ pub struct Wishes {
     pub zones: Option<u16>,
     /// Partitions of a cluster.
     pub partitions: Option<u16>,
+    /// Whether they share one key space.
+    pub across: Option<bool>,
     /// What clients do.
     pub workload: Option<WorkloadKind>,
     /// The engine.
@@ -155,6 +160,8 @@ impl Wishes {
         add("nodes", self.nodes.map(|value| value.to_string()));
         add("zones", self.zones.map(|value| value.to_string()));
         add("partitions", self.partitions.map(|value| value.to_string()));
+        let switch = |value| if value { "on" } else { "off" };
+        add("across", self.across.map(|value| switch(value).to_owned()));
         add("workload", self.workload.map(|value| value.to_string()));
         add("engine", self.engine.map(|value| value.to_string()));
         add("workers", self.workers.map(|value| value.to_string()));
@@ -162,8 +169,7 @@ impl Wishes {
         add("clients", self.clients.map(|value| value.to_string()));
         add("operations", self.operations.map(|value| value.to_string()));
         add("pipeline", self.pipeline.map(|value| value.to_string()));
-        let faults = |value| if value { "on" } else { "off" };
-        add("faults", self.faults.map(|value| faults(value).to_owned()));
+        add("faults", self.faults.map(|value| switch(value).to_owned()));
         flags
     }
 }
@@ -220,7 +226,13 @@ impl Options {
             None => drawn,
         };
         let partitions = match (system, wishes.partitions) {
-            (SystemKind::Cluster, None) => draw.pick(&[1, 1, 2, 3, 4]),
+            (SystemKind::Cluster, None) => {
+                let drawn = draw.pick(&[1, 1, 2, 3, 4]);
+                match wishes.across {
+                    Some(true) => 2 + seed as u16 % 5,
+                    _ => drawn,
+                }
+            }
             (SystemKind::Cluster, Some(partitions)) => partitions.max(1),
             _ => 1,
         };
@@ -257,6 +269,7 @@ impl Options {
             system,
             nodes,
             partitions,
+            across: false,
             workload,
             engine,
             workers,
@@ -286,6 +299,13 @@ impl Options {
             options.faults = draw_faults(&mut draw, stage);
         }
         if system == SystemKind::Cluster {
+            // A stream of their own, as above: seeds stay what they were.
+            let drawn = Draw::new(mix(seed ^ 0x6163_726F_7373)).percent(40);
+            options.across = partitions > 1 && wishes.across.unwrap_or(drawn);
+            if options.across {
+                // The one that a cluster runs.
+                options.engine = EngineKind::Sparkle;
+            }
             options.zones = zones;
             // Operations are spread over the time in which things go wrong.
             let spread_us = stage.until_ms * 1_000 / operations.max(1) * 2;

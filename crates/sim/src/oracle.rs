@@ -3,16 +3,20 @@
 //! Deliberately naive. It keeps every version of every key for ever in a sorted map and answers each question by looking
 //! at all that it has; it shares nothing with the engines and the store but the vocabulary of `txn`, so that a mistake
 //! would have to be made twice to go unnoticed.
+//!
+//! Partitions that share a key space have an oracle each, and a transaction over several of them is run at all at once
+//! ([`run_together`]), when it is the next one of each.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use txn::key::partition_of_slot;
 use txn::tx::{self, Read};
 use txn::{
-    Access, Call, Entry, Intent, Key, Outcome, Position, Request, ScanPage, ScanRange, Space, Stop,
-    Tx, TxContext,
+    Access, Call, Entry, Intent, Key, Outcome, PartitionId, Position, Request, ScanPage, ScanRange,
+    Space, Stop, Tx, TxContext,
 };
 
 /// A delete is reported as an absent key's version to readers less than this many positions later. Written down a second
@@ -149,18 +153,29 @@ impl Oracle {
             time_ms >= self.last_time_ms,
             "an order's time never goes back"
         );
-        let (outcome, Turn { writes, .. }) = self.execute(request, position, time_ms, false);
+        let (outcome, turn) = self.execute(request, position, time_ms, false);
+        self.end(outcome, &turn, |_| true, time_ms);
+    }
+    /// The next transaction has ended like this, and left what it wrote to the keys that are kept here.
+    fn end(
+        &mut self,
+        outcome: Expected,
+        turn: &Turn,
+        is_kept: impl Fn(&Key) -> bool,
+        time_ms: u64,
+    ) {
+        let position = self.last.next();
         if matches!(outcome, Expected::Outcome(Ok(_))) {
             let history = Arc::make_mut(&mut self.history);
-            if writes.cleared {
+            if turn.writes.cleared {
                 history.clears.push(position);
             }
-            for (key, entry) in writes.entries {
+            for (key, entry) in turn.writes.entries.iter().filter(|(key, _)| is_kept(key)) {
                 history
                     .versions
-                    .entry(key)
+                    .entry(key.clone())
                     .or_default()
-                    .insert(position, entry);
+                    .insert(position, entry.clone());
             }
         }
         self.outcomes.insert(position, outcome);
@@ -251,14 +266,54 @@ impl Oracle {
         } else {
             position
         };
-        let turn = Turn {
+        let part = Part {
+            partition: PartitionId(0),
             history: self.history.clone(),
             reader,
+        };
+        Turn::new(vec![part], 1).run(request, position, now_ms)
+    }
+}
+
+/// Runs a transaction that is the next one at several partitions of one key space, at all of them. Each user's key is kept
+/// by the partition of its slot; each key of the system by all, and the first one's is read.
+pub fn run_together(
+    oracles: &mut [(PartitionId, &mut Oracle)],
+    request: &Arc<Request>,
+    time_ms: u64,
+) {
+    let of = request.route.of;
+    let part = |(partition, oracle): &(PartitionId, &mut Oracle)| Part {
+        partition: *partition,
+        history: oracle.history.clone(),
+        reader: oracle.last.next(),
+    };
+    let parts: Vec<Part> = oracles.iter().map(part).collect();
+    let first = parts.first().map_or(Position::FIRST, |part| part.reader);
+    let (outcome, mut turn) = Turn::new(parts, of).run(request, first, time_ms);
+    // Nobody reads them any more.
+    turn.parts.clear();
+    for (partition, oracle) in oracles {
+        let is_kept = |key: &Key| {
+            key.space() == Space::System || partition_of_slot(key.slot(), of) == *partition
+        };
+        oracle.end(outcome.clone(), &turn, is_kept, time_ms);
+    }
+}
+
+impl Turn {
+    fn new(parts: Vec<Part>, of: u16) -> Turn {
+        Turn {
+            parts,
+            of,
             writes: Writes::default(),
             expiries: Vec::new(),
             touched: Touched::default(),
-        };
-        let (turn, polled) = tx::lend(Box::new(turn), || {
+        }
+    }
+
+    fn run(self, request: &Arc<Request>, position: Position, now_ms: u64) -> (Expected, Turn) {
+        let (turn, polled) = tx::lend(Box::new(self), || {
             catch_unwind(AssertUnwindSafe(|| {
                 let tx = Tx::new(TxContext::of(request, position, now_ms));
                 let mut future = request.procedure.run(tx, Call::new(request.clone()));
@@ -289,10 +344,38 @@ struct Writes {
     entries: BTreeMap<Key, Option<Entry>>,
 }
 
-/// A transaction's turn: nothing else happens meanwhile, so nothing ever waits.
-struct Turn {
+/// What a transaction sees of a partition.
+struct Part {
+    partition: PartitionId,
     history: Arc<History>,
     reader: Position,
+}
+
+impl Part {
+    /// A page of what was there before the transaction, and where the next one begins.
+    fn page(&self, range: ScanRange) -> (Vec<(Key, Entry)>, Option<u64>) {
+        let mut page: Vec<(Key, Entry)> = Vec::new();
+        for (key, entry) in self.history.list(range.space, self.reader) {
+            let hash = key.hash64();
+            if hash < range.from_hash {
+                continue;
+            }
+            let last = page.last().map(|(key, _)| key.hash64());
+            if page.len() >= range.limit && last != Some(hash) {
+                return (page, Some(hash));
+            }
+            page.push((key, entry));
+        }
+        (page, None)
+    }
+}
+
+/// A transaction's turn: nothing else happens meanwhile, so nothing ever waits.
+struct Turn {
+    /// The partitions at which it runs, by number.
+    parts: Vec<Part>,
+    /// Out of so many.
+    of: u16,
     writes: Writes,
     /// When what it has read expires.
     expiries: Vec<u64>,
@@ -330,11 +413,23 @@ impl Turn {
             self.expiries.push(entry.expires_at_ms);
         }
     }
-    fn list_before(&self, space: Space) -> Vec<(Key, Entry)> {
-        if self.cleared(space) {
-            Vec::new()
-        } else {
-            self.history.list(space, self.reader)
+    /// Who reads a key, if it is one of the transaction's partitions.
+    fn part_of(&self, key: &Key) -> Option<&Part> {
+        match (&self.parts[..], key.space()) {
+            ([part], _) => Some(part),
+            (parts, Space::System) => parts.first(),
+            (parts, Space::User) => {
+                let keeper = partition_of_slot(key.slot(), self.of);
+                parts.iter().find(|part| part.partition == keeper)
+            }
+        }
+    }
+    /// Those that a space is read from as a whole, which must be all that there are.
+    fn parts_of(&self, space: Space) -> Result<&[Part], Stop> {
+        match (self.parts.len(), space) {
+            (_, Space::System) => Ok(&self.parts[..1]),
+            (count, _) if count == 1 || count == usize::from(self.of) => Ok(&self.parts),
+            _ => Err(Stop::Undeclared),
         }
     }
 }
@@ -348,8 +443,11 @@ impl Access for Turn {
                 entry: entry.clone(),
                 version: Position::NONE,
             },
-            None if self.writes.cleared && key.space() == Space::User => Read::default(),
-            None => self.history.read(key, self.reader),
+            None if self.cleared(key.space()) => Read::default(),
+            None => match self.part_of(key) {
+                Some(part) => part.history.read(key, part.reader),
+                None => return Poll::Ready(Err(Stop::Undeclared)),
+            },
         };
         read.entry.iter().for_each(|entry| self.meet(entry));
         Poll::Ready(Ok(read))
@@ -359,26 +457,28 @@ impl Access for Turn {
     }
     fn write(&mut self, key: &Key, entry: Option<Entry>) -> Result<(), Stop> {
         self.touched.writes.insert(key.clone());
+        if self.part_of(key).is_none() {
+            return Err(Stop::Undeclared);
+        }
         self.writes.entries.insert(key.clone(), entry);
         Ok(())
     }
     fn scan(&mut self, range: ScanRange) -> Poll<Result<ScanPage, Stop>> {
         self.touched.everything = true;
+        let parts = match self.parts_of(range.space) {
+            Ok(parts) => parts,
+            Err(stop) => return Poll::Ready(Err(stop)),
+        };
         // Where a page ends is decided by what was there before the transaction; its own writes join the page then.
-        let mut before: Vec<(Key, Entry)> = Vec::new();
-        let mut next_hash = None;
-        for (key, entry) in self.list_before(range.space) {
-            let hash = key.hash64();
-            if hash < range.from_hash {
-                continue;
+        let (mut before, mut next_hash) = (Vec::new(), None::<u64>);
+        if !self.cleared(range.space) {
+            for (page, next) in parts.iter().map(|part| part.page(range)) {
+                before.extend(page);
+                next_hash = next_hash.into_iter().chain(next).min();
             }
-            let last = before.last().map(|(key, _)| key.hash64());
-            if before.len() >= range.limit && last != Some(hash) {
-                next_hash = Some(hash);
-                break;
-            }
-            before.push((key, entry));
         }
+        // A page of one partition may go on where another one's ends.
+        before.retain(|(key, _)| next_hash.is_none_or(|next| key.hash64() < next));
         let mut entries = self.merge(range.space, before);
         entries.retain(|(key, _)| {
             key.hash64() >= range.from_hash && next_hash.is_none_or(|next| key.hash64() < next)
@@ -388,12 +488,23 @@ impl Access for Turn {
     }
     fn count(&mut self) -> Poll<Result<u64, Stop>> {
         self.touched.everything = true;
-        Poll::Ready(Ok(
-            self.merge(Space::User, self.list_before(Space::User)).len() as u64,
-        ))
+        let parts = match self.parts_of(Space::User) {
+            Ok(parts) => parts,
+            Err(stop) => return Poll::Ready(Err(stop)),
+        };
+        let mut before = Vec::new();
+        if !self.cleared(Space::User) {
+            for part in parts {
+                before.extend(part.history.list(Space::User, part.reader));
+            }
+        }
+        Poll::Ready(Ok(self.merge(Space::User, before).len() as u64))
     }
     fn clear(&mut self) -> Poll<Result<(), Stop>> {
         self.touched.everything = true;
+        if let Err(stop) = self.parts_of(Space::User) {
+            return Poll::Ready(Err(stop));
+        }
         self.writes.cleared = true;
         self.writes
             .entries

@@ -5,7 +5,7 @@
 //! witnesses:
 //!
 //! - **Values carry their history.** A program folds all that it reads into a running hash, and every value that it writes
-//!   is that hash mixed with its own position. One stale read therefore changes every later value that depends on it,
+//!   is that hash mixed with its own seed, which no other one has. One stale read therefore changes every later value that depends on it,
 //!   and the reply, which lists all that was read.
 //! - **Impossible states are fatal.** Pairs of keys are always written together; a program that sees the halves differ
 //!   panics. No serial execution can, so the panic may happen in a doomed incarnation only, where it must not count.
@@ -14,13 +14,15 @@
 //! procedures to hand it back.
 
 use crate::draw::Draw;
+use crate::traffic::route_of_keys;
 use std::sync::Arc;
 use txn::hash::{hash_bytes, mix};
 use txn::tx::Read;
 use txn::value::HashValue;
 use txn::{
-    Args, Blob, Call, Entry, Footprint, Intent, Key, Outcome, Position, Procedure, ProcedureFuture,
-    Reply, Request, RequestId, ScanRange, SessionId, Space, Stop, Tx, Value, Weight,
+    Args, Blob, Call, Entry, Footprint, Intent, Key, Outcome, PartitionId, PartitionRoute,
+    Position, Procedure, ProcedureFuture, Reply, Request, RequestId, ScanRange, SessionId, Space,
+    Stop, Tx, Value, Weight,
 };
 
 /// What the programs of a run look like. Drawn per run, so that different runs stress different mixes.
@@ -337,6 +339,30 @@ impl Programs {
         Programs::new(shape).request(sequence, draw.bits())
     }
 
+    /// Where a program runs, out of so many partitions, and whether it may stray from there: one that finds keys on its way
+    /// names all partitions, or those that it knows of, and then at least two: where there is only one, nobody looks.
+    pub fn route(&self, args: &Args, of: u16, draw: &mut Draw) -> (PartitionRoute, bool) {
+        let program = self.derive(args);
+        let operations = program.operations.iter();
+        let keys = operations.flat_map(|operation| [operation.key.clone(), operation.other_half()]);
+        let mut route = route_of_keys(keys, of);
+        if program
+            .operations
+            .iter()
+            .all(|operation| operation.kind.static_keys())
+        {
+            return (route, false);
+        }
+        if draw.percent(50) {
+            return (PartitionRoute::everywhere(of), false);
+        }
+        if let [only] = route.partitions[..] {
+            let other = PartitionId((only.0 + 1 + draw.below(u64::from(of) - 1) as u16) % of);
+            route = PartitionRoute::over([only, other], of);
+        }
+        (route, true)
+    }
+
     fn derive(&self, args: &Args) -> Program {
         let seed = args
             .first()
@@ -356,7 +382,7 @@ impl Procedure for Programs {
     fn run(&self, tx: Tx, call: Call) -> ProcedureFuture {
         let versions = self.shape.versions;
         let run = Run {
-            seen: mix(tx.position().0),
+            seen: mix(tx.seed()),
             replies: Vec::new(),
             written: 0,
             versions,
@@ -534,7 +560,7 @@ impl Run {
 
     fn value(&mut self, number: u64) -> Value {
         self.written += 1;
-        let hash = mix(self.seen ^ mix(self.tx.position().0 << 20 | self.written));
+        let hash = mix(self.seen ^ mix(self.tx.seed() ^ self.written));
         // Short, long, and structured values.
         match number % 8 {
             0 => Value::from(hash.to_le_bytes().repeat(5)),

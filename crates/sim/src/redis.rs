@@ -6,10 +6,15 @@
 use crate::draw::Draw;
 use crate::oracle::Expected;
 use crate::scenario::Source;
-use redis_surface::{Action, Block, BlockProcedure, CommandTable, WatchProcedure, Watched};
+use crate::traffic::route_of_keys;
+use redis_surface::{
+    Action, Block, BlockProcedure, CommandTable, Involved, WatchProcedure, Watched,
+};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use txn::{Args, Blob, Key, Procedure, Reply, Request, RequestId, SessionId};
+use txn::{
+    Args, Blob, Key, PartitionId, PartitionRoute, Procedure, Reply, Request, RequestId, SessionId,
+};
 
 /// Commands, their variable words marked: `%k` any key, `%s` a string's, `%c` a counter's, `%h` a hash's, `%f` a field,
 /// `%v` a value, `%n` a small number, `%i` one of few ids, so that commands come again and ids come with others.
@@ -164,6 +169,7 @@ pub struct RedisSource {
     table: CommandTable,
     block: Arc<dyn Procedure>,
     watch: Arc<dyn Procedure>,
+    partitions: u16,
     keys: u64,
     block_percent: u32,
     script_percent: u32,
@@ -177,9 +183,10 @@ pub struct RedisSource {
 }
 
 impl RedisSource {
-    /// Traffic of a drawn mix.
-    pub fn draw(draw: &mut Draw) -> RedisSource {
+    /// Traffic of a drawn mix, over so many partitions of one key space.
+    pub fn draw(draw: &mut Draw, partitions: u16) -> RedisSource {
         RedisSource {
+            partitions,
             table: CommandTable::new(),
             block: Arc::new(BlockProcedure),
             watch: Arc::new(WatchProcedure),
@@ -283,6 +290,15 @@ impl RedisSource {
     }
 }
 
+/// Where what involves this runs, as a session has it.
+fn place(involved: Involved, of: u16) -> PartitionRoute {
+    match involved {
+        Involved::Nothing => PartitionRoute::one_of(PartitionId(0), of),
+        Involved::Everything | Involved::Unknown => PartitionRoute::everywhere(of),
+        Involved::Keys(keys) => route_of_keys(keys.into_iter(), of),
+    }
+}
+
 fn request_id(sequence: u64) -> RequestId {
     RequestId {
         session: SessionId(1 + sequence % 5),
@@ -295,12 +311,14 @@ impl Source for RedisSource {
     fn request(&mut self, sequence: u64, draw: &mut Draw) -> Arc<Request> {
         let id = request_id(sequence);
         let kind = draw.below(100) as u32;
+        let involved;
         let (procedure, args, footprint) = if kind < self.block_percent {
             if draw.percent(30) && self.watched.len() < WATCHED_MAX {
                 let names: Args = (0..draw.between(1, 2))
                     .map(|_| self.word("%k", draw))
                     .collect();
                 let footprint = self.watch.footprint(&names);
+                involved = Involved::Keys(names.iter().map(Key::from).collect());
                 (self.watch.clone(), names, footprint)
             } else {
                 let watched: Vec<Watched> = if draw.percent(60) {
@@ -314,15 +332,28 @@ impl Source for RedisSource {
                     .map(|_| self.command(draw))
                     .collect();
                 let block = Block { watched, commands };
+                let keys = block.watched.iter().map(|watched| watched.key.clone());
+                let commands = block
+                    .commands
+                    .iter()
+                    .map(|argv| redis_surface::involved(argv));
+                involved = commands.fold(Involved::Keys(keys.collect()), Involved::with);
                 let footprint = block.footprint(false);
                 (self.block.clone(), block.to_args(), footprint)
             }
         } else if kind < self.block_percent + self.script_percent {
-            self.prepare(self.script(draw))
+            let argv = self.script(draw);
+            involved = redis_surface::involved(&argv);
+            self.prepare(argv)
         } else {
-            self.prepare(self.command(draw))
+            let argv = self.command(draw);
+            involved = redis_surface::involved(&argv);
+            self.prepare(argv)
         };
         let mut request = Request::new(id, procedure, args);
+        if self.partitions > 1 {
+            request.route = place(involved, self.partitions);
+        }
         if !draw.percent(self.declare_percent) {
             request.footprint = footprint;
         }

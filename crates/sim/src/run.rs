@@ -78,11 +78,16 @@ pub fn run_ordo(options: &Options, trace: Option<Trace>, judged: bool) -> Outcom
     run_plan(options, None, trace, judged)
 }
 
-fn population(options: &Options, draw: &mut Draw) -> Population {
+pub(crate) fn population(options: &Options, draw: &mut Draw) -> Population {
+    let sharing = match options.across {
+        true => options.partitions,
+        false => 1,
+    };
     Population::new(
         options.workload,
         options.clients,
         options.warehouses,
+        sharing,
         draw.bits(),
     )
 }

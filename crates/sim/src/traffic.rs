@@ -10,9 +10,10 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 use txn::hash::hash_bytes;
+use txn::key::partition_of_slot;
 use txn::{
-    Args, Blob, Call, Entry, FnProcedure, Footprint, Intent, Key, Outcome, Procedure, Registry,
-    Reply, Request, RequestId, Stop, Tx, Weight,
+    Args, Blob, Call, Entry, FnProcedure, Footprint, Intent, Key, Outcome, PartitionRoute,
+    Procedure, Registry, Reply, Request, RequestId, Stop, Tx, Weight,
 };
 use workloads::tpcc::{Mix, Scale};
 use workloads::{Bank, Client, Generator, Tpcc, Workload};
@@ -83,6 +84,10 @@ pub struct Draft {
     pub args: Args,
     /// What it touches.
     pub footprint: Footprint,
+    /// Where, if the partitions share a key space.
+    pub route: PartitionRoute,
+    /// It may turn out to touch more.
+    pub strays: bool,
 }
 
 impl fmt::Display for Draft {
@@ -101,6 +106,8 @@ impl Draft {
             procedure: request.procedure.clone(),
             args: request.args.clone(),
             footprint: request.footprint.clone(),
+            route: request.route.clone(),
+            strays: false,
         }
     }
     /// The bytes of its arguments.
@@ -120,6 +127,8 @@ pub struct Population {
     workload: Option<Arc<dyn Workload>>,
     loader: Option<Loader>,
     lists: u64,
+    /// How many partitions share the key space.
+    partitions: u16,
     description: String,
 }
 
@@ -135,8 +144,14 @@ pub const LOAD: &str = "sim.load";
 const LOADED_AT_ONCE: usize = 64;
 
 impl Population {
-    /// The population of a kind; the rest is drawn from `seed`.
-    pub fn new(kind: WorkloadKind, clients: u16, warehouses: u32, seed: u64) -> Population {
+    /// The population of a kind, over so many partitions that share a key space; the rest is drawn from `seed`.
+    pub fn new(
+        kind: WorkloadKind,
+        clients: u16,
+        warehouses: u32,
+        partitions: u16,
+        seed: u64,
+    ) -> Population {
         let mut draw = Draw::new(seed);
         let shape = Shape::draw(&mut draw);
         let mut description = String::new();
@@ -152,7 +167,8 @@ impl Population {
             WorkloadKind::Tpcc => Some(described(
                 &mut description,
                 Tpcc {
-                    warehouses,
+                    // Each partition has one.
+                    warehouses: warehouses.max(u32::from(partitions)),
                     mix: Mix::Full {
                         update_percent: draw.pick(&[10, 50, 90]),
                     },
@@ -161,7 +177,7 @@ impl Population {
                         items: 100,
                         customers: 10,
                     },
-                    partitions: 1,
+                    partitions,
                 },
             )),
             _ => None,
@@ -170,7 +186,7 @@ impl Population {
         match kind {
             WorkloadKind::Programs => description = format!("{shape:?}"),
             WorkloadKind::Redis => {
-                description = RedisSource::draw(&mut Draw::new(seed)).describe();
+                description = RedisSource::draw(&mut Draw::new(seed), partitions).describe();
             }
             WorkloadKind::Append => description = format!("{lists} lists"),
             WorkloadKind::Bank | WorkloadKind::Tpcc => {}
@@ -187,8 +203,14 @@ impl Population {
             workload,
             loader,
             lists,
+            partitions,
             description,
         }
+    }
+
+    /// How many partitions share the key space.
+    pub fn partitions(&self) -> u16 {
+        self.partitions
     }
 
     /// What was drawn.
@@ -236,6 +258,8 @@ impl Population {
                 procedure: loader.procedure.clone(),
                 args: Args::one(&(from as u64).to_le_bytes()),
                 footprint: Footprint::unknown(),
+                route: PartitionRoute::everywhere(self.partitions),
+                strays: false,
             })
             .collect()
     }
@@ -247,9 +271,10 @@ impl Population {
                 Stream::Source(Box::new(ProgramSource::new(self.shape.clone())))
             }
             // The same draw for everyone: the same keys.
-            WorkloadKind::Redis => {
-                Stream::Source(Box::new(RedisSource::draw(&mut Draw::new(self.seed))))
-            }
+            WorkloadKind::Redis => Stream::Source(Box::new(RedisSource::draw(
+                &mut Draw::new(self.seed),
+                self.partitions,
+            ))),
             WorkloadKind::Append => Stream::Append {
                 client: u64::from(client),
                 lists: self.lists,
@@ -267,6 +292,8 @@ impl Population {
         Traffic {
             stream,
             sequence: 0,
+            partitions: self.partitions,
+            programs: self.programs.clone(),
         }
     }
 }
@@ -324,11 +351,45 @@ enum Stream {
 pub struct Traffic {
     stream: Stream,
     sequence: u64,
+    partitions: u16,
+    programs: Arc<Programs>,
 }
 
 impl Traffic {
     /// The next transaction.
     pub fn next(&mut self, draw: &mut Draw) -> Draft {
+        let mut draft = self.draft(draw);
+        if self.partitions > 1 {
+            self.place(&mut draft, draw);
+        }
+        draft
+    }
+
+    /// Finds out where a transaction runs, if its source has not told.
+    fn place(&self, draft: &mut Draft, draw: &mut Draw) {
+        let of = self.partitions;
+        match &self.stream {
+            Stream::Source(_) if draft.procedure.name() == self.programs.name() => {
+                (draft.route, draft.strays) = self.programs.route(&draft.args, of, draw);
+            }
+            Stream::Source(_) => draft.strays = may_stray(draft),
+            Stream::Append { .. } => {
+                let steps = draft.args.iter().filter_map(AppendStep::decode);
+                draft.route = route_of_keys(steps.map(AppendStep::key), of);
+            }
+            Stream::Generator(_) if draft.route.of != of => {
+                // One that knows nothing of partitions names its keys.
+                let keys = draft.procedure.footprint(&draft.args).keys;
+                let keys = keys
+                    .iter()
+                    .flat_map(|keys| keys.reads.iter().chain(&keys.writes));
+                draft.route = route_of_keys(keys.cloned(), of);
+            }
+            Stream::Generator(_) => {}
+        }
+    }
+
+    fn draft(&mut self, draw: &mut Draw) -> Draft {
         self.sequence += 1;
         let sequence = self.sequence;
         match &mut self.stream {
@@ -371,6 +432,8 @@ impl Traffic {
                     procedure: procedure.clone(),
                     args,
                     footprint,
+                    route: PartitionRoute::default(),
+                    strays: false,
                 }
             }
         }
@@ -388,6 +451,18 @@ impl Traffic {
             source.answered(&request, &Expected::Outcome(outcome.clone()));
         }
     }
+}
+
+/// The way of a transaction that touches these keys out of so many partitions.
+pub(crate) fn route_of_keys(keys: impl Iterator<Item = Key>, of: u16) -> PartitionRoute {
+    PartitionRoute::over(keys.map(|key| partition_of_slot(key.slot(), of)), of)
+}
+
+/// Whether a Redis transaction may touch keys that its words do not tell.
+fn may_stray(draft: &Draft) -> bool {
+    let name = draft.procedure.name();
+    let runs_scripts = ["redis.eval", "redis.block", "redis.idempotent"];
+    runs_scripts.iter().any(|start| name.starts_with(start))
 }
 
 /// How heavy what may run scripts is in worlds, wherever it comes from: a client, another node, or a log. What is known of a

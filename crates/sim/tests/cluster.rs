@@ -52,6 +52,24 @@ fn clusters_keep_their_promises() {
     }
 }
 
+/// Partitions of one key space: transactions over several of them, in clusters whose nodes have all of them or some.
+#[test]
+fn transactions_over_several_partitions_keep_them_too() {
+    let mut sum = Tally::default();
+    for seed in seeds(40) {
+        let wishes = Wishes {
+            across: Some(true),
+            ..Wishes::default()
+        };
+        sum.add(&pass(&options(seed, wishes)).tally);
+    }
+    println!("{sum:?}");
+    if !one_seed() {
+        assert!(sum.shared > 1_000 && sum.widened > 100 && sum.snapshot_reads > 100);
+        assert!(sum.unknown > 0 && sum.ends > 10 && sum.speculated > 1_000);
+    }
+}
+
 #[test]
 fn a_seed_gives_the_same_run_whatever_ran_before() {
     for seed in seeds(6) {

@@ -52,7 +52,7 @@ fn check_threads(make: Factory<'_>, source: MakeSource<'_>, default_seeds: u64) 
 }
 
 fn redis(draw: &mut Draw) -> Box<dyn Source> {
-    Box::new(RedisSource::draw(draw))
+    Box::new(RedisSource::draw(draw, 1))
 }
 
 fn serial(_workers: usize, _draw: &mut Draw) -> Arc<dyn Engine> {

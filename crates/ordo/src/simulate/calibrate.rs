@@ -19,7 +19,7 @@ use sim::traffic::{Draft, Population, WorkloadKind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
-use txn::{Epoch, Footprint, Position, Reply, Request, RequestId, SessionId};
+use txn::{Epoch, Footprint, PartitionRoute, Position, Reply, Request, RequestId, SessionId};
 
 /// `ordo sim calibrate`.
 #[derive(Args)]
@@ -143,7 +143,7 @@ impl Stage {
 }
 
 fn bank() -> Population {
-    Population::new(WorkloadKind::Bank, 1, 1, 7)
+    Population::new(WorkloadKind::Bank, 1, 1, 1, 7)
 }
 
 fn operation_ns(make: &dyn Fn() -> Arc<dyn Engine>) -> Result<u64> {
@@ -254,6 +254,8 @@ fn read_ns() -> Result<(u64, u64)> {
             procedure,
             args,
             footprint: Footprint::read_only(),
+            route: PartitionRoute::default(),
+            strays: false,
         },
     );
     let reads = (0..SLICES)

@@ -115,6 +115,10 @@ struct WishArgs {
     /// Partitions of a cluster.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     partitions: Option<u16>,
+    /// Whether the partitions of a cluster share one key space, so that transactions go over several of them. If not, each has
+    /// records of its own.
+    #[arg(long, value_parser = ["on", "off"])]
+    across: Option<String>,
     /// programs, redis, append, bank or tpcc.
     #[arg(long)]
     workload: Option<WorkloadKind>,
@@ -148,6 +152,7 @@ impl WishArgs {
             nodes: self.nodes,
             zones: self.zones,
             partitions: self.partitions,
+            across: self.across.as_deref().map(|word| word == "on"),
             workload: self.workload,
             engine: self.engine,
             workers: self.workers,
@@ -340,6 +345,8 @@ fn print_report(report: &Report) {
     let Tally {
         committed,
         rolled_back,
+        shared,
+        widened,
         snapshot_reads,
         refused,
         unknown,
@@ -357,6 +364,11 @@ fn print_report(report: &Report) {
         "{committed} ordered transactions ({rolled_back} rolled back), {snapshot_reads} reads at snapshots, {refused} refused, \
          {unknown} of unknown outcome; {ends} processes ended, {checkpoints} checkpoints, {restarts} incarnations thrown away"
     );
+    if *shared > 0 {
+        say!(
+            "{shared} of them ran at several partitions; {widened} came again because they touched partitions that they had not named"
+        );
+    }
     if *replaced > 0 {
         say!(
             "{replaced} nodes were replaced: {left} processes ended as they should, {disks_refused} were refused because their \
@@ -383,6 +395,8 @@ fn to_json(options: &Options, report: &Report, violation: Option<&Violation>) ->
         "frames": account.frames,
         "committed": tally.committed,
         "rolled_back": tally.rolled_back,
+        "over_several_partitions": tally.shared,
+        "widened": tally.widened,
         "snapshot_reads": tally.snapshot_reads,
         "refused": tally.refused,
         "unknown": tally.unknown,
@@ -517,9 +531,10 @@ fn print_findings(findings: &Findings, elapsed_s: f64, jobs: u16) {
     let transactions = tally.committed + tally.snapshot_reads;
     say!(
         "{runs} seeds in {elapsed_s:.1} s ({:.0} a second; {twice} of them run twice): {transactions} transactions ({:.0} a wall second \
-         and job), {} rolled back, {} refused, {} of unknown outcome; {} processes ended, {} checkpoints; {:.0} s of virtual time",
+         and job), {} over several partitions, {} rolled back, {} refused, {} of unknown outcome; {} processes ended, {} checkpoints; {:.0} s of virtual time",
         *runs as f64 / elapsed_s,
         transactions as f64 / elapsed_s / f64::from(jobs),
+        tally.shared,
         tally.rolled_back,
         tally.refused,
         tally.unknown,

@@ -1,6 +1,7 @@
 //! A client: one connection at a time, to one node after the other, some commands on their way, and a memory of what it
 //! was told.
 
+use super::watch::PartitionWatch;
 use super::{Cluster, Frame, Plan, Timer};
 use crate::history::{self, Operation, Step};
 use crate::traffic::{AppendStep, Draft, Population, Traffic, numbers};
@@ -9,7 +10,7 @@ use crate::world::{Address, Core, Input, Violation};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
-use txn::{Epoch, Outcome, PartitionId, Position, Reply};
+use txn::{Epoch, Outcome, PartitionId, Position, Reply, Stop};
 
 /// A command that is not answered.
 struct Asked {
@@ -17,8 +18,8 @@ struct Asked {
     partition: PartitionId,
     draft: Arc<Draft>,
     at_ns: u64,
-    /// What it must at least see.
-    floor: Position,
+    /// What it must at least see, of each partition.
+    floors: Vec<Position>,
     floor_epoch: Epoch,
 }
 
@@ -73,7 +74,9 @@ impl fmt::Display for Client {
 
 impl Client {
     pub(super) fn new(number: u16, plan: &Plan, population: &Population) -> Client {
-        let loads = if number < plan.partitions {
+        // One client for each key space.
+        let spaces = if plan.across { 1 } else { plan.partitions };
+        let loads = if number < spaces {
             population.loads()
         } else {
             Vec::new()
@@ -140,11 +143,12 @@ pub(super) fn take(
                     connection,
                     number: command,
                     outcome,
+                    partition,
                     place,
                 },
             ..
         } if connection == system.clients[usize::from(number)].connection => {
-            answered(system, number, command, outcome, place, core)?;
+            answered(system, number, command, outcome, (partition, place), core)?;
         }
         Input::Frame {
             frame: Frame::Closed { connection },
@@ -271,12 +275,13 @@ fn go_on(system: &mut Cluster, number: u16, core: &mut Core<Cluster>) {
         client.sent += 1;
         let (connection, command) = (client.connection, client.sent);
         let draft = Arc::new(draft);
+        let partitions = system.partitions.iter();
         client.asked.push_back(Asked {
             number: command,
             partition,
             draft: draft.clone(),
             at_ns: core.now_ns(),
-            floor: system.partitions[usize::from(partition.0)].invoked(),
+            floors: partitions.map(PartitionWatch::invoked).collect(),
             floor_epoch: system.epochs.reached(),
         });
         if system.tally.first_ns == 0 && !client.is_loading() {
@@ -314,7 +319,7 @@ fn answered(
     number: u16,
     command: u64,
     outcome: Outcome,
-    place: Place,
+    (partition, place): (PartitionId, Place),
     core: &mut Core<Cluster>,
 ) -> Result<(), Violation> {
     let client = &mut system.clients[usize::from(number)];
@@ -334,13 +339,16 @@ fn answered(
             ),
         ));
     }
-    client
-        .order
-        .entry(asked.partition)
-        .or_default()
-        .next(place)?;
-    let watch = &mut system.partitions[usize::from(asked.partition.0)];
-    watch.answered(asked.floor, place)?;
+    if outcome == Err(Stop::Undeclared) {
+        let text = format!(
+            "client {number} is told that {} touches more partitions than it should have known of",
+            asked.draft
+        );
+        return Err(Violation::new("undeclared", text));
+    }
+    client.order.entry(partition).or_default().next(place)?;
+    let watch = &mut system.partitions[usize::from(partition.0)];
+    watch.answered(asked.floors[usize::from(partition.0)], place)?;
     if system.plan.judged {
         // A model does not follow the epochs.
         system.epochs.answered(asked.floor_epoch, watch, place)?;
@@ -357,6 +365,7 @@ fn answered(
         Place::At(position) => {
             system.tally.committed += 1;
             system.tally.rolled_back += u64::from(outcome.is_err());
+            system.tally.shared += u64::from(asked.draft.route.partitions.len() > 1);
             if client.is_loading() {
                 client.loaded += 1;
                 if !client.is_loading() {
@@ -427,8 +436,11 @@ fn record(
         .iter()
         .filter_map(AppendStep::decode)
         .map(|step| {
-            // Every partition has lists of its own.
-            let key = step.list << 16 | u64::from(asked.partition.0);
+            // Partitions that share no key space have lists of their own.
+            let key = match system.plan.across {
+                true => step.list,
+                false => step.list << 16 | u64::from(asked.partition.0),
+            };
             match step.value {
                 0 => Step::Read {
                     key,

@@ -37,9 +37,15 @@ pub(super) struct Epochs {
     clock_ms: u64,
     /// The newest epoch of what was answered.
     reached: Epoch,
-    /// Where each connection's requests are.
-    sessions: BTreeMap<SessionId, BTreeMap<u64, Place>>,
+    /// Where each connection's requests are, at each of their partitions.
+    sessions: BTreeMap<SessionId, BTreeMap<Numbered, Place>>,
 }
+
+/// A request of a connection, by its sequence number and attempt, at a partition.
+type Numbered = (u64, u32, PartitionId);
+
+/// More than any partition's number.
+const PARTITIONS_MAX: u16 = u16::MAX;
 
 /// Of a request in the order.
 type Place = (Epoch, PartitionId, Position);
@@ -108,17 +114,30 @@ impl Epochs {
         let follows = |first: Place, then: Place| {
             first.0 < then.0 || first.0 == then.0 && (first.1 != then.1 || first.2 < then.2)
         };
-        let earlier = places.range(..id.sequence).next_back();
-        let later = places.range(id.sequence + 1..).next();
-        let right = earlier.is_none_or(|(_, &earlier)| follows(earlier, place))
-            && later.is_none_or(|(_, &later)| follows(place, later));
+        let (_, here, _) = place;
+        let number = (id.sequence, id.attempt, here);
+        // Of each partition, those next to it; what is farther off is compared with them.
+        let of = PARTITIONS_MAX;
+        let earlier = places
+            .range(..(id.sequence, id.attempt, PartitionId(0)))
+            .rev();
+        let later = places.range((id.sequence, id.attempt, PartitionId(of))..);
+        let same = |(_, other): &(&Numbered, &Place)| other.1 == here;
+        let earlier: Vec<_> = (earlier.clone().next().into_iter())
+            .chain(earlier.clone().find(same))
+            .collect();
+        let later: Vec<_> = (later.clone().next().into_iter())
+            .chain(later.clone().find(same))
+            .collect();
+        let right = earlier.iter().all(|(_, earlier)| follows(**earlier, place))
+            && later.iter().all(|(_, later)| follows(place, **later));
         if !right {
             let text = format!(
                 "{id:?} is at {place:?}, between {earlier:?} and {later:?} of its connection"
             );
             return Err(Violation::new("connection order", text));
         }
-        places.insert(id.sequence, place);
+        places.insert(number, place);
         Ok(())
     }
 

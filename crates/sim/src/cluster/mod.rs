@@ -2,7 +2,8 @@
 //!
 //! A host runs one node of the cluster: the real state machine ([`node::cluster::ClusterNode`]), the real consensus groups,
 //! a journal on the host's disk, and for every partition a real engine with virtual workers. A client is connected to one
-//! node at a time; every command goes to a partition of its choice, which executes it on records of its own.
+//! node at a time. Either every command goes to a partition of its choice, which executes it on records of its own; or the
+//! partitions share a key space, and a command goes to those of its keys: to all, once it turns out to touch others.
 //!
 //! Frames between nodes travel as datagrams: they may be lost, come twice, or overtake each other. The map says at which host
 //! a node is; a host can come back as another node ([`site`]). Where a fault takes a disk for good or wants a node replaced,
@@ -10,7 +11,8 @@
 //!
 //! The oracles ([`watch`], [`epochs`]): all replicas of a partition confirm the same transactions at the same positions and
 //! times; all nodes confirm the same epochs; the order has no request twice; every replica final-commits what the serial specification says; nothing that was answered
-//! is missing, overtaken, or read late; once nothing is wrong any more, everything is answered and all replicas end alike.
+//! is
+//! missing, overtaken, or read late; once nothing is wrong any more, everything is answered and all replicas end alike.
 
 mod checkpoint;
 mod client;
@@ -27,7 +29,7 @@ use crate::draw::Draw;
 use crate::history::Operation;
 use crate::options::Options;
 use crate::ordo::{EngineKind, Tally};
-use crate::run::{Outcome, Report, setting};
+use crate::run::{Outcome, Report, population, setting};
 use crate::trace::Trace;
 use crate::traffic::{Draft, Population};
 use crate::watch::real_time::Place;
@@ -46,7 +48,8 @@ use site::{Post, Site};
 use std::fmt;
 use std::sync::Arc;
 use txn::hash::mix;
-use txn::{NodeId, PartitionId, Position, Registry};
+use txn::key::partition_of_slot;
+use txn::{Entry, Key, NodeId, PartitionId, Position, Registry, Space};
 use watch::PartitionWatch;
 use work::Work;
 
@@ -60,6 +63,8 @@ struct Plan {
     limits: Limits,
     hosts: u16,
     partitions: u16,
+    /// They share one key space.
+    across: bool,
     clients: u16,
     operations: u64,
     pipeline: u64,
@@ -94,6 +99,7 @@ impl Plan {
             },
             hosts: options.nodes,
             partitions: options.partitions,
+            across: options.across,
             clients: options.clients,
             operations: options.operations,
             pipeline: options.pipeline,
@@ -162,7 +168,9 @@ pub enum Frame {
         number: u64,
         /// How it ended.
         outcome: txn::Outcome,
-        /// Where it was decided: for oracles only.
+        /// Which partition has decided it, and where: for oracles only.
+        partition: PartitionId,
+        /// Where it was decided there.
         place: Place,
     },
     /// There is no such connection.
@@ -190,8 +198,12 @@ impl fmt::Display for Frame {
                 connection,
                 number,
                 outcome,
+                partition,
                 place,
-            } => write!(f, "{connection}.{number} {outcome:?} ({place:?})"),
+            } => write!(
+                f,
+                "{connection}.{number} {outcome:?} ({partition} {place:?})"
+            ),
             Frame::Closed { connection } => write!(f, "no connection {connection}"),
         }
     }
@@ -313,12 +325,7 @@ fn run_plan(
     model: Option<Model>,
 ) -> (Outcome, Vec<(u64, u64)>) {
     let mut draw = Draw::new(mix(options.seed));
-    let population = Population::new(
-        options.workload,
-        options.clients,
-        options.warehouses,
-        draw.bits(),
-    );
+    let population = population(options, &mut draw);
     let fsync = match options.policy() {
         Ok(fsync) => fsync,
         Err(text) => {
@@ -402,8 +409,50 @@ impl Cluster {
         }
     }
 
+    /// Checks what a workload knows of its state, once everything is over. No moment of the run has a state of all partitions
+    /// that a node could look at; in the end all replicas are as the specification is.
+    fn check_workload(&self) -> Result<(), Violation> {
+        let (Some(workload), Some(first)) =
+            (self.population.workload(), self.partitions[0].first())
+        else {
+            return Ok(());
+        };
+        let mut tally = workloads::Tally::default();
+        for (at, watch) in self.partitions.iter().enumerate() {
+            // Nothing of the workload is before the last load.
+            let from = if at == 0 {
+                first.prev()
+            } else {
+                Position::NONE
+            };
+            for outcome in watch.answers(PartitionId(at as u16), from) {
+                tally.add(outcome);
+            }
+        }
+        let mut state = AtEnd(&self.partitions);
+        workload
+            .check(&mut state, &tally)
+            .map_err(|text| Violation::new("invariant", text))
+    }
+
     fn partition(&mut self, partition: PartitionId) -> &mut PartitionWatch {
         &mut self.partitions[usize::from(partition.0)]
+    }
+}
+
+/// The specification's records in the end.
+struct AtEnd<'a>(&'a [PartitionWatch]);
+
+impl workloads::State for AtEnd<'_> {
+    fn get(&mut self, key: &Key) -> Option<Entry> {
+        let keeper = partition_of_slot(key.slot(), self.0.len() as u16);
+        let oracle = self.0[usize::from(keeper.0)].oracle();
+        oracle.read_at(key, oracle.last()).entry
+    }
+    fn count(&mut self) -> u64 {
+        let oracles = self.0.iter().map(PartitionWatch::oracle);
+        let lists = oracles.map(|oracle| oracle.list_at(Space::User, oracle.last()));
+        lists.map(|list| list.len() as u64).sum()
     }
 }
 
@@ -536,6 +585,12 @@ impl System for Cluster {
             if self.plan.judged {
                 node.check_end(&self.partitions)?;
             }
+        }
+        if self.plan.judged {
+            watch::check_orders(&self.partitions)?;
+        }
+        if self.plan.judged && self.plan.across {
+            self.check_workload()?;
         }
         if !self.history.is_empty() {
             crate::history::check(&self.history)

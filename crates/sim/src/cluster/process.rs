@@ -6,7 +6,7 @@
 
 use super::journal::Keeper;
 use super::site::{Post, host_at};
-use super::watch::{PartitionWatch, ReplicaWatch};
+use super::watch::{PartitionWatch, ReplicaWatch, SnapshotRead, advance};
 use super::{Cluster, Frame, Timer};
 use crate::judge;
 use crate::ordo::{EngineKind, Tally};
@@ -15,6 +15,7 @@ use crate::watch::real_time::Place;
 use crate::watch::recorder::Recorder;
 use crate::watch::{invariant, leak};
 use crate::world::{Address, Core, Input, Start, Violation};
+use execute::siblings::exchange;
 use execute::sparkle::{Options as SparkleOptions, Sparkle};
 use execute::{
     Assignment, Budget, Calvin, Committed, Engine, Progress, ReadOutcome, Serial, SnapshotReader,
@@ -33,14 +34,14 @@ use store::Snapshot;
 use txn::mutant::set_local_clock_ms;
 use txn::{
     BootId, Epoch, NodeId, Outcome, PartitionId, PartitionRoute, Position, Request, RequestId,
-    SessionId,
+    SessionId, Stop,
 };
 
 /// A command of a connection that has no reply yet.
 struct Unanswered {
     number: u64,
     /// What its client gets once everything before it is answered.
-    answer: Option<(Outcome, Place)>,
+    answer: Option<(Outcome, (PartitionId, Place))>,
 }
 
 /// A client's connection.
@@ -55,8 +56,11 @@ struct Connection {
     requests: BTreeMap<u64, u64>,
     /// Through which group its unfinished requests go.
     home: PartitionId,
-    /// A strict read that waits, and the commands behind it.
+    /// A strict read that waits.
     reading: Option<(u64, Arc<Request>)>,
+    /// A request that comes again if it touches partitions that it has not named.
+    stray: Option<Arc<Request>>,
+    /// The commands behind either of them.
     behind: VecDeque<(u64, PartitionId, Arc<Draft>)>,
 }
 
@@ -87,6 +91,10 @@ pub struct Process {
     node: ClusterNode,
     pub(super) effects: ClusterEffects,
     lanes: BTreeMap<PartitionId, Lane>,
+    /// Their engines.
+    engines: Vec<(PartitionId, Arc<dyn Engine>)>,
+    /// Which of them is stepped next.
+    turn: usize,
     pub(super) keeper: Keeper,
     /// The last epoch that its node has confirmed.
     confirmed: Epoch,
@@ -234,6 +242,11 @@ impl Process {
             known: identity.map,
             node,
             effects: ClusterEffects::default(),
+            engines: lanes
+                .iter()
+                .map(|(&partition, lane): (_, &Lane)| (partition, lane.shared.clone()))
+                .collect(),
+            turn: 0,
             lanes,
             keeper,
             checkpoint: None,
@@ -498,8 +511,11 @@ impl Turn<'_> {
                 continue;
             };
             let watch = &self.system.partitions[usize::from(partition.0)];
-            let checked = match self.system.population.workload() {
-                None => judge::check_snapshot(view, &snapshot, watch.oracle())
+            let workload = self.system.population.workload();
+            // No invariant holds of one partition out of several.
+            let checked = match workload.filter(|_| !self.system.plan.across) {
+                None => watch
+                    .check_snapshot(view, &snapshot)
                     .map_err(|text| Violation::new("serial", text)),
                 Some(workload) => watch.first().map_or(Ok(()), |first| {
                     invariant::check(&**workload, view, &snapshot, watch.oracle(), first)
@@ -600,6 +616,7 @@ impl Turn<'_> {
             requests: BTreeMap::new(),
             home: PartitionId(0),
             reading: None,
+            stray: None,
             behind: VecDeque::new(),
         };
         if let Some(old) = self.process.connections.insert(client, connection) {
@@ -621,7 +638,7 @@ impl Turn<'_> {
         let Some(connection) = self.process.connections.get_mut(&client) else {
             return Ok(0);
         };
-        if connection.reading.is_some() {
+        if connection.reading.is_some() || connection.stray.is_some() {
             connection.behind.push_back((number, partition, draft));
             return Ok(0);
         }
@@ -633,7 +650,10 @@ impl Turn<'_> {
         if connection.requests.is_empty() {
             connection.home = partition;
         }
-        let mut route = PartitionRoute::single(partition);
+        let mut route = match self.system.plan.across {
+            true => draft.route.clone(),
+            false => PartitionRoute::single(partition),
+        };
         route.home = connection.home;
         connection.sequence += 1;
         let request = Arc::new(Request {
@@ -648,16 +668,21 @@ impl Turn<'_> {
             footprint: draft.footprint.clone(),
             route,
         });
+        if draft.strays && request.route.partitions.len() < usize::from(request.route.of) {
+            connection.stray = Some(request.clone());
+        }
         let asker = node::Asker {
             unfinished,
             readonly: false,
         };
-        if node::route(&request.footprint, asker) == Route::Order {
+        // Only the order has a place that is the same at several partitions.
+        let is_shared = request.route.partitions.len() > 1;
+        if is_shared || node::route(&request.footprint, asker) == Route::Order {
             connection.requests.insert(request.id.sequence, number);
             requests.push(request);
             return Ok(self.system.plan.costs.request_ns);
         }
-        let id = request.id;
+        let (id, partition) = (request.id, request.route.partitions[0]);
         connection.reading = Some((number, request));
         let now_ms = self.now_ms();
         let process = &mut *self.process;
@@ -694,8 +719,17 @@ impl Turn<'_> {
                 continue;
             };
             match self.read(&request)? {
+                Some((Err(Stop::Undeclared), _)) if self.comes_again(client, id) => {
+                    if let Some(connection) = self.process.connections.get_mut(&client) {
+                        connection.requests.insert(id.sequence, number);
+                    }
+                }
                 Some((outcome, position)) => {
-                    self.answer(client, number, outcome, Place::Snapshot(position));
+                    let place = Place::Snapshot(position);
+                    self.answer(client, number, outcome, (partition, place));
+                    if let Some(connection) = self.process.connections.get_mut(&client) {
+                        connection.stray = None;
+                    }
                 }
                 None => {
                     if let Some(connection) = self.process.connections.get_mut(&client) {
@@ -704,14 +738,39 @@ impl Turn<'_> {
                     }
                 }
             }
-            while let Some(connection) = self.process.connections.get_mut(&client)
-                && connection.reading.is_none()
-                && let Some((number, partition, draft)) = connection.behind.pop_front()
-            {
-                self.command(client, number, partition, draft, &mut requests)?;
-            }
+            self.go_on(client, &mut requests)?;
         }
         self.submit(requests)
+    }
+
+    /// Takes in the commands of a connection that have waited.
+    fn go_on(&mut self, client: u16, requests: &mut Vec<Arc<Request>>) -> Result<(), Violation> {
+        while let Some(connection) = self.process.connections.get_mut(&client)
+            && connection.reading.is_none()
+            && connection.stray.is_none()
+            && let Some((number, partition, draft)) = connection.behind.pop_front()
+        {
+            self.command(client, number, partition, draft, requests)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a request that touched what it had not named comes again: naming all partitions.
+    fn comes_again(&mut self, client: u16, id: RequestId) -> bool {
+        let connection = self.process.connections.get_mut(&client);
+        let stray = connection.and_then(|connection| connection.stray.take_if(|it| it.id == id));
+        let Some(stray) = stray else { return false };
+        let mut wide = (*stray).clone();
+        wide.id.attempt += 1;
+        wide.route.partitions = PartitionRoute::everywhere(wide.route.of).partitions;
+        let wide = Arc::new(wide);
+        if let Some(connection) = self.process.connections.get_mut(&client) {
+            // What follows must not overtake it.
+            connection.stray = Some(wide.clone());
+        }
+        self.system.tally.widened += 1;
+        self.process.backlog.push(wide);
+        true
     }
 
     /// Reads at the newest final snapshot. `None` if the order must decide.
@@ -730,13 +789,13 @@ impl Turn<'_> {
         match outcome {
             ReadOutcome::Done(outcome) => {
                 if self.system.plan.judged {
-                    self.system.partition(partition).judge_read(
-                        request,
+                    self.system.partition(partition).judge_read(SnapshotRead {
+                        request: request.clone(),
                         position,
                         snapshot_ms,
                         now_ms,
-                        &outcome,
-                    )?;
+                        outcome: outcome.clone(),
+                    })?;
                 }
                 Ok(Some((outcome, position)))
             }
@@ -770,7 +829,8 @@ impl Turn<'_> {
             }
             Err(refused) => {
                 for request in requests {
-                    self.arrived(request.id, Ok(refused.reply()), Place::Nowhere);
+                    let nowhere = (PartitionId(0), Place::Nowhere);
+                    self.arrived(request.id, Ok(refused.reply()), nowhere)?;
                 }
                 Ok(())
             }
@@ -862,7 +922,7 @@ impl Turn<'_> {
             for answered in std::mem::take(&mut self.process.effects.answered) {
                 self.process.taken.remove(&answered.id);
                 let place = Place::At(answered.position);
-                self.arrived(answered.id, answered.outcome, place);
+                self.arrived(answered.id, answered.outcome, (answered.partition, place))?;
             }
             break;
         }
@@ -952,6 +1012,7 @@ impl Turn<'_> {
                 |text| core.note(me, || format!("{partition} {}", text())),
             )?;
         }
+        advance(&mut self.system.partitions)?;
         let process = &mut *self.process;
         let end = process.node.confirmed();
         if self.system.plan.judged && end.epoch > process.confirmed {
@@ -1025,22 +1086,42 @@ impl Turn<'_> {
         self.resubmit()
     }
 
-    /// Steps the first engine that has something to do. False if none has.
+    /// Steps the engines in turn, until one has something to do. False if none has.
     fn step_once(&mut self, worker: usize) -> Result<bool, Violation> {
-        let partitions: Vec<PartitionId> = self.process.lanes.keys().copied().collect();
-        for partition in partitions {
+        let count = self.process.engines.len();
+        for _ in 0..count {
+            let turn = self.process.turn;
+            self.process.turn = (turn + 1) % count;
+            let (partition, engine) = self.process.engines[turn].clone();
             let mut committed: Vec<Committed> = Vec::new();
-            let shared = self.process.lanes[&partition].shared.clone();
-            let progress = shared.step(WorkerId(worker), Budget::ONE, &mut committed);
+            let progress = engine.step(WorkerId(worker), Budget::ONE, &mut committed);
             self.system.tally.operations += 1;
             for committed in committed {
                 self.committed(partition, committed)?;
             }
             if progress == Progress::Worked {
+                self.exchange()?;
                 return Ok(true);
             }
         }
-        Ok(false)
+        self.exchange()
+    }
+
+    /// Takes what the engines have to say to each other to its place. Whether any was told anything.
+    fn exchange(&mut self) -> Result<bool, Violation> {
+        if !self.system.plan.across {
+            return Ok(false);
+        }
+        let mut sent = Vec::new();
+        let twins = self.process.node.twins();
+        let told = exchange(&self.process.engines, twins, &mut sent);
+        if !sent.is_empty() {
+            let now_ms = self.now_ms();
+            let process = &mut *self.process;
+            process.node.say(sent, now_ms, &mut process.effects);
+            self.perform()?;
+        }
+        Ok(told)
     }
 
     /// What a worker did may have made work for an idle one.
@@ -1062,9 +1143,14 @@ impl Turn<'_> {
         if self.system.plan.judged
             && let Some(lane) = self.process.lanes.get_mut(&partition)
         {
-            self.system.partitions[usize::from(partition.0)].judge(&mut lane.watch, &committed)?;
+            self.system.partitions[usize::from(partition.0)]
+                .judge(&mut lane.watch, committed.clone())?;
         }
         let id = committed.request.id;
+        // What runs at several partitions is answered by the first.
+        if committed.request.route.partitions.first() != Some(&partition) {
+            return Ok(());
+        }
         let (boot, _) = session::boot_and_port(id.session);
         if BootId(boot) != self.process.node.boot() && self.process.node.is_spread() {
             let answered = Answered {
@@ -1082,8 +1168,7 @@ impl Turn<'_> {
         }
         self.process.taken.remove(&id);
         let place = Place::At(committed.position);
-        self.arrived(id, committed.outcome, place);
-        Ok(())
+        self.arrived(id, committed.outcome, (partition, place))
     }
 
     /// A request or a read is answered without the order.
@@ -1103,20 +1188,36 @@ impl Turn<'_> {
         }
     }
 
-    fn arrived(&mut self, id: RequestId, outcome: Outcome, place: Place) {
+    fn arrived(
+        &mut self,
+        id: RequestId,
+        outcome: Outcome,
+        place: (PartitionId, Place),
+    ) -> Result<(), Violation> {
         let Some(&client) = self.process.by_session.get(&id.session) else {
-            return;
+            return Ok(());
         };
-        let Some(connection) = self.process.connections.get_mut(&client) else {
-            return;
-        };
-        if let Some(number) = connection.requests.remove(&id.sequence) {
-            self.answer(client, number, outcome, place);
+        if outcome == Err(Stop::Undeclared) && self.comes_again(client, id) {
+            return Ok(());
         }
+        let Some(connection) = self.process.connections.get_mut(&client) else {
+            return Ok(());
+        };
+        let Some(number) = connection.requests.remove(&id.sequence) else {
+            return Ok(());
+        };
+        connection
+            .stray
+            .take_if(|stray| stray.id.sequence == id.sequence);
+        self.answer(client, number, outcome, place);
+        let mut requests = Vec::new();
+        self.go_on(client, &mut requests)?;
+        self.process.backlog.extend(requests);
+        Ok(())
     }
 
     /// Answers a command as soon as those before it are answered.
-    fn answer(&mut self, client: u16, number: u64, outcome: Outcome, place: Place) {
+    fn answer(&mut self, client: u16, number: u64, outcome: Outcome, place: (PartitionId, Place)) {
         let Some(connection) = self.process.connections.get_mut(&client) else {
             return;
         };
@@ -1128,13 +1229,14 @@ impl Turn<'_> {
             .unanswered
             .pop_front_if(|unanswered| unanswered.answer.is_some())
         {
-            let Some((outcome, place)) = answered.answer else {
+            let Some((outcome, (partition, place))) = answered.answer else {
                 break;
             };
             let frame = Frame::Reply {
                 connection: connection.number,
                 number: answered.number,
                 outcome,
+                partition,
                 place,
             };
             self.core

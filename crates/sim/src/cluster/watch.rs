@@ -3,7 +3,10 @@
 //! 1. *agreement*: what one replica has confirmed at a position every replica confirms there: the same request, in the same
 //!    epoch, at the same time. Nothing that was confirmed is ever retracted.
 //! 2. *once*: no request has two positions.
-//! 3. *serial*: every replica final-commits each transaction once per life, as the specification says.
+//! 3. *serial*: every replica final-commits each transaction once per life, as the specification says. Where partitions share a
+//!    key space, the specification runs a transaction over several of them at all of them at once, when it is the next one of
+//!    each ([`advance`]): so their orders must fit together. A node that has confirmed an epoch may be the first one, also of
+//!    those that keep the other partitions: what it commits or reads is judged as soon as the specification has come as far.
 //! 4. *taken*: what a node that lives to the end has taken is in the order in the end, whatever its client was told.
 //! 5. *real time* and *connection order*: see [`crate::watch::real_time`].
 //!
@@ -12,7 +15,7 @@
 //! the replicas never come as far as the order did, which is part of what a run must reach in the end.
 
 use super::epochs::Epochs;
-use crate::oracle::Oracle;
+use crate::oracle::{Expected, Oracle, run_together};
 use crate::traffic::LOAD;
 use crate::watch::real_time::Place;
 use crate::watch::recorder::{Recorder, Told};
@@ -21,7 +24,9 @@ use crate::world::Violation;
 use execute::{Committed, Engine};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use txn::{Epoch, Outcome, PartitionId, Position, Request, RequestId, SessionId};
+use store::{Snapshot, View};
+use txn::key::partition_of_slot;
+use txn::{Epoch, Key, Outcome, PartitionId, Position, Request, RequestId, SessionId, Stop};
 
 /// A transaction of the order.
 #[derive(Clone)]
@@ -46,12 +51,38 @@ pub(super) struct PartitionWatch {
     oracle: Oracle,
     confirmed: Vec<Ordered>,
     requests: BTreeSet<RequestId>,
+    /// What was committed or read beyond what the specification has run.
+    pending: Vec<Pending>,
     /// The largest position of what was answered.
     reached: Position,
     /// Where the initial records end.
     pub loaded: Position,
     /// The last call that has loaded any.
     last_load: Position,
+}
+
+/// What waits to be judged.
+enum Pending {
+    Committed(Committed),
+    Read(SnapshotRead),
+}
+
+impl Pending {
+    fn position(&self) -> Position {
+        match self {
+            Pending::Committed(committed) => committed.position,
+            Pending::Read(read) => read.position,
+        }
+    }
+}
+
+/// A read at a replica's snapshot.
+pub(super) struct SnapshotRead {
+    pub request: Arc<Request>,
+    pub position: Position,
+    pub snapshot_ms: u64,
+    pub now_ms: u64,
+    pub outcome: Outcome,
 }
 
 /// One replica's part: what its engine was told, beyond what is confirmed.
@@ -84,6 +115,7 @@ impl PartitionWatch {
             oracle: Oracle::new(),
             confirmed: Vec::new(),
             requests: BTreeSet::new(),
+            pending: Vec::new(),
             reached: Position::NONE,
             loaded: Position::NONE,
             last_load: Position::NONE,
@@ -122,10 +154,18 @@ impl PartitionWatch {
                 self.last()
             ))
         } else {
-            crate::judge::check_snapshot(view, &snapshot, &self.oracle)
+            self.check_snapshot(view, &snapshot)
         };
         view.close(snapshot);
         checked.map_err(|text| Violation::new("recovery", text))
+    }
+
+    /// Compares a snapshot with the specification, if that has come as far.
+    pub fn check_snapshot(&self, view: &dyn View, snapshot: &Snapshot) -> Result<(), String> {
+        match snapshot.position > self.oracle.last() {
+            true => Ok(()),
+            false => crate::judge::check_snapshot(view, snapshot, &self.oracle),
+        }
     }
 
     /// The epoch of a position that somebody has confirmed.
@@ -233,27 +273,57 @@ impl PartitionWatch {
         if ordered.request.procedure.name() == LOAD {
             self.last_load = position;
         }
-        self.oracle.run(&ordered.request, ordered.time_ms);
         self.confirmed.push(ordered);
         Ok(true)
     }
 
+    /// The first transaction that the specification has not run.
+    fn next(&self) -> Option<&Ordered> {
+        self.confirmed.get(self.oracle.last().0 as usize)
+    }
+
     /// Judges a final commit at a replica.
     pub fn judge(
-        &self,
+        &mut self,
         replica: &mut ReplicaWatch,
-        committed: &Committed,
+        committed: Committed,
     ) -> Result<(), Violation> {
+        let position = committed.position;
+        if position.0 > replica.confirmed {
+            let outcome = &committed.outcome;
+            let text = format!("{position:?} final-committed before it was confirmed: {outcome:?}");
+            return violation("serial", text);
+        }
+        replica.committed += 1;
+        self.judge_when_known(Pending::Committed(committed))
+    }
+
+    /// Judges a read at a replica's snapshot.
+    pub fn judge_read(&mut self, read: SnapshotRead) -> Result<(), Violation> {
+        self.judge_when_known(Pending::Read(read))
+    }
+
+    fn judge_when_known(&mut self, pending: Pending) -> Result<(), Violation> {
+        if pending.position() <= self.oracle.last() {
+            return self.judge_one(&pending);
+        }
+        self.pending.push(pending);
+        Ok(())
+    }
+
+    fn judge_one(&self, pending: &Pending) -> Result<(), Violation> {
+        match pending {
+            Pending::Committed(committed) => self.check_commit(committed),
+            Pending::Read(read) => self.check_read(read),
+        }
+    }
+
+    fn check_commit(&self, committed: &Committed) -> Result<(), Violation> {
         let Committed {
             position,
             request,
             outcome,
         } = committed;
-        let expected = self.oracle.expected(*position);
-        let Some(expected) = expected.filter(|_| position.0 <= replica.confirmed) else {
-            let text = format!("{position:?} final-committed before it was confirmed: {outcome:?}");
-            return violation("serial", text);
-        };
         let ordered = &self.confirmed[position.prev().0 as usize];
         if ordered.request.id != request.id {
             let text = format!(
@@ -262,23 +332,57 @@ impl PartitionWatch {
             );
             return violation("serial", text);
         }
-        if !expected.admits(outcome) {
+        let expected = self.oracle.expected(*position);
+        if !expected.is_some_and(|expected| expected.admits(outcome)) {
             let text =
                 format!("{position:?} ({request:?}) ended {outcome:?} and must end {expected:?}");
             return violation("serial", text);
         }
-        optimistic::check(
-            &self.oracle,
-            request,
-            position.prev(),
-            ordered.time_ms,
-            outcome,
-        )
-        .map_err(|text| Violation::new("optimistic", text))?;
+        // Of what runs at several partitions, no single one knows the state.
+        if request.route.partitions.len() == 1 {
+            let before = position.prev();
+            optimistic::check(&self.oracle, request, before, ordered.time_ms, outcome)
+                .map_err(|text| Violation::new("optimistic", text))?;
+        }
         expiry::check_removal(&self.oracle, request, *position, ordered.time_ms)
+            .map_err(|text| Violation::new("expiry", text))
+    }
+
+    fn check_read(&self, read: &SnapshotRead) -> Result<(), Violation> {
+        let SnapshotRead {
+            request,
+            position,
+            snapshot_ms,
+            now_ms,
+            outcome,
+        } = read;
+        expiry::check_read(&self.oracle, request, *position, *snapshot_ms, *now_ms)
             .map_err(|text| Violation::new("expiry", text))?;
-        replica.committed += 1;
-        Ok(())
+        let expected = self.oracle.read_only(request, *position, *now_ms);
+        if expected.admits(outcome) {
+            return optimistic::check(&self.oracle, request, *position, *now_ms, outcome)
+                .map_err(|text| Violation::new("optimistic", text));
+        }
+        let text = format!(
+            "{request:?} at the snapshot of {position:?} ended {outcome:?} and must end {expected:?}"
+        );
+        violation("serial", text)
+    }
+
+    /// What the specification says of each transaction that this partition answers, but for those that only loaded records and
+    /// those that come again, from the first one after a position on.
+    pub fn answers(&self, me: PartitionId, from: Position) -> impl Iterator<Item = &Outcome> {
+        let ordered = self.confirmed.iter().enumerate().skip(from.0 as usize);
+        ordered.filter_map(move |(place, ordered)| {
+            let request = &ordered.request;
+            if request.route.partitions.first() != Some(&me) || request.procedure.name() == LOAD {
+                return None;
+            }
+            match self.oracle.expected(Position(place as u64 + 1))? {
+                Expected::Outcome(outcome) if *outcome != Err(Stop::Undeclared) => Some(outcome),
+                _ => None,
+            }
+        })
     }
 
     /// Whether a replica has final-committed what it confirmed, each once.
@@ -290,28 +394,6 @@ impl PartitionWatch {
             "a replica has final-committed {} transactions, and the order has {}",
             replica.committed,
             self.last()
-        );
-        violation("serial", text)
-    }
-
-    /// Judges a read at a replica's snapshot.
-    pub fn judge_read(
-        &self,
-        request: &Arc<Request>,
-        position: Position,
-        snapshot_ms: u64,
-        now_ms: u64,
-        outcome: &Outcome,
-    ) -> Result<(), Violation> {
-        expiry::check_read(&self.oracle, request, position, snapshot_ms, now_ms)
-            .map_err(|text| Violation::new("expiry", text))?;
-        let expected = self.oracle.read_only(request, position, now_ms);
-        if expected.admits(outcome) {
-            return optimistic::check(&self.oracle, request, position, now_ms, outcome)
-                .map_err(|text| Violation::new("optimistic", text));
-        }
-        let text = format!(
-            "{request:?} at the snapshot of {position:?} ended {outcome:?} and must end {expected:?}"
         );
         violation("serial", text)
     }
@@ -337,4 +419,96 @@ impl PartitionWatch {
         self.reached = self.reached.max(reached);
         Ok(())
     }
+}
+
+/// Runs the specification as far as the orders of all partitions are known.
+pub(super) fn advance(partitions: &mut [PartitionWatch]) -> Result<(), Violation> {
+    let mut goes_on = true;
+    while std::mem::take(&mut goes_on) {
+        for at in 0..partitions.len() {
+            while let Some(ordered) = partitions[at].next().cloned() {
+                let (request, time_ms) = (&ordered.request, ordered.time_ms);
+                if request.route.partitions.len() == 1 {
+                    partitions[at].oracle.run(request, time_ms);
+                } else if is_next_everywhere(partitions, &ordered)? {
+                    run_everywhere(partitions, &ordered)?;
+                } else {
+                    break;
+                }
+                goes_on = true;
+            }
+        }
+    }
+    for watch in partitions.iter_mut() {
+        let last = watch.oracle.last();
+        let known = watch
+            .pending
+            .extract_if(.., |pending| pending.position() <= last);
+        let known: Vec<Pending> = known.collect();
+        for pending in &known {
+            watch.judge_one(pending)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a transaction over several partitions is the next one at each of them.
+fn is_next_everywhere(partitions: &[PartitionWatch], ordered: &Ordered) -> Result<bool, Violation> {
+    for at in &ordered.request.route.partitions {
+        let Some(next) = partitions[usize::from(at.0)].next() else {
+            return Ok(false);
+        };
+        if next.request.id != ordered.request.id {
+            return Ok(false);
+        }
+        if !next.same(ordered) {
+            let text = format!(
+                "{:?} is in {:?} at {} ms at one of its partitions, and at {at} it is {:?} in {:?} at {} ms",
+                ordered.request,
+                ordered.epoch,
+                ordered.time_ms,
+                next.request,
+                next.epoch,
+                next.time_ms
+            );
+            return violation("agreement", text);
+        }
+    }
+    Ok(true)
+}
+
+fn run_everywhere(partitions: &mut [PartitionWatch], ordered: &Ordered) -> Result<(), Violation> {
+    let (request, time_ms) = (&ordered.request, ordered.time_ms);
+    let route = &request.route;
+    let numbered = partitions.iter_mut().enumerate();
+    let numbered = numbered.map(|(at, watch)| (PartitionId(at as u16), &mut watch.oracle));
+    let mut oracles: Vec<_> = numbered
+        .filter(|(at, _)| route.partitions.contains(at))
+        .collect();
+    run_together(&mut oracles, request, time_ms);
+    let first = route.partitions.first().copied().unwrap_or_default();
+    let oracle = &partitions[usize::from(first.0)].oracle;
+    let Some(Expected::Outcome(outcome)) = oracle.expected(oracle.last()) else {
+        return Ok(());
+    };
+    let read = |key: &Key| {
+        let keeper = partition_of_slot(key.slot(), route.of);
+        let oracle = &partitions[usize::from(keeper.0)].oracle;
+        oracle.read_at(key, oracle.last().prev())
+    };
+    optimistic::check_by(read, request, time_ms, outcome)
+        .map_err(|text| Violation::new("optimistic", format!("{request:?}: {text}")))
+}
+
+/// Whether the specification could run everything: if not, the partitions' orders contradict each other.
+pub(super) fn check_orders(partitions: &[PartitionWatch]) -> Result<(), Violation> {
+    let next = partitions.iter().map(PartitionWatch::next);
+    let stuck: Vec<_> = next
+        .map(|next| next.map(|ordered| &ordered.request))
+        .collect();
+    if stuck.iter().all(Option::is_none) {
+        return Ok(());
+    }
+    let text = format!("no transaction is the next one at all of its partitions: {stuck:?}");
+    violation("agreement", text)
 }

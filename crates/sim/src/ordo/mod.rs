@@ -210,6 +210,10 @@ pub struct Tally {
     pub committed: u64,
     /// Of those, the ones that rolled back by their own logic.
     pub rolled_back: u64,
+    /// Those that ran at several partitions.
+    pub shared: u64,
+    /// Those that came again because they touched partitions that they had not named.
+    pub widened: u64,
     /// Reads at snapshots.
     pub snapshot_reads: u64,
     /// Commands that were refused.
@@ -261,6 +265,8 @@ impl Tally {
     pub fn add(&mut self, other: &Tally) {
         self.committed += other.committed;
         self.rolled_back += other.rolled_back;
+        self.shared += other.shared;
+        self.widened += other.widened;
         self.snapshot_reads += other.snapshot_reads;
         self.refused += other.refused;
         self.unknown += other.unknown;

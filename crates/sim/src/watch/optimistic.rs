@@ -5,13 +5,26 @@
 
 use crate::oracle::Oracle;
 use redis_surface::Block;
-use txn::{Outcome, Position, Reply, Request};
+use txn::tx::Read;
+use txn::{Key, Outcome, Position, Reply, Request};
 
 /// Checks how a block ended that saw everything up to `upto`, at the time `now_ms`. Other transactions pass.
 pub fn check(
     oracle: &Oracle,
     request: &Request,
     upto: Position,
+    now_ms: u64,
+    outcome: &Outcome,
+) -> Result<(), String> {
+    let read = |key: &Key| oracle.read_at(key, upto);
+    check_by(read, request, now_ms, outcome)
+        .map_err(|text| format!("at the state of {upto:?}, {text}"))
+}
+
+/// The same for a block whose keys are read like this.
+pub fn check_by(
+    read: impl Fn(&Key) -> Read,
+    request: &Request,
     now_ms: u64,
     outcome: &Outcome,
 ) -> Result<(), String> {
@@ -22,17 +35,17 @@ pub fn check(
         return Ok(());
     };
     let changed = block.watched.iter().find(|watched| {
-        let found = oracle.read_at(&watched.key, upto);
+        let found = read(&watched.key);
         let present = found.entry.is_some_and(|entry| !entry.expired(now_ms));
         (watched.version, watched.present) != (found.version, present)
     });
     let ran = *reply != Reply::NilArray;
     match changed {
         Some(watched) if ran => Err(format!(
-            "a block at the state of {upto:?} ran ({reply:?}), but what it watches has changed: {watched:?}"
+            "a block ran ({reply:?}), but what it watches has changed: {watched:?}"
         )),
         None if !ran => Err(format!(
-            "a block at the state of {upto:?} did not run, but nothing that it watches has changed: {:?}",
+            "a block did not run, but nothing that it watches has changed: {:?}",
             block.watched
         )),
         _ => Ok(()),

@@ -67,6 +67,9 @@ pub enum Traffic {
     Datagram,
 }
 
+/// The oracle that wants everything to be answered in the end.
+const LIVENESS: &str = "liveness";
+
 /// Something that must not be, and which oracle says so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
@@ -540,7 +543,13 @@ impl<S: System> World<S> {
     /// Runs to the end.
     pub fn run(&mut self) -> (Account, Result<(), Violation>) {
         let mut events = 0;
-        let result = self.events(&mut events);
+        let mut result = self.events(&mut events);
+        if let Err(violation) = &mut result
+            && violation.oracle == LIVENESS
+        {
+            let waiting = self.system.waiting(&mut self.nodes);
+            violation.text.push_str(&format!(": {waiting}"));
+        }
         if let (Err(violation), Some(trace)) = (&result, &mut self.core.trace) {
             let text = violation.to_string();
             trace.push(self.core.now_ns, trace::Event::Verdict { text });
@@ -571,23 +580,21 @@ impl<S: System> World<S> {
                 }
             }
             let Some((at_ns, event)) = self.core.queue.next() else {
-                return Err(self.stuck("nothing is left to happen"));
+                return Err(Violation::new(LIVENESS, "nothing is left to happen"));
             };
             *events += 1;
             if at_ns > settle_until_ns {
-                return Err(self.stuck("it takes too long after the last fault"));
+                return Err(Violation::new(
+                    LIVENESS,
+                    "it takes too long after the last fault",
+                ));
             }
             if *events > self.limits.events {
-                return Err(self.stuck("too much happens"));
+                return Err(Violation::new(LIVENESS, "too much happens"));
             }
             self.core.now_ns = self.core.now_ns.max(at_ns);
             self.event(event)?;
         }
-    }
-
-    fn stuck(&mut self, why: &str) -> Violation {
-        let waiting = self.system.waiting(&mut self.nodes);
-        Violation::new("liveness", format!("{why}: {waiting}"))
     }
 
     fn event(&mut self, event: Event<S>) -> Result<(), Violation> {
