@@ -43,7 +43,7 @@ const FEED_TICKS: u64 = 4;
 /// One that has not heard of a group for so many ticks follows it through another node.
 const PATIENCE_TICKS: u64 = 12;
 /// So many ticks a frame waits for those before it, and so many frames.
-const EARLY_TICKS: u64 = 2;
+const EARLY_TICKS: u64 = 4;
 const EARLY_MAX: usize = 64;
 /// A node that does not follow its neighbour looks every so many ticks whether it can.
 const NEIGHBOUR_TICKS: u64 = 40;
