@@ -97,17 +97,28 @@ fn the_same_options_give_the_same_run() {
 }
 
 #[test]
-fn single_partition_engines_run_on_one_node_only() {
-    for contender in [Contender::Calvin, Contender::NoCc] {
-        let one = options(1, contender, tpcc(1), 1);
-        // Without conflicts being minded, the state is nobody's business.
-        let one = Options {
-            judged: contender != Contender::NoCc,
-            ..one
-        };
-        assert!(judged(&one).committed > 50);
-        assert!(run(&options(2, contender, tpcc(2), 1)).is_err());
+fn baselines_leave_the_state_of_the_serial_execution_over_partitions_too() {
+    for seed in seeds(2) {
+        for contender in [Contender::Calvin, Contender::Ssmr] {
+            for workload in [synthetic(3, 50), tpcc(3)] {
+                let report = judged(&options(3, contender, workload, seed));
+                assert!(report.committed > 50, "{contender}: {report:?}");
+                assert!(report.multi_partition > 5, "{contender}: {report:?}");
+            }
+        }
     }
+}
+
+#[test]
+fn the_bound_runs_on_one_node_only() {
+    let one = Options {
+        // Without conflicts being minded, the state is nobody's business.
+        judged: false,
+        ..options(1, Contender::NoCc, tpcc(1), 1)
+    };
+    assert!(judged(&one).committed > 50);
+    assert!(run(&options(2, Contender::NoCc, tpcc(2), 1)).is_err());
+    assert!(judged(&options(1, Contender::Calvin, tpcc(1), 1)).committed > 50);
 }
 
 /// Without conflicts and siblings, the work of so many workers takes so much less time.

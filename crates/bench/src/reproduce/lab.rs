@@ -79,6 +79,7 @@ fn real_kind(contender: Contender) -> EngineKind {
     match contender {
         Contender::Sparkle(_) => EngineKind::Sparkle,
         Contender::Calvin => EngineKind::Calvin,
+        Contender::Ssmr => EngineKind::Ssmr,
         Contender::NoCc => EngineKind::NoCc,
     }
 }

@@ -1,7 +1,7 @@
 //! The engines that the model compares, by name.
 
 use execute::sparkle::{Options as SparkleOptions, Sparkle, Variant};
-use execute::{Calvin, Engine, NoCc};
+use execute::{Calvin, Engine, NoCc, Ssmr};
 use order::arrange::Scheduling;
 use std::fmt;
 use std::str::FromStr;
@@ -76,17 +76,20 @@ impl FromStr for SparkleVariant {
 pub enum Contender {
     /// Speculation.
     Sparkle(SparkleVariant),
-    /// One lock scheduler. One partition.
+    /// One lock scheduler.
     Calvin,
+    /// One thread for each partition, and reads one by one.
+    Ssmr,
     /// The bound. One partition.
     NoCc,
 }
 
 impl Contender {
     /// All, with Sparkle as it is here.
-    pub const ALL: [Contender; 3] = [
+    pub const ALL: [Contender; 4] = [
         Contender::Sparkle(SparkleVariant::ScSchedule),
         Contender::Calvin,
+        Contender::Ssmr,
         Contender::NoCc,
     ];
     /// An engine for a partition out of so many.
@@ -100,7 +103,8 @@ impl Contender {
                 window_min,
                 ..SparkleOptions::new(workers)
             })),
-            Contender::Calvin => Arc::new(Calvin::new(workers)),
+            Contender::Calvin => Arc::new(Calvin::of(partition, workers)),
+            Contender::Ssmr => Arc::new(Ssmr::of(partition)),
             Contender::NoCc => Arc::new(NoCc::new(workers)),
         }
     }
@@ -108,12 +112,19 @@ impl Contender {
     pub fn scheduling(self) -> Scheduling {
         match self {
             Contender::Sparkle(variant) => variant.scheduling(),
-            Contender::Calvin | Contender::NoCc => Scheduling::Merged,
+            Contender::Calvin | Contender::Ssmr | Contender::NoCc => Scheduling::Merged,
         }
     }
     /// Whether it executes transactions over several partitions.
     pub fn spans_partitions(self) -> bool {
-        matches!(self, Contender::Sparkle(_))
+        self != Contender::NoCc
+    }
+    /// How many of a node's workers it has use for.
+    pub fn workers(self, of_node: usize) -> usize {
+        match self {
+            Contender::Ssmr => 1,
+            _ => of_node,
+        }
     }
     /// Whether it must be told all keys.
     pub fn needs_keys(self) -> bool {
@@ -131,6 +142,7 @@ impl fmt::Display for Contender {
             Contender::Sparkle(SparkleVariant::ScSchedule) => f.write_str("sparkle"),
             Contender::Sparkle(variant) => write!(f, "sparkle {}", variant.name()),
             Contender::Calvin => f.write_str("calvin"),
+            Contender::Ssmr => f.write_str("ssmr"),
             Contender::NoCc => f.write_str("nocc"),
         }
     }

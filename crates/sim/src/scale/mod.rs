@@ -9,7 +9,8 @@
 //!   bandwidth and latches between cores cost nothing, and what a real machine loses there the model does not show. What a step
 //!   does is visible at its beginning.
 //! - **Reads** that bypass the order run at final snapshots, whole, on workers that have nothing else to do; they take
-//!   [`Costs::read_ns`] for each record. So does the reconnaissance of engines that want to be told all keys.
+//!   [`Costs::read_ns`] for each record. So does the reconnaissance of engines that want to be told all keys; what it asks of other
+//!   nodes costs no message and no time (which is to the good of such engines).
 //! - **Clients** are a closed loop: so many calls of a node are under way at any time. What is to be ordered waits for the next
 //!   epoch.
 //! - **The order.** One zone, and every [`Times::epoch_ns`] an epoch of what has come to all nodes: one call of each node in turn, and so on

@@ -57,6 +57,8 @@ pub(super) struct Sent {
 pub(super) struct Node {
     pub(super) at: PartitionId,
     pub(super) engine: Arc<dyn Engine>,
+    /// Those of all nodes, for reconnaissance.
+    engines: Arc<[Arc<dyn Engine>]>,
     contender: Contender,
     /// Workers that have nothing to do.
     pub(super) idle: BTreeSet<usize>,
@@ -85,8 +87,8 @@ pub(super) struct Node {
 
 impl Node {
     /// A node with its part of the workload's records.
-    pub(super) fn new(options: &Options, at: PartitionId) -> Node {
-        let engine = options.contender.engine(at, options.nodes, options.workers);
+    pub(super) fn new(options: &Options, at: PartitionId, engines: Arc<[Arc<dyn Engine>]>) -> Node {
+        let engine = engines[usize::from(at.0)].clone();
         let client = Client {
             index: usize::from(at.0),
             count: usize::from(options.nodes),
@@ -94,10 +96,11 @@ impl Node {
         Node {
             at,
             contender: options.contender,
-            idle: (0..options.workers).collect(),
+            idle: (0..options.contender.workers(options.workers)).collect(),
             jobs: VecDeque::new(),
             reader: SnapshotReader::new(engine.clone()),
             engine,
+            engines,
             generator: options.workload.generator(options.seed, client),
             sequence: u64::from(at.0),
             free: options.clients,
@@ -211,7 +214,11 @@ impl Node {
         outcome: txn::Outcome,
         now_ns: u64,
     ) {
+        let is_home = request.route.home == self.at;
         if outcome == Err(Stop::Undeclared) {
+            if !is_home {
+                return;
+            }
             self.given_back.push(request.id);
             let mut again = (*request).clone();
             again.id.attempt += 1;
@@ -219,7 +226,7 @@ impl Node {
             return self.submit(Arc::new(again));
         }
         self.digest = mix(self.digest ^ mix(position.0) ^ now_ns);
-        if request.route.home != self.at {
+        if !is_home {
             return;
         }
         if let Ok(reply) = &outcome {
@@ -242,9 +249,11 @@ impl Node {
             Job::Reconnaissance(request) => {
                 let mut request = (*request).clone();
                 let shared = Arc::new(request.clone());
-                let engines = std::slice::from_ref(&self.engine);
-                let found = calvin::reconnoitre(engines, &shared, time_ms(now_ns));
+                let found = calvin::reconnoitre(&self.engines, &shared, time_ms(now_ns));
                 request.footprint = found.footprint;
+                let partitions = request.route.partitions.iter().chain(&found.partitions);
+                let partitions: BTreeSet<PartitionId> = partitions.copied().collect();
+                request.route.partitions = partitions.into_iter().collect();
                 let looks = request.footprint.keys.as_ref();
                 let looks = looks.map_or(1, |keys| keys.reads.len() + keys.writes.len());
                 self.pending.push(Arc::new(request));

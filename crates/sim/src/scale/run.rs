@@ -8,6 +8,7 @@ use execute::Batch;
 use execute::siblings::Message;
 use order::arrange::{Place, Placed, arrange_all};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use txn::hash::mix;
 use txn::{Epoch, PartitionId};
 
@@ -69,7 +70,10 @@ pub fn run(options: &Options) -> Result<Report, String> {
     if times.epoch_ns == 0 || times.round_ns == 0 || options.costs.step_ns == 0 {
         return Err("epochs, rounds and steps take time".to_owned());
     }
-    let all = (0..nodes).map(|at| Node::new(options, PartitionId(at)));
+    let of_node = options.contender.workers(workers);
+    let engine = |at| options.contender.engine(PartitionId(at), nodes, of_node);
+    let engines: Arc<[_]> = (0..nodes).map(engine).collect();
+    let all = (0..nodes).map(|at| Node::new(options, PartitionId(at), engines.clone()));
     let all: Vec<Node> = all.collect();
     node::load(&*options.workload, options.seed, &all);
     let run = Run {
@@ -319,7 +323,8 @@ impl Run<'_> {
             let place = latencies.len().saturating_sub(1) * percent / 100;
             latencies.get(place).copied().unwrap_or(0) + self.options.times.order_ns
         };
-        let workers = (self.nodes.len() * self.options.workers) as f64;
+        let of_node = self.options.contender.workers(self.options.workers);
+        let workers = (self.nodes.len() * of_node) as f64;
         Report {
             measured_ns,
             committed: counts.tally.committed - before.tally.committed,
