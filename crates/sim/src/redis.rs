@@ -80,6 +80,18 @@ const COMMANDS: &[&str] = &[
     "ORDO.IDEMPOTENT %i MSET %s %n %s %n",
 ];
 
+const ENDLESS: &str = "local n = 0
+         while redis.call('GET', 'pair') ~= redis.call('GET', 'riap') do n = n + 1 end
+         return n";
+/// The same, with an end: what tells a run over several partitions that its state never was may be a node that is down, and with
+/// each of its operations a run that is suspended begins anew.
+const PATIENT: &str = "local n = 0
+         while redis.call('GET', 'pair') ~= redis.call('GET', 'riap') do
+           n = n + 1
+           if n == 50 then return 'impossible' end
+         end
+         return n";
+
 /// Scripts, with the number of keys that they declare. Some declare fewer than they use.
 const SCRIPTS: &[(&str, usize)] = &[
     // A transfer.
@@ -140,12 +152,7 @@ const SCRIPTS: &[(&str, usize)] = &[
         0,
     ),
     // A loop whose end depends on what it reads: a doomed run may never see it.
-    (
-        "local n = 0
-         while redis.call('GET', 'pair') ~= redis.call('GET', 'riap') do n = n + 1 end
-         return n",
-        0,
-    ),
+    (ENDLESS, 0),
     // The whole key space.
     (
         "local k = redis.call('KEYS', '*')
@@ -216,7 +223,12 @@ impl RedisSource {
             }
             "%i" => return Blob::from(format!("i{}", draw.below(6))),
             "%n" => return Blob::from(draw.between(1, 40).to_string()),
-            "%l" => return Blob::from(SCRIPTS[draw.below(SCRIPTS.len() as u64) as usize].0),
+            "%l" => {
+                return Blob::from(match SCRIPTS[draw.below(SCRIPTS.len() as u64) as usize].0 {
+                    ENDLESS if self.partitions > 1 => PATIENT,
+                    body => body,
+                });
+            }
             "%d" => {
                 return self
                     .digests
@@ -251,7 +263,10 @@ impl RedisSource {
     }
 
     fn script(&self, draw: &mut Draw) -> Args {
-        let (body, keys) = SCRIPTS[draw.below(SCRIPTS.len() as u64) as usize];
+        let (mut body, keys) = SCRIPTS[draw.below(SCRIPTS.len() as u64) as usize];
+        if body == ENDLESS && self.partitions > 1 {
+            body = PATIENT;
+        }
         let mut words = if !self.digests.is_empty() && draw.percent(50) {
             // Any of the scripts: the numbers of keys may not fit, which is as good a call.
             vec![

@@ -136,11 +136,12 @@ pub struct Population {
 struct Loader {
     procedure: Arc<dyn Procedure>,
     records: usize,
+    at_once: usize,
 }
 
 /// The procedure that loads a workload's initial records.
 pub const LOAD: &str = "sim.load";
-/// Records that one loading transaction writes.
+/// Records that one loading transaction writes, for each partition that it writes at.
 const LOADED_AT_ONCE: usize = 64;
 
 impl Population {
@@ -173,9 +174,15 @@ impl Population {
                         update_percent: draw.pick(&[10, 50, 90]),
                     },
                     remote: draw.percent(70),
-                    scale: Scale {
-                        items: 100,
-                        customers: 10,
+                    scale: match partitions {
+                        1 => Scale {
+                            items: 100,
+                            customers: 10,
+                        },
+                        _ => Scale {
+                            items: 40,
+                            customers: 3,
+                        },
                     },
                     partitions,
                 },
@@ -193,7 +200,7 @@ impl Population {
         }
         let loader = workload
             .as_ref()
-            .map(|workload| Loader::new(&**workload, seed));
+            .map(|workload| Loader::new(&**workload, seed, partitions));
         Population {
             kind,
             seed,
@@ -253,7 +260,7 @@ impl Population {
             return Vec::new();
         };
         (0..loader.records)
-            .step_by(LOADED_AT_ONCE)
+            .step_by(loader.at_once)
             .map(|from| Draft {
                 procedure: loader.procedure.clone(),
                 args: Args::one(&(from as u64).to_le_bytes()),
@@ -308,7 +315,8 @@ fn described<W: Workload + fmt::Debug + 'static>(
 }
 
 impl Loader {
-    fn new(workload: &dyn Workload, seed: u64) -> Loader {
+    fn new(workload: &dyn Workload, seed: u64, partitions: u16) -> Loader {
+        let at_once = LOADED_AT_ONCE * usize::from(partitions);
         let mut records: Vec<(Key, Entry)> = Vec::new();
         for part in 0..workload.parts() {
             workload.load(seed, part, &mut |key, entry| records.push((key, entry)));
@@ -324,7 +332,7 @@ impl Loader {
                     .map(u64::from_le_bytes)
                     .ok_or_else(|| Stop::abort("ERR malformed arguments"))?;
                 let from = usize::try_from(from).unwrap_or(usize::MAX);
-                for (key, entry) in records.iter().skip(from).take(LOADED_AT_ONCE) {
+                for (key, entry) in records.iter().skip(from).take(at_once) {
                     tx.put_entry(key, entry.clone()).await?;
                 }
                 Ok(Reply::OK)
@@ -333,6 +341,7 @@ impl Loader {
         Loader {
             procedure: Arc::new(procedure),
             records: count,
+            at_once,
         }
     }
 }

@@ -216,6 +216,7 @@ impl Setting<'_> {
             nodes: Some(self.nodes),
             zones: None,
             partitions: Some(arguments.partitions),
+            across: Some(false),
             workload: Some(arguments.workload),
             engine: Some(self.engine),
             workers: Some(self.workers),

@@ -667,6 +667,7 @@ fn model(arguments: &ModelArgs) -> Result<()> {
                     nodes: Some(nodes),
                     zones: None,
                     partitions: None,
+                    across: Some(false),
                     workload: Some(arguments.workload),
                     engine: Some(engine),
                     workers: Some(workers),

@@ -30,6 +30,8 @@ const RESTARTED_TICKS: u64 = 60;
 /// there to the others, and back.
 const ANSWERED_TICKS: u64 = 100;
 const ANSWERED_FLIGHTS: u64 = 6;
+/// Where transactions run at several partitions these tell each other what they read, one transaction after the other.
+const ANSWERED_ACROSS: u64 = 10;
 
 /// What a client is about.
 pub(super) struct Client {
@@ -182,8 +184,11 @@ fn timed_out(
     // Once nothing is wrong any more, every command is answered in time.
     let asked_ns = client.asked.front().map_or(0, |asked| asked.at_ns);
     let tick_ns = system.plan.tick_ns;
-    let bound_ns =
+    let mut bound_ns =
         ANSWERED_TICKS * tick_ns + ANSWERED_FLIGHTS * system.plan.flight_ns * system.plan.pipeline;
+    if system.plan.across {
+        bound_ns *= ANSWERED_ACROSS;
+    }
     if core
         .healed_ns()
         .is_some_and(|healed_ns| asked_ns >= healed_ns + RESTARTED_TICKS * tick_ns)
