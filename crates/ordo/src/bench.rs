@@ -3,6 +3,7 @@
 mod cluster;
 mod etcd;
 mod faults;
+mod model;
 
 use anyhow::{Context, Result, bail};
 use bench::engine::{Contender, Reads, Settings};
@@ -27,6 +28,8 @@ pub enum Bench {
     CompareEtcd(etcd::EtcdArgs),
     /// Kills, freezes and cuts off real nodes under load, and judges what their clients saw.
     Faults(faults::FaultsArgs),
+    /// Models a cluster of more nodes and cores than this machine has: real engines in virtual time.
+    Model(Box<model::ModelCommand>),
 }
 
 /// `ordo bench engine`.
@@ -93,7 +96,10 @@ struct WorkloadArgs {
     /// synthetic: percentage of calls whose keys are known only while they run (0).
     #[arg(long)]
     dependent_percent: Option<String>,
-    /// ycsb, synthetic: records (1,000,000).
+    /// synthetic: percentage of calls that touch two partitions, where there are several (0).
+    #[arg(long)]
+    multi_partition_percent: Option<String>,
+    /// ycsb, synthetic: records, of each partition (1,000,000).
     #[arg(long)]
     keys: Option<String>,
     /// ycsb: records that a call touches (16).
@@ -204,6 +210,7 @@ pub fn run(bench: Bench) -> Result<()> {
         Bench::Cluster(args) => cluster::run(*args),
         Bench::CompareEtcd(args) => etcd::run(args),
         Bench::Faults(args) => faults::run(args),
+        Bench::Model(args) => model::run(*args),
     }
 }
 
@@ -256,6 +263,7 @@ impl WorkloadArgs {
             ("scale", self.scale),
             ("contention", self.contention),
             ("dependent-percent", self.dependent_percent),
+            ("multi-partition-percent", self.multi_partition_percent),
             ("keys", self.keys),
             ("operations", self.operations),
             ("read-percent", self.read_percent),

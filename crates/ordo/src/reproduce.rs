@@ -67,7 +67,8 @@ fn nanoseconds(option: &str, value: f64, unit_ns: f64) -> Result<u64> {
 }
 
 impl ModelArgs {
-    fn times(&self, quick: bool) -> Result<Times> {
+    /// What takes how long; in a quick run less is measured.
+    pub fn times(&self, quick: bool) -> Result<Times> {
         let epoch_ns = nanoseconds("epoch-ms", self.epoch_ms, 1e6)?;
         let latency_ns = nanoseconds("latency-us", self.latency_us, 1e3)?;
         let round_ns = nanoseconds("round-us", self.round_us, 1e3)?;
@@ -87,7 +88,8 @@ impl ModelArgs {
         })
     }
 
-    fn costs(&self) -> Result<Costs> {
+    /// What costs how much.
+    pub fn costs(&self) -> Result<Costs> {
         if !(self.gigabits > 0.0 && self.gigabits.is_finite()) {
             bail!("--gigabits {}: more than 0", self.gigabits);
         }

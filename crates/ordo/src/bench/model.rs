@@ -1,0 +1,136 @@
+//! `ordo bench model`: runs of the scale model, one for each engine and variant.
+
+use super::WorkloadArgs;
+use crate::reproduce::ModelArgs;
+use anyhow::{Result, anyhow, bail};
+use bench::report;
+use clap::Args;
+use serde::Serialize;
+use sim::scale::{self, Contender, Report, SparkleVariant};
+
+/// `ordo bench model`.
+#[derive(Args)]
+pub struct ModelCommand {
+    /// Engines: sparkle, calvin, ssmr, nocc (one node only). Ratios are to the first.
+    #[arg(
+        long,
+        default_value = "sparkle",
+        value_delimiter = ',',
+        value_name = "sparkle|calvin|ssmr|nocc"
+    )]
+    engine: Vec<String>,
+    /// How sparkle's siblings confirm each other, as in Fig. 9 of its paper; with several, sparkle runs with each.
+    #[arg(
+        long,
+        default_value = "sc-schedule",
+        value_delimiter = ',',
+        value_name = "cons|cc|sc|sc-schedule"
+    )]
+    sparkle_variant: Vec<SparkleVariant>,
+    /// tpcc, new-order-payment or synthetic; on one node also ycsb and bank.
+    #[arg(long)]
+    workload: String,
+    /// Nodes, with one partition each.
+    #[arg(long, default_value_t = 8)]
+    nodes: u16,
+    /// Workers of each node.
+    #[arg(long, default_value_t = 5)]
+    workers: usize,
+    /// Calls of each node that are under way.
+    #[arg(long, default_value_t = 20_000)]
+    clients: usize,
+    /// Seed of records, calls and network.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Compares the final state with that of the serial execution: for small runs.
+    #[arg(long)]
+    judged: bool,
+    /// One JSON object per run instead of a table.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    model: ModelArgs,
+    #[command(flatten)]
+    options: WorkloadArgs,
+}
+
+/// What is printed of a run.
+#[derive(Serialize)]
+struct Row {
+    engine: String,
+    nodes: u16,
+    workers: usize,
+    throughput_per_s: f64,
+    report: Report,
+}
+
+/// Runs the model.
+pub fn run(args: ModelCommand) -> Result<()> {
+    let mut contenders = Vec::new();
+    for name in &args.engine {
+        match name.as_str() {
+            "sparkle" => {
+                contenders.extend(args.sparkle_variant.iter().copied().map(Contender::Sparkle))
+            }
+            "calvin" => contenders.push(Contender::Calvin),
+            "ssmr" => contenders.push(Contender::Ssmr),
+            "nocc" => contenders.push(Contender::NoCc),
+            other => bail!("--engine {other}: choose from sparkle, calvin, ssmr, nocc"),
+        }
+    }
+    let (times, costs) = (args.model.times(true)?, args.model.costs()?);
+    let workload = args.options.settings(args.workload).spread(args.nodes)?;
+    let mut rows: Vec<Row> = Vec::new();
+    for contender in contenders {
+        let options = scale::Options {
+            nodes: args.nodes,
+            workers: args.workers,
+            contender,
+            workload: workload.clone(),
+            clients: args.clients,
+            times,
+            costs,
+            seed: args.seed,
+            judged: args.judged,
+        };
+        let report = scale::run(&options).map_err(|wrong| anyhow!("{contender}: {wrong}"))?;
+        rows.push(Row {
+            engine: contender.to_string(),
+            nodes: args.nodes,
+            workers: contender.workers(args.workers),
+            throughput_per_s: report.throughput_per_s(),
+            report,
+        });
+    }
+    if args.json {
+        rows.iter().for_each(report::print_json);
+        return Ok(());
+    }
+    let base = rows.first().map_or(1.0, |row| row.throughput_per_s);
+    let shown = rows.iter().map(|row| {
+        let Row { report: found, .. } = row;
+        let each = |count: u64| count as f64 / found.committed.max(1) as f64;
+        vec![
+            row.engine.clone(),
+            report::rate(row.throughput_per_s),
+            format!("{:.2}", row.throughput_per_s / base),
+            format!("{:.1} %", 100.0 * each(found.multi_partition)),
+            format!("{:.1} %", 100.0 * found.abort_rate()),
+            format!("{:.0} %", 100.0 * found.busy),
+            format!("{:.2}", each(found.messages)),
+            format!("{:.1} ms", found.latency_p50_ns as f64 / 1e6),
+        ]
+    });
+    let header = [
+        "engine",
+        "transactions/s",
+        "ratio",
+        "multi-partition",
+        "thrown away",
+        "busy",
+        "messages each",
+        "median",
+    ];
+    println!("{}", report::table(&header, shown.collect()));
+    Ok(())
+}
