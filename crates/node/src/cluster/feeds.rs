@@ -611,11 +611,28 @@ impl ClusterNode {
         group: PartitionId,
         subscription: u64,
         number: u64,
-        news: News,
+        mut news: News,
         effects: &mut ClusterEffects,
     ) {
         let now = self.ticks;
         let newest = self.feeds.subscriptions;
+        if !self.feeds.followed.contains_key(&group) {
+            return;
+        }
+        // These may come in any order, and from anybody: only what is lost matters, and that is what subscriptions see to. Over a
+        // slow link they would come too late for theirs again and again.
+        for (to, message) in news.messages.drain(..) {
+            let Some(message) = Message::decode(&message) else {
+                effects.warnings.push(format!(
+                    "{from} says something of {group} to {to} that this node cannot read"
+                ));
+                return self.lose_feed(group, effects);
+            };
+            if let Some(engine) = self.engine(to) {
+                engine.receive(group, message);
+                effects.delivered = true;
+            }
+        }
         let Some(followed) = self.feeds.followed.get_mut(&group) else {
             return;
         };
@@ -685,18 +702,6 @@ impl ClusterNode {
         for answered in news.answers {
             if self.feeds.unanswered.remove(&answered.id).is_some() {
                 effects.answered.push(answered);
-            }
-        }
-        for (to, message) in news.messages {
-            let Some(message) = Message::decode(&message) else {
-                effects.warnings.push(format!(
-                    "{from} says something of {group} to {to} that this node cannot read"
-                ));
-                return self.lose_feed(group, effects);
-            };
-            if let Some(engine) = self.engine(to) {
-                engine.receive(group, message);
-                effects.delivered = true;
             }
         }
         self.leader_is(group, news.leader);
