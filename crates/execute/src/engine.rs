@@ -36,6 +36,8 @@ pub struct Assignment {
     pub workers: usize,
     /// Which partition it executes.
     pub partition: PartitionId,
+    /// Out of how many.
+    pub of: u16,
     /// What no other process has, with 16 low bits free: siblings tell its processes apart by it.
     pub era: u64,
 }
@@ -46,6 +48,7 @@ impl Assignment {
         Assignment {
             workers,
             partition: PartitionId(0),
+            of: 1,
             era: 1,
         }
     }

@@ -83,6 +83,10 @@ use store::sync::Mutex;
 use store::{Partition, View};
 use txn::{Epoch, PartitionId, Position};
 
+/// The least speculation window where transactions have siblings: what workers do while these are waited for. (In the scale model
+/// 16 nodes are 0.63 of what they should be without, and 0.99 with it.)
+pub const WINDOW_MIN_ACROSS: usize = 512;
+
 /// How a [`Sparkle`] engine is built.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -133,7 +137,10 @@ impl Options {
         Options {
             workers: assignment.workers,
             capacity: 4096,
-            window_min: 0,
+            window_min: match assignment.of {
+                0 | 1 => 0,
+                _ => WINDOW_MIN_ACROSS,
+            },
             mutant: None,
             partition: assignment.partition,
             variant: Variant::default(),

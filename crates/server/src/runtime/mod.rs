@@ -419,10 +419,12 @@ impl Runtime {
         let me = identity.node;
         let known = Arc::new(identity.map);
         let nonce = log_boot_id();
+        let of = known.partitions.len() as u16;
         let make_engine = |partition| {
             (options.engine)(Assignment {
                 workers: worker_ids,
                 partition,
+                of,
                 era: nonce << 16,
             })
         };

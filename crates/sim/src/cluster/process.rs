@@ -161,6 +161,7 @@ impl Process {
             let made_for = Assignment {
                 workers,
                 partition,
+                of: if plan.across { plan.partitions } else { 1 },
                 era: nonce << 16,
             };
             let engine: Box<dyn Engine> = match plan.engine {

@@ -1,7 +1,7 @@
 //! The engines that the model compares, by name.
 
 use execute::sparkle::{Options as SparkleOptions, Sparkle, Variant};
-use execute::{Calvin, Engine, NoCc, Ssmr};
+use execute::{Assignment, Calvin, Engine, NoCc, Ssmr};
 use order::arrange::Scheduling;
 use std::fmt;
 use std::str::FromStr;
@@ -10,9 +10,6 @@ use txn::PartitionId;
 
 /// Transactions that a node's engine has under way: several milliseconds of work.
 const CAPACITY: usize = 1 << 14;
-
-/// Where there are siblings: what workers do while these are waited for.
-const WINDOW_MIN: usize = 512;
 
 /// What Sparkle's Fig. 9 compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -94,14 +91,16 @@ impl Contender {
     ];
     /// An engine for a partition out of so many.
     pub fn engine(self, partition: PartitionId, of: u16, workers: usize) -> Arc<dyn Engine> {
-        let window_min = if of > 1 { WINDOW_MIN } else { 0 };
+        let made_for = Assignment {
+            partition,
+            of,
+            ..Assignment::alone(workers)
+        };
         match self {
             Contender::Sparkle(variant) => Arc::new(Sparkle::new(SparkleOptions {
-                partition,
                 variant: variant.confirmation(),
                 capacity: CAPACITY,
-                window_min,
-                ..SparkleOptions::new(workers)
+                ..SparkleOptions::of(made_for)
             })),
             Contender::Calvin => Arc::new(Calvin::of(partition, workers)),
             Contender::Ssmr => Arc::new(Ssmr::of(partition)),
