@@ -31,6 +31,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
+use txn::mutant::{Mutant, is_active};
 use txn::{Group, PartitionId, Partitions, Request, SessionId};
 
 /// Where a request stands in its epoch, beside what its partitions say.
@@ -123,7 +124,11 @@ fn arrange_section(section: u32, requests: Vec<Placed>, arranged: &mut Arranged)
     let mut groups: BTreeMap<Rank, Vec<Arc<Request>>> = BTreeMap::new();
     let (mut free, mut bound) = (Vec::new(), Vec::new());
     for Placed { request, place } in requests {
-        match rank(&request, place.reads_only) {
+        let reads_only = match is_active(Mutant::RankByFootprint) {
+            true => request.footprint.read_only,
+            false => place.reads_only,
+        };
+        match rank(&request, reads_only) {
             Rank::Bound if place.bound => bound.push(request),
             Rank::Bound => free.push(request),
             rank => groups.entry(rank).or_default().push(request),

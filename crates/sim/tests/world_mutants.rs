@@ -235,6 +235,18 @@ fn options(defect: Defect, seed: u64) -> Options {
                         think_us = Some(10_000);
                         faults = Some(vec![kill(1, 150)]);
                     }
+                    // Transactions over several partitions; nodes of another zone keep more of them, or fewer.
+                    Mutant::RankByFootprint => {
+                        wishes.across = Some(true);
+                        wishes.workload = Some(WorkloadKind::Append);
+                        wishes.clients = Some(8);
+                    }
+                    Mutant::KeepFromTwins => {
+                        wishes.across = Some(true);
+                        wishes.nodes = Some(4);
+                        wishes.zones = Some(3);
+                        wishes.partitions = Some(2);
+                    }
                     // A cluster that was formed, and then a host without its disk.
                     Mutant::ForgetLostDisk => {
                         latency = Some(Latency::STEADY);

@@ -122,6 +122,10 @@ pub enum Mutant {
     CutLogsAlone,
     /// A founder whose disk was lost takes part again.
     ForgetLostDisk,
+    /// A replica arranges an epoch by what it knows of a request itself.
+    RankByFootprint,
+    /// What local partitions say to each other is not told to other nodes that keep one of them.
+    KeepFromTwins,
 
     // Siblings.
     /// A speculative confirmation does not say whom the transaction has aborted.
@@ -170,7 +174,7 @@ impl Mutant {
         Mutant::MixEras,
     ];
     /// Those that only a cluster can have.
-    pub const OF_CLUSTERS: [Mutant; 19] = [
+    pub const OF_CLUSTERS: [Mutant; 21] = [
         Mutant::ForgetVote,
         Mutant::PromiseBeforeSync,
         Mutant::ProposeTwice,
@@ -190,6 +194,8 @@ impl Mutant {
         Mutant::FeedByOwnMap,
         Mutant::CutLogsAlone,
         Mutant::ForgetLostDisk,
+        Mutant::RankByFootprint,
+        Mutant::KeepFromTwins,
     ];
     /// Those of a node on its own.
     pub const ALL: [Mutant; 29] = [

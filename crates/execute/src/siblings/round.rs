@@ -5,6 +5,7 @@ use crate::Engine;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use txn::PartitionId;
+use txn::mutant::{Mutant, is_active};
 
 /// What one partition tells another one at other nodes.
 #[derive(Clone, Debug)]
@@ -35,7 +36,7 @@ pub fn exchange(
             continue;
         }
         // Looked at behind them: what is said again is among them only if it was set before.
-        let has_twins = twins.load(Ordering::SeqCst);
+        let has_twins = twins.load(Ordering::SeqCst) && !is_active(Mutant::KeepFromTwins);
         for (to, message) in messages {
             let here = engines.iter().find(|(partition, _)| *partition == to);
             if here.is_none() || has_twins {
