@@ -185,6 +185,11 @@ impl IoThread {
         };
         self.sleep(events, timeout);
         self.now_ms = self.shared.runtime.now_ms();
+        self.look_at_settings();
+    }
+
+    /// Goes by the newest settings from here on.
+    fn look_at_settings(&mut self) {
         let generation = self.shared.settings.generation();
         if generation != self.config_generation {
             self.config_generation = generation;
@@ -293,6 +298,8 @@ impl IoThread {
         let (Ok(address), Ok(local_address)) = (stream.peer_addr(), stream.local_addr()) else {
             return;
         };
+        // Whoever connects after CONFIG SET was answered is treated by it.
+        self.look_at_settings();
         if !admits(&self.config, address.ip()) {
             self.counters.rejected.add(1);
             return Connection::turn_away(stream, &DENIED);
