@@ -3,7 +3,8 @@
 use crate::idempotent;
 use crate::introspect;
 use crate::table::{self, Flags, Run, ScriptCommand};
-use txn::{Blob, Key};
+use txn::key::partition_of_slot;
+use txn::{Blob, Key, PartitionId, PartitionRoute};
 
 /// What a command, a block or a script involves.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +29,18 @@ impl Involved {
                 Involved::Keys(keys)
             }
             _ => Involved::Unknown,
+        }
+    }
+
+    /// Where a transaction that involves this is executed, out of so many partitions.
+    pub fn route(&self, of: u16) -> PartitionRoute {
+        match self {
+            Involved::Nothing => PartitionRoute::one_of(PartitionId(0), of),
+            Involved::Everything | Involved::Unknown => PartitionRoute::everywhere(of),
+            Involved::Keys(keys) => {
+                let partitions = keys.iter().map(|key| partition_of_slot(key.slot(), of));
+                PartitionRoute::over(partitions, of)
+            }
         }
     }
 }

@@ -6,15 +6,12 @@
 use crate::draw::Draw;
 use crate::oracle::Expected;
 use crate::scenario::Source;
-use crate::traffic::route_of_keys;
 use redis_surface::{
     Action, Block, BlockProcedure, CommandTable, Involved, WatchProcedure, Watched,
 };
 use std::collections::VecDeque;
 use std::sync::Arc;
-use txn::{
-    Args, Blob, Key, PartitionId, PartitionRoute, Procedure, Reply, Request, RequestId, SessionId,
-};
+use txn::{Args, Blob, Key, Procedure, Reply, Request, RequestId, SessionId};
 
 /// Commands, their variable words marked: `%k` any key, `%s` a string's, `%c` a counter's, `%h` a hash's, `%f` a field,
 /// `%v` a value, `%n` a small number, `%i` one of few ids, so that commands come again and ids come with others.
@@ -305,15 +302,6 @@ impl RedisSource {
     }
 }
 
-/// Where what involves this runs, as a session has it.
-fn place(involved: Involved, of: u16) -> PartitionRoute {
-    match involved {
-        Involved::Nothing => PartitionRoute::one_of(PartitionId(0), of),
-        Involved::Everything | Involved::Unknown => PartitionRoute::everywhere(of),
-        Involved::Keys(keys) => route_of_keys(keys.into_iter(), of),
-    }
-}
-
 fn request_id(sequence: u64) -> RequestId {
     RequestId {
         session: SessionId(1 + sequence % 5),
@@ -367,7 +355,7 @@ impl Source for RedisSource {
         };
         let mut request = Request::new(id, procedure, args);
         if self.partitions > 1 {
-            request.route = place(involved, self.partitions);
+            request.route = involved.route(self.partitions);
         }
         if !draw.percent(self.declare_percent) {
             request.footprint = footprint;

@@ -215,11 +215,6 @@ impl Population {
         }
     }
 
-    /// How many partitions share the key space.
-    pub fn partitions(&self) -> u16 {
-        self.partitions
-    }
-
     /// What was drawn.
     pub fn describe(&self) -> &str {
         &self.description

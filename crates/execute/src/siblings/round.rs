@@ -38,18 +38,17 @@ pub fn exchange(
         // Looked at behind them: what is said again is among them only if it was set before.
         let has_twins = twins.load(Ordering::SeqCst) && !is_active(Mutant::KeepFromTwins);
         for (to, message) in messages {
-            let here = engines.iter().find(|(partition, _)| *partition == to);
-            if here.is_none() || has_twins {
-                sent.push(Sent {
-                    from: *from,
-                    to,
-                    message: message.clone(),
-                });
+            let from = *from;
+            let Some((_, engine)) = engines.iter().find(|(partition, _)| *partition == to) else {
+                sent.push(Sent { from, to, message });
+                continue;
+            };
+            if has_twins {
+                let message = message.clone();
+                sent.push(Sent { from, to, message });
             }
-            if let Some((_, engine)) = here {
-                engine.receive(*from, message);
-                told = true;
-            }
+            engine.receive(from, message);
+            told = true;
         }
     }
     told

@@ -6,8 +6,7 @@ use redis_surface::Involved;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use store::View;
-use txn::key::partition_of_slot;
-use txn::{PartitionId, PartitionRoute};
+use txn::PartitionRoute;
 
 /// A node's part in its cluster, as sessions need it. Nothing here waits.
 pub trait Membership: Send + Sync {
@@ -37,15 +36,7 @@ impl Runtime {
 
     /// Where a transaction that involves this is executed.
     pub fn place(&self, involved: &Involved) -> PartitionRoute {
-        let of = self.inner.partitions_count as u16;
-        match involved {
-            Involved::Nothing => PartitionRoute::one_of(PartitionId(0), of),
-            Involved::Everything | Involved::Unknown => PartitionRoute::everywhere(of),
-            Involved::Keys(keys) => {
-                let partitions = keys.iter().map(|key| partition_of_slot(key.slot(), of));
-                PartitionRoute::over(partitions, of)
-            }
-        }
+        involved.route(self.inner.partitions_count as u16)
     }
 
     /// Whether what this node has is as new as READONLY connections are promised.
