@@ -2,7 +2,6 @@
 
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -26,10 +25,9 @@ pub(crate) fn dying_with_us(program: &Path) -> Command {
     Command::new(program)
 }
 
-/// A port of the loopback interface that nobody uses now.
+/// A port of the loopback interface that nobody uses now, another one at each call.
 pub(crate) fn free_port() -> Result<u16> {
-    let listener = TcpListener::bind((HOST, 0)).context("could not find a free port")?;
-    Ok(listener.local_addr()?.port())
+    server::cluster::local::free_port().context("could not find a free port")
 }
 
 /// Becomes true when somebody wants this process to end, which then has servers to end and directories to remove first.

@@ -5,7 +5,7 @@
 )]
 
 use server::client::{Answer, Client, ClientError};
-use server::cluster::local::{Event, Launch, LocalError, Processes, supervise};
+use server::cluster::local::{Event, Launch, LocalError, Processes, free_port, supervise};
 use signal_hook::consts::SIGCHLD;
 use signal_hook::iterator::Signals;
 use std::io::{self, Write};
@@ -20,9 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server that stands alone, on a port that is free now.
 fn launch(dir: &Path, name: &str) -> Launch {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("bound");
-    let port = address.port().to_string();
+    let port = free_port().expect("a port").to_string();
     let words = ["serve", "--bind", "127.0.0.1", "--port", &port, "--dir"];
     let mut words = words.map(Into::into).to_vec();
     // With a space: what is printed must be quoted.
@@ -30,7 +28,7 @@ fn launch(dir: &Path, name: &str) -> Launch {
     Launch {
         name: name.to_owned(),
         zone: format!("zone of {name}"),
-        client_address: address.to_string(),
+        client_address: format!("127.0.0.1:{port}"),
         log: dir.join(format!("{name}.log")),
         program: env!("CARGO_BIN_EXE_ordo").into(),
         words,
@@ -319,8 +317,8 @@ fn who_interrupts_the_start_leaves_nothing_behind() {
 fn three_ports() -> String {
     let free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
     let all = |&port: &u16| (port..port + 3).all(|port| free(port) && free(port + 10_000));
-    let found = (12_000..50_000).step_by(3).find(all);
-    found.expect("free ports").to_string()
+    let mut tried = std::iter::repeat_with(|| free_port().expect("a port"));
+    tried.find(all).expect("without an end").to_string()
 }
 
 #[test]

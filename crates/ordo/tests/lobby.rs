@@ -5,8 +5,8 @@
 )]
 
 use server::client::{Answer, Client};
+use server::cluster::local::free_port;
 use std::fs::File;
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
@@ -15,8 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const NAMES: [&str; 3] = ["n1", "n2", "n3"];
 
 fn free_address() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("bound").to_string()
+    format!("127.0.0.1:{}", free_port().expect("a port"))
 }
 
 /// A process that is killed when it is dropped.

@@ -6,18 +6,16 @@
 
 use server::client::{Answer, Client};
 use server::cluster::ClusterStatus;
+use server::cluster::local::free_port;
 use std::fs::File;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// A port that is free now, and would be again.
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("bound").port()
+fn free_address() -> String {
+    format!("127.0.0.1:{}", free_port().expect("a port"))
 }
 
 /// A node of the description, and its process if it runs.
@@ -73,8 +71,8 @@ impl Cluster {
         self.nodes.push(Node {
             name: name.to_owned(),
             zone: zone.to_owned(),
-            client: format!("127.0.0.1:{}", free_port()),
-            peer: format!("127.0.0.1:{}", free_port()),
+            client: free_address(),
+            peer: free_address(),
             joins,
             process: None,
         });

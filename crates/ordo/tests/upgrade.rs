@@ -9,8 +9,8 @@
 
 use server::client::{Answer, Client};
 use server::cluster::ClusterStatus;
+use server::cluster::local::free_port;
 use std::fs::File;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
@@ -70,8 +70,7 @@ impl Drop for Cluster {
 }
 
 fn free_address() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("bound").to_string()
+    format!("127.0.0.1:{}", free_port().expect("a port"))
 }
 
 impl Cluster {

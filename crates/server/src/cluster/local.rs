@@ -8,15 +8,20 @@
 //! starts the node again.
 
 mod plan;
+mod ports;
 mod processes;
 mod supervise;
 
 pub use plan::{LOCAL_NODES_MAX, LocalCluster, PORT_DEFAULT, Wishes};
+pub use ports::free_port;
 pub use processes::{Ended, Launch, Processes};
 pub use supervise::{Event, supervise};
 
 use super::ClusterConfigError;
 use std::io;
+
+/// Where the servers listen that need no other machine.
+const HOST: &str = "127.0.0.1";
 
 /// Why there is no local cluster.
 #[derive(Debug, thiserror::Error)]

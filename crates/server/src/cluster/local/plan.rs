@@ -1,13 +1,13 @@
 //! The directory of a local cluster.
 
-use super::{Launch, LocalError};
+use super::ports::is_free;
+use super::{HOST, Launch, LocalError};
 use crate::cluster::config::host_and_port;
 use crate::cluster::{ClusterConfig, ClusterNode, identity};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::net::TcpListener;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,6 @@ pub const LOCAL_NODES_MAX: u16 = 7;
 pub const PORT_DEFAULT: u16 = 7001;
 /// A node's port for its peers is its port for clients and this.
 const PEER_PORT_OFFSET: u16 = 10_000;
-const HOST: &str = "127.0.0.1";
 const FILE: &str = "cluster.toml";
 
 /// What a local cluster should be. What is left open is what is there, or a default.
@@ -211,10 +210,6 @@ fn taken(port: u16, nodes: u16) -> Option<u16> {
     clients.chain(peers).find(|&port| !is_free(HOST, port))
 }
 
-fn is_free(host: &str, port: u16) -> bool {
-    TcpListener::bind((host, port)).is_ok()
-}
-
 const RANDOM: &str = "/dev/urandom";
 
 /// 256 bits that nobody can guess.
@@ -238,6 +233,7 @@ fn write_secretly(path: &Path, text: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::TcpListener;
     use std::os::unix::fs::PermissionsExt;
 
     fn wishes(nodes: u16, port: u16) -> Wishes {
@@ -251,11 +247,9 @@ mod tests {
 
     /// A port from which on some ports are free for clients and peers.
     fn free_port(nodes: u16) -> u16 {
-        let listener = TcpListener::bind((HOST, 0)).expect("a port");
-        let from = listener.local_addr().expect("bound").port() % 30_000 + 2_000;
-        (from..50_000)
+        std::iter::repeat_with(|| crate::cluster::local::free_port().expect("a port"))
             .find(|&port| taken(port, nodes).is_none())
-            .expect("free ports")
+            .expect("without an end")
     }
 
     fn refusal(dir: &Path, wishes: &Wishes) -> String {
