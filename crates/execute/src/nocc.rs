@@ -196,7 +196,7 @@ impl Engine for NoCc {
         };
         let count = taken.len() as u64;
         for (context, request) in taken.drain(..) {
-            let outcome = self.execute(worker, context, &request);
+            let outcome = self.execute(worker, context.clone(), &request);
             effects.committed(Committed {
                 position: context.position,
                 request,
@@ -312,11 +312,7 @@ impl Access for NoCcAccess {
         )))
     }
     fn count(&mut self) -> Poll<Result<u64, Stop>> {
-        let range = ScanRange {
-            space: Space::User,
-            from_hash: 0,
-            limit: usize::MAX,
-        };
+        let range = ScanRange::of(Space::User, 0, usize::MAX);
         match self.scan(range) {
             Poll::Ready(Ok(page)) => Poll::Ready(Ok(page.entries.len() as u64)),
             Poll::Ready(Err(stop)) => Poll::Ready(Err(stop)),

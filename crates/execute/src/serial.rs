@@ -56,9 +56,10 @@ impl Serial {
     }
 
     fn execute(&self, context: TxContext, request: &Arc<Request>, live: &mut i64) -> Outcome {
+        let position = context.position;
         let access = Box::new(SerialAccess {
             partition: self.partition.clone(),
-            upto: context.position.prev(),
+            upto: position.prev(),
             writes: BTreeMap::new(),
             cleared: false,
         });
@@ -76,7 +77,7 @@ impl Serial {
             other => other,
         });
         if outcome.is_ok() {
-            self.apply(context.position, *access, live);
+            self.apply(position, *access, live);
         }
         outcome
     }
@@ -145,7 +146,7 @@ impl Engine for Serial {
             && let Some((context, request)) = queue.waiting.pop_front()
         {
             let mut live = queue.live;
-            let outcome = self.execute(context, &request, &mut live);
+            let outcome = self.execute(context.clone(), &request, &mut live);
             queue.live = live;
             self.partition.publish(store::Final {
                 position: context.position,

@@ -19,6 +19,7 @@ use txn::mutant::{Mutant, is_active};
 use txn::tx::{self, Read};
 use txn::{
     Access, Call, Entry, Intent, Key, Outcome, Request, ScanPage, ScanRange, Stop, Tx, TxContext,
+    slots,
 };
 
 /// How a read at a snapshot ended.
@@ -114,12 +115,31 @@ impl SnapshotReader {
 
     /// Runs a request at the newest final snapshot. `now_ms` is the caller's clock, in milliseconds since 1970.
     pub fn run(&mut self, request: &Arc<Request>, now_ms: u64) -> ReadOutcome {
+        self.run_where(request, None, now_ms)
+    }
+
+    /// The same in a cluster of several partitions, for a request that was routed to this one when it had the slots that it got
+    /// or gave under a version, 0 if it has those that it began with. At a snapshot where it has others the outcome is
+    /// [`Stop::Undeclared`]: the request may belong elsewhere.
+    pub fn run_where(
+        &mut self,
+        request: &Arc<Request>,
+        slots_version: Option<u32>,
+        now_ms: u64,
+    ) -> ReadOutcome {
         let view = self.engine.view();
         let snapshot = match &mut self.access {
             Some(access) if is_active(Mutant::StaleSnapshot) => access.snapshot.take(),
             _ => None,
         };
         let snapshot = snapshot.unwrap_or_else(|| view.open());
+        if let Some(wanted) = slots_version {
+            let read = view.read_at(&snapshot, &slots::version_key());
+            if slots::version_of(read.entry.as_ref()) != wanted {
+                view.close(snapshot);
+                return ReadOutcome::Done(Err(Stop::Undeclared));
+            }
+        }
         let now_ms = now_ms.max(snapshot.time_ms);
         let position = snapshot.position;
         let mut access = match self.access.take() {

@@ -58,11 +58,7 @@ impl ExpiryScan {
         }
         let space = self.space;
         let snapshot = view.open();
-        let range = ScanRange {
-            space,
-            from_hash: self.from_hash,
-            limit: PAGE_ENTRIES,
-        };
+        let range = ScanRange::of(space, self.from_hash, PAGE_ENTRIES);
         let page = view.scan_at(&snapshot, range);
         view.close(snapshot);
         self.met_any |= page

@@ -47,6 +47,7 @@
 mod checkpoint;
 pub mod cluster;
 mod expiry;
+pub mod flights;
 mod machine;
 mod options;
 mod recover;

@@ -93,7 +93,7 @@ fn rank(request: &Request, reads_only: bool) -> Rank {
     let partitions = &request.route.partitions;
     let round = match partitions[..] {
         [] | [_] => return Rank::Bound,
-        [first, second] => round(first, second, request.route.of),
+        [first, second] => round(first, second, request.route.of()),
         _ => 0,
     };
     Rank::Group(!reads_only, partitions.len(), round, partitions.clone())
@@ -228,7 +228,7 @@ pub fn places<'a>(requests: impl Iterator<Item = &'a Request> + Clone) -> Vec<Pl
         section: u32,
         rank: Rank,
     }
-    if requests.clone().all(|request| request.route.of <= 1) {
+    if requests.clone().all(|request| request.route.of() <= 1) {
         // No epoch has anything to put between them.
         return requests.map(|_| Place::default()).collect();
     }
@@ -293,7 +293,7 @@ mod tests {
         request.route = PartitionRoute {
             home: PartitionId(0),
             partitions: partitions.iter().copied().map(PartitionId).collect(),
-            of,
+            slots: txn::Slots::even(of),
         };
         Arc::new(request)
     }

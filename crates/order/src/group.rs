@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use txn::codec::{Reader, RequestError, put_request, put_varint, take_request};
 use txn::hash::hash_bytes;
-use txn::{BootId, Epoch, PartitionId, PartitionRoute, Partitions, Registry, Request};
+use txn::{BootId, Epoch, PartitionId, PartitionRoute, Partitions, Registry, Request, Slots};
 
 use crate::arrange::Place;
 use crate::map::Control;
@@ -55,7 +55,7 @@ pub fn put_submission(out: &mut Vec<u8>, submission: &Submission) {
     let bits = u64::from(reads_only) << 1 | u64::from(bound);
     put_varint(out, u64::from(section) << 2 | bits);
     let partitions = &submission.request.route.partitions;
-    put_varint(out, u64::from(submission.request.route.of));
+    put_varint(out, u64::from(submission.request.route.of()));
     put_varint(out, partitions.len() as u64);
     for partition in partitions {
         put_varint(out, u64::from(partition.0));
@@ -96,7 +96,8 @@ fn take_head(reader: &mut Reader<'_>) -> Option<(BootId, u64, Place, PartitionRo
     let route = PartitionRoute {
         home: *partitions.first()?,
         partitions,
-        of,
+        // Where the order has it, the merge knows better.
+        slots: Slots::even(of),
     };
     Some((boot, sequence, place, route))
 }

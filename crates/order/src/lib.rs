@@ -62,6 +62,7 @@ mod journal;
 mod log;
 mod map;
 pub mod merge;
+pub mod moves;
 mod record;
 mod recover;
 mod replay;

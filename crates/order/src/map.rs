@@ -4,12 +4,14 @@
 //! only by [`Control`] records, which travel in the batches of partition 0 and take effect, at every partition alike,
 //! behind the epoch that carries them. So all nodes go through the same versions at the same places of the order.
 
+use crate::moves::SlotMove;
 use std::collections::BTreeMap;
 use std::fmt;
 use txn::codec::{Reader, put_bytes, put_varint};
 use txn::hash::{hash_bytes, mix};
 use txn::key::{SLOTS, first_slot};
-use txn::{BootId, Epoch, Key, NodeId, PartitionId, ZoneId};
+use txn::mutant::{Mutant, is_active};
+use txn::{BootId, Epoch, Key, NodeId, PartitionId, Request, SlotRange, Slots, Stop, ZoneId};
 
 /// The most nodes that a cluster can ever name.
 pub const NODES_MAX: u16 = 1024;
@@ -46,6 +48,8 @@ pub struct NodeEntry {
 pub struct PartitionEntry {
     /// Its slots: first and last of each range, in order.
     pub slots: Vec<(u16, u16)>,
+    /// The version at which it last got or gave slots; 0 if it has those that it began with.
+    pub slots_version: u32,
     /// Who keeps its replica in each zone. What the consensus group's membership is being led to.
     pub replicas: BTreeMap<ZoneId, NodeId>,
 }
@@ -55,8 +59,11 @@ pub struct PartitionEntry {
 pub struct PartitionMap {
     /// Counts the changes, from 1.
     pub version: u32,
-    /// The version at which slots last changed hands: requests that were routed by an older one are routed again.
-    pub routing_version: u32,
+    /// The version at which slots last changed hands, 0 if none have: requests that were routed by an older one are routed
+    /// again.
+    pub slots_version: u32,
+    /// Whose each slot is, as the partitions' entries say.
+    slots: Slots,
     /// Names the cluster: nodes of different clusters refuse each other.
     pub cluster: u64,
     /// The zones' names.
@@ -167,6 +174,15 @@ pub enum Control {
         /// Which.
         node: NodeId,
     },
+    /// Slots that one partition has become another one's, with their records: see [`crate::moves`].
+    MoveSlots {
+        /// The version of the map that this was decided on.
+        version: u32,
+        /// Which: all of one partition.
+        slots: SlotRange,
+        /// To whom.
+        to: PartitionId,
+    },
     /// Every node takes a checkpoint at the end of the epoch that carries this.
     Checkpoint {
         /// The one before: it may be asked for more than once.
@@ -188,6 +204,8 @@ pub enum Changed {
     Nothing,
     /// The map has a new version.
     Map,
+    /// Slots become another partition's at the end of this epoch. The map has a new version.
+    Slots(SlotMove),
     /// A checkpoint is taken at the end of this epoch.
     Checkpoint,
     /// A process got its boot id.
@@ -243,7 +261,8 @@ impl PartitionMap {
         let mut names: Vec<&str> = Vec::new();
         let mut map = PartitionMap {
             version: 1,
-            routing_version: 1,
+            slots_version: 0,
+            slots: Slots::even(partitions),
             cluster: hash_bytes(cluster.as_bytes()),
             zones: BTreeMap::new(),
             nodes: BTreeMap::new(),
@@ -296,6 +315,7 @@ impl PartitionMap {
             });
             let entry = PartitionEntry {
                 slots: vec![(share(partition), share(partition + 1) - 1)],
+                slots_version: 0,
                 replicas: replicas.collect(),
             };
             map.partitions.push(entry);
@@ -347,24 +367,44 @@ impl PartitionMap {
         self.partition(partition).replicas.get(&zone).copied()
     }
 
+    /// Whose each slot is.
+    pub fn slots(&self) -> &Slots {
+        &self.slots
+    }
+
     /// Whose a slot is.
     pub fn partition_of_slot(&self, slot: u16) -> PartitionId {
-        let owns = |entry: &PartitionEntry| {
-            entry
-                .slots
-                .iter()
-                .any(|&(first, last)| (first..=last).contains(&slot))
-        };
-        let found = self.partitions.iter().position(owns);
-        PartitionId(found.unwrap_or(0) as u16)
+        self.slots.partition_of(slot)
     }
 
     /// Whose a key is.
     pub fn partition_of_key(&self, key: &Key) -> PartitionId {
-        if self.partitions.len() == 1 {
-            return PartitionId(0);
+        self.slots.partition_of_key(key)
+    }
+
+    /// What a snapshot of a request's partition must say of its slots ([`txn::slots::version_key`]), so that the request is
+    /// right there; `None` if that does not matter.
+    ///
+    /// # Errors
+    /// The request was routed by other slots than these.
+    pub fn slots_wanted(&self, request: &Request) -> Result<Option<u32>, Stop> {
+        if self.slots.of() <= 1 || request.route.of() <= 1 || is_active(Mutant::ReadWithoutSlots) {
+            return Ok(None);
         }
-        self.partition_of_slot(key.slot())
+        let partition = request.route.partitions.first().copied();
+        let entry = self.partition(partition.unwrap_or_default());
+        match request.slots_version == self.slots_version {
+            true => Ok(Some(entry.slots_version)),
+            false => Err(Stop::Undeclared),
+        }
+    }
+
+    /// The partition that has all of these slots, if one has.
+    pub fn holder(&self, slots: SlotRange) -> Option<PartitionId> {
+        let is_within = |&&(first, last): &&(u16, u16)| first <= slots.first && slots.last <= last;
+        let has_all = |entry: &PartitionEntry| entry.slots.iter().find(is_within).is_some();
+        let found = self.partitions.iter().position(has_all)?;
+        (slots.first <= slots.last).then_some(PartitionId(found as u16))
     }
 
     /// Who should lead a partition, of those who can: leaders are spread over the zones.
@@ -509,6 +549,29 @@ impl PartitionMap {
                 self.checkpoint = epoch;
                 Changed::Checkpoint
             }
+            Control::MoveSlots { version, slots, to } => {
+                let is_known = usize::from(to.0) < self.partitions.len();
+                let holder = self.holder(*slots).filter(|holder| holder != to);
+                let Some(from) = holder.filter(|_| is_known && *version == self.version) else {
+                    return Changed::Nothing;
+                };
+                self.version += 1;
+                self.slots_version = self.version;
+                let giver = &mut self.partitions[usize::from(from.0)];
+                giver.slots = without(&giver.slots, *slots);
+                giver.slots_version = self.version;
+                let taker = &mut self.partitions[usize::from(to.0)];
+                taker.slots.push((slots.first, slots.last));
+                taker.slots = joined(std::mem::take(&mut taker.slots));
+                taker.slots_version = self.version;
+                self.slots = slots_of(&self.partitions);
+                Changed::Slots(SlotMove {
+                    slots: *slots,
+                    from,
+                    to: *to,
+                    version: self.version,
+                })
+            }
             Control::RaiseLevel { version, level } => {
                 let known = self.level_known().is_some_and(|known| known >= *level);
                 if *version != self.version || !known || *level <= self.level {
@@ -547,7 +610,7 @@ impl PartitionMap {
     pub fn encode(&self, out: &mut Vec<u8>) {
         for number in [
             self.version,
-            self.routing_version,
+            self.slots_version,
             self.level,
             self.last_boot.0,
         ] {
@@ -580,6 +643,7 @@ impl PartitionMap {
                 put_varint(out, u64::from(first));
                 put_varint(out, u64::from(last));
             }
+            put_varint(out, u64::from(entry.slots_version));
             put_varint(out, entry.replicas.len() as u64);
             for (zone, node) in &entry.replicas {
                 put_varint(out, u64::from(zone.0));
@@ -591,7 +655,7 @@ impl PartitionMap {
     /// Reads a map.
     pub fn decode(reader: &mut Reader<'_>) -> Option<PartitionMap> {
         let version = take(reader)?;
-        let routing_version = take(reader)?;
+        let slots_version = take(reader)?;
         let level = take(reader)?;
         let last_boot = BootId(take(reader)?);
         let checkpoint = Epoch(reader.varint()?);
@@ -626,15 +690,24 @@ impl PartitionMap {
             for _ in 0..reader.varint()? {
                 slots.push((take(reader)?, take(reader)?));
             }
+            let slots_version = take(reader)?;
             let mut replicas = BTreeMap::new();
             for _ in 0..reader.varint()? {
                 replicas.insert(ZoneId(take(reader)?), NodeId(take(reader)?));
             }
-            partitions.push(PartitionEntry { slots, replicas });
+            partitions.push(PartitionEntry {
+                slots,
+                slots_version,
+                replicas,
+            });
         }
-        (!partitions.is_empty()).then_some(PartitionMap {
+        if partitions.is_empty() {
+            return None;
+        }
+        Some(PartitionMap {
             version,
-            routing_version,
+            slots_version,
+            slots: slots_of(&partitions),
             cluster,
             zones,
             nodes,
@@ -645,6 +718,47 @@ impl PartitionMap {
             checkpoint,
         })
     }
+}
+
+/// Whose each slot is, as the partitions' entries say.
+fn slots_of(partitions: &[PartitionEntry]) -> Slots {
+    let numbered = (0..).map(PartitionId).zip(partitions);
+    let ranges = numbered.flat_map(|(partition, entry)| {
+        let ranges = entry.slots.iter();
+        ranges.map(move |&(first, last)| (partition, first, last))
+    });
+    Slots::of_ranges(partitions.len() as u16, ranges)
+}
+
+/// Puts ranges in order, and those together that follow each other.
+fn joined(mut ranges: Vec<(u16, u16)>) -> Vec<(u16, u16)> {
+    ranges.sort_unstable();
+    let mut joined: Vec<(u16, u16)> = Vec::new();
+    for (first, last) in ranges {
+        match joined.last_mut() {
+            Some((_, end)) if *end + 1 == first => *end = last,
+            _ => joined.push((first, last)),
+        }
+    }
+    joined
+}
+
+/// Ranges without the slots of one that lies within one of them.
+fn without(ranges: &[(u16, u16)], gone: SlotRange) -> Vec<(u16, u16)> {
+    let mut left = Vec::new();
+    for &(first, last) in ranges {
+        if !(first..=last).contains(&gone.first) {
+            left.push((first, last));
+            continue;
+        }
+        if first < gone.first {
+            left.push((first, gone.first - 1));
+        }
+        if gone.last < last {
+            left.push((gone.last + 1, last));
+        }
+    }
+    left
 }
 
 fn take<T: TryFrom<u64>>(reader: &mut Reader<'_>) -> Option<T> {
@@ -662,6 +776,7 @@ const TAG_REMOVE_NODE: u8 = 4;
 const TAG_RAISE_LEVEL: u8 = 5;
 const TAG_CHECKPOINT: u8 = 6;
 const TAG_DRAIN: u8 = 7;
+const TAG_MOVE_SLOTS: u8 = 8;
 
 impl Control {
     /// Appends the record.
@@ -721,6 +836,13 @@ impl Control {
                 out.push(TAG_CHECKPOINT);
                 put_varint(out, after.0);
             }
+            Control::MoveSlots { version, slots, to } => {
+                out.push(TAG_MOVE_SLOTS);
+                put_varint(out, u64::from(*version));
+                put_varint(out, u64::from(slots.first));
+                put_varint(out, u64::from(slots.last));
+                put_varint(out, u64::from(to.0));
+            }
             Control::RaiseLevel { version, level } => {
                 out.push(TAG_RAISE_LEVEL);
                 put_varint(out, u64::from(*version));
@@ -763,6 +885,14 @@ impl Control {
             TAG_CHECKPOINT => Control::Checkpoint {
                 after: Epoch(reader.varint()?),
             },
+            TAG_MOVE_SLOTS => Control::MoveSlots {
+                version: take(reader)?,
+                slots: SlotRange {
+                    first: take(reader)?,
+                    last: take(reader)?,
+                },
+                to: PartitionId(take(reader)?),
+            },
             TAG_RAISE_LEVEL => Control::RaiseLevel {
                 version: take(reader)?,
                 level: take(reader)?,
@@ -783,6 +913,13 @@ impl fmt::Display for Control {
             Control::Drain { node, .. } => write!(f, "{node} hands over what it keeps, to leave"),
             Control::RemoveNode { node, .. } => write!(f, "{node} leaves"),
             Control::Checkpoint { .. } => write!(f, "a checkpoint is taken"),
+            Control::MoveSlots { slots, to, .. } => {
+                write!(
+                    f,
+                    "the slots {} to {} move to {to}",
+                    slots.first, slots.last
+                )
+            }
             Control::RaiseLevel { level, .. } => write!(f, "behaviour {level} comes into force"),
         }
     }

@@ -18,6 +18,8 @@
 //!                              └── a batch was replaced: retracted, from that epoch on, at every partition
 //! ```
 //!
+//! Two things the merge changes in what the groups have agreed on, where slots have moved: see [`crate::moves`].
+//!
 //! Invariants:
 //! 1. `confirmed <= delivered <= held`, for each feed; a confirmed epoch is never retracted.
 //! 2. An epoch's time is the largest of its batches' and never less than the one before.
@@ -27,13 +29,14 @@ use crate::arrange::{Arranged, Placed, arrange};
 use crate::batch::Batch;
 use crate::group::{GroupBatch, Streams};
 use crate::map::{Changed, Control, PartitionMap};
+use crate::moves::{SlotMove, misrouted};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use txn::codec::RequestError;
 use txn::hash::mix;
 use txn::mutant::{Mutant, is_active};
-use txn::{BootId, Epoch, PartitionId, Position, Registry};
+use txn::{BootId, Epoch, Group, PartitionId, Position, Registry, Request, SessionId};
 
 /// Where the merge stands after an epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -362,17 +365,27 @@ impl Merge {
     /// One means nothing to this build, which can't go on.
     pub fn read_next(&mut self, registry: &Registry) -> Result<(), Unreadable> {
         let place = self.delivered.len();
+        let slots = self.delivered().map.slots().clone();
         for (group, feed) in self.feeds.iter_mut().enumerate() {
             let Some(held) = feed.held.get_mut(place) else {
                 continue;
             };
-            if let Content::Unread(_) = held.batch {
-                let read = held.batch.read(registry).map_err(|cause| Unreadable {
+            if let Content::Unread(bytes) = &held.batch {
+                let read = GroupBatch::decode(bytes, registry).map_err(|cause| Unreadable {
                     group: PartitionId(group as u16),
                     index: held.index,
                     cause,
-                })?;
-                held.batch = Content::Read(read);
+                });
+                let mut read = read?;
+                if !slots.is_even() {
+                    // Now, because it is nobody else's yet: to deliver it, it would have to be copied.
+                    let submissions = read.submissions.iter_mut();
+                    submissions
+                        .filter_map(|submission| Arc::get_mut(&mut submission.request))
+                        .filter(|request| request.route.of() == slots.of())
+                        .for_each(|request| request.route.slots = slots.clone());
+                }
+                held.batch = Content::Read(Arc::new(read));
             }
         }
         Ok(())
@@ -387,8 +400,8 @@ impl Merge {
         if !self.is_next_held() {
             return None;
         }
-        let before = self.delivered().clone();
-        let mut end = before;
+        let mut end = self.delivered().clone();
+        let map = end.map.clone();
         end.epoch.0 += 1;
         end.changes.clear();
         let mut parts: Vec<Vec<_>> = vec![Vec::new(); self.local.len()];
@@ -403,10 +416,11 @@ impl Merge {
             };
             end.digest = mix(end.digest ^ held.digest);
             for submission in &batch.submissions {
-                for partition in &submission.request.route.partitions {
+                let request = as_ordered(&submission.request, &map);
+                for partition in &request.route.partitions {
                     if let Ok(local) = self.local.binary_search(partition) {
                         parts[local].push(Placed {
-                            request: submission.request.clone(),
+                            request: request.clone(),
                             place: submission.place,
                         });
                     }
@@ -420,9 +434,15 @@ impl Merge {
         let mut batches = Vec::new();
         for (local, part) in parts.into_iter().enumerate() {
             let first = end.next[local];
-            end.next[local] = first.advanced(part.len() as u64);
-            if !part.is_empty() {
-                let Arranged { requests, groups } = arrange(part);
+            let mut arranged = arrange(part);
+            for (number, change) in slot_moves(&end.changes).enumerate() {
+                // Of an epoch's changes all but one were decided on another version, but nothing here depends on that.
+                let part = MOVES_PART - number as u32;
+                add_move(&mut arranged, change, self.local[local], part, &map, &end);
+            }
+            let Arranged { requests, groups } = arranged;
+            end.next[local] = first.advanced(requests.len() as u64);
+            if !requests.is_empty() {
                 let part = Batch {
                     epoch: end.epoch,
                     time_ms: end.time_ms,
@@ -484,6 +504,58 @@ impl Merge {
             bytes,
         })
     }
+}
+
+/// The part of an epoch in which its first move of slots stands: behind all sections.
+const MOVES_PART: u32 = u32::MAX;
+
+fn slot_moves(changes: &[(Control, Changed)]) -> impl Iterator<Item = SlotMove> + '_ {
+    changes.iter().filter_map(|(_, changed)| match changed {
+        Changed::Slots(change) => Some(*change),
+        _ => None,
+    })
+}
+
+/// Adds the transaction that moves the records to a partition's part of the epoch, if it gives or takes them.
+fn add_move(
+    arranged: &mut Arranged,
+    change: SlotMove,
+    at: PartitionId,
+    part: u32,
+    before: &PartitionMap,
+    end: &EpochEnd,
+) {
+    if !change.involves(at) {
+        return;
+    }
+    let slots = match at == change.from {
+        true => before.slots(),
+        false => end.map.slots(),
+    };
+    arranged.groups.push(Group {
+        first: arranged.requests.len(),
+        members: 1,
+        part,
+    });
+    let request = change.request(at, end.epoch, slots.clone());
+    arranged.requests.push(request);
+}
+
+/// A request as an epoch has it in which this map is in force.
+fn as_ordered(request: &Arc<Request>, map: &PartitionMap) -> Arc<Request> {
+    // A request to one partition only, whatever its keys, is the node's own work there.
+    if request.route.of() <= 1 || request.id.session == SessionId::INTERNAL {
+        return request.clone();
+    }
+    if request.slots_version < map.slots_version && !is_active(Mutant::ExecuteMisrouted) {
+        return misrouted(request);
+    }
+    if request.route.slots.is_same(map.slots()) {
+        return request.clone();
+    }
+    let mut request = Request::clone(request);
+    request.route.slots = map.slots().clone();
+    Arc::new(request)
 }
 
 #[cfg(test)]

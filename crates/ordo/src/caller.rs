@@ -58,7 +58,7 @@ impl Caller {
         let at_once = footprint.read_only && footprint.weight == Weight::Light;
         let request = Arc::new(Request {
             id,
-            map_version: 0,
+            slots_version: 0,
             procedure,
             args,
             footprint,

@@ -178,7 +178,7 @@ impl Carrier {
                 };
                 let request = Arc::new(Request {
                     id,
-                    map_version: 0,
+                    slots_version: 0,
                     procedure,
                     args,
                     footprint,

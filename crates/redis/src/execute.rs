@@ -4,10 +4,9 @@ use crate::arguments::Arguments;
 use crate::errors;
 use crate::idempotent;
 use crate::introspect;
-use crate::involved::{Involved, involved};
 use crate::script;
 use crate::table::{self, Flags, Run};
-use txn::{Args, Blob, ProcedureFuture, Reply, Scope, Stop, Tx};
+use txn::{Args, ProcedureFuture, Reply, Tx};
 
 /// Who runs a command inside its transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,10 +38,6 @@ pub fn execute(tx: Tx, argv: Args, caller: Caller) -> ProcedureFuture {
             return ready(errors::WRITE_IN_READ_ONLY_SCRIPT);
         }
     }
-    if tx.scope().is_part() && !stays_within(&argv, tx.scope()) {
-        // The cluster could not know before it ran: it comes again as a transaction over more partitions.
-        return Box::pin(std::future::ready(Err(Stop::Undeclared)));
-    }
     match command.run {
         Run::Data(run) => run(tx, Arguments::of_argv(argv)),
         Run::Pure(run) => ready(run(&argv[1..])),
@@ -60,15 +55,6 @@ pub fn execute(tx: Tx, argv: Args, caller: Caller) -> ProcedureFuture {
             Caller::Script { .. } => errors::NOT_IN_SCRIPT,
             Caller::Block => errors::NOT_IN_BLOCK,
         }),
-    }
-}
-
-/// Whether a command touches no key outside of a scope.
-fn stays_within(argv: &[Blob], scope: Scope) -> bool {
-    match involved(argv) {
-        Involved::Nothing => true,
-        Involved::Keys(keys) => keys.iter().all(|key| scope.holds(key)),
-        Involved::Everything | Involved::Unknown => false,
     }
 }
 

@@ -3,8 +3,7 @@
 use crate::idempotent;
 use crate::introspect;
 use crate::table::{self, Flags, Run, ScriptCommand};
-use txn::key::partition_of_slot;
-use txn::{Blob, Key, PartitionId, PartitionRoute};
+use txn::{Blob, Key, PartitionId, PartitionRoute, Slots};
 
 /// What a command, a block or a script involves.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,15 +31,12 @@ impl Involved {
         }
     }
 
-    /// Where a transaction that involves this is executed, out of so many partitions.
-    pub fn route(&self, of: u16) -> PartitionRoute {
+    /// Where a transaction that involves this is executed.
+    pub fn route(&self, slots: &Slots) -> PartitionRoute {
         match self {
-            Involved::Nothing => PartitionRoute::one_of(PartitionId(0), of),
-            Involved::Everything | Involved::Unknown => PartitionRoute::everywhere(of),
-            Involved::Keys(keys) => {
-                let partitions = keys.iter().map(|key| partition_of_slot(key.slot(), of));
-                PartitionRoute::over(partitions, of)
-            }
+            Involved::Nothing => PartitionRoute::one_of(PartitionId(0), slots),
+            Involved::Everything | Involved::Unknown => PartitionRoute::everywhere(slots),
+            Involved::Keys(keys) => PartitionRoute::of_keys(keys, slots),
         }
     }
 }

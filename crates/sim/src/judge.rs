@@ -94,11 +94,7 @@ pub fn check_snapshot(view: &dyn View, snapshot: &Snapshot, oracle: &Oracle) -> 
         let expected = oracle.list_at(space, position);
         let limit = 1 + position.0 as usize % 7;
         let mut listed = Vec::new();
-        let mut range = ScanRange {
-            space,
-            from_hash: 0,
-            limit,
-        };
+        let mut range = ScanRange::of(space, 0, limit);
         loop {
             let page = view.scan_at(snapshot, range);
             listed.extend(page.entries);

@@ -75,6 +75,9 @@ pub struct Options {
     /// Whether they share one key space, so that transactions go over several of them.
     #[serde(default)]
     pub across: bool,
+    /// How often slots move from one to another then.
+    #[serde(default)]
+    pub moves: u16,
     /// What clients do.
     pub workload: WorkloadKind,
     /// The engine.
@@ -270,6 +273,7 @@ impl Options {
             nodes,
             partitions,
             across: false,
+            moves: 0,
             workload,
             engine,
             workers,
@@ -305,6 +309,7 @@ impl Options {
             if options.across {
                 // The one that a cluster runs.
                 options.engine = EngineKind::Sparkle;
+                options.moves = Draw::new(mix(seed ^ 0x6D6F_7665)).pick(&[0, 0, 1, 2, 5]);
             }
             options.zones = zones;
             // Operations are spread over the time in which things go wrong.

@@ -7,16 +7,16 @@
 //! Partitions that share a key space have an oracle each, and a transaction over several of them is run at all at once
 //! ([`run_together`]), when it is the next one of each.
 
+use order::moves::SlotMove;
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use txn::key::partition_of_slot;
 use txn::tx::{self, Read};
 use txn::{
-    Access, Call, Entry, Intent, Key, Outcome, PartitionId, Position, Request, ScanPage, ScanRange,
-    Space, Stop, Tx, TxContext,
+    Access, Call, Entry, Intent, Key, Outcome, PartitionId, Position, Reply, Request, ScanPage,
+    ScanRange, Slots, Space, Stop, Tx, TxContext, slots,
 };
 
 /// A delete is reported as an absent key's version to readers less than this many positions later. Written down a second
@@ -271,7 +271,7 @@ impl Oracle {
             history: self.history.clone(),
             reader,
         };
-        Turn::new(vec![part], 1).run(request, position, now_ms)
+        Turn::new(vec![part], Slots::even(1)).run(request, position, now_ms)
     }
 }
 
@@ -282,7 +282,10 @@ pub fn run_together(
     request: &Arc<Request>,
     time_ms: u64,
 ) {
-    let of = request.route.of;
+    if let Some(change) = SlotMove::of(request) {
+        return move_slots(oracles, change, time_ms);
+    }
+    let slots = &request.route.slots;
     let part = |(partition, oracle): &(PartitionId, &mut Oracle)| Part {
         partition: *partition,
         history: oracle.history.clone(),
@@ -290,22 +293,57 @@ pub fn run_together(
     };
     let parts: Vec<Part> = oracles.iter().map(part).collect();
     let first = parts.first().map_or(Position::FIRST, |part| part.reader);
-    let (outcome, mut turn) = Turn::new(parts, of).run(request, first, time_ms);
+    let (outcome, mut turn) = Turn::new(parts, slots.clone()).run(request, first, time_ms);
     // Nobody reads them any more.
     turn.parts.clear();
     for (partition, oracle) in oracles {
-        let is_kept = |key: &Key| {
-            key.space() == Space::System || partition_of_slot(key.slot(), of) == *partition
-        };
+        let is_kept =
+            |key: &Key| key.space() == Space::System || slots.partition_of_key(key) == *partition;
         oracle.end(outcome.clone(), &turn, is_kept, time_ms);
     }
 }
 
+/// Moves the records of some slots from one partition to another: as if each had been deleted and written by a transaction that is
+/// the next one of both. What has expired stays where nobody looks for it.
+fn move_slots(oracles: &mut [(PartitionId, &mut Oracle)], change: SlotMove, time_ms: u64) {
+    let giver = oracles.iter().find(|(at, _)| *at == change.from);
+    let mut moved = Vec::new();
+    if let Some((_, giver)) = giver {
+        let reader = giver.last.next();
+        let users = giver.history.list(Space::User, reader).into_iter();
+        moved.extend(users.filter(|(key, _)| change.slots.has(key)));
+        moved.extend(giver.history.list(Space::System, reader));
+    }
+    let version_key = slots::version_key();
+    moved.retain(|(key, entry)| !entry.expired(time_ms) && *key != version_key);
+    for (at, oracle) in oracles {
+        let position = oracle.last.next();
+        let history = Arc::make_mut(&mut oracle.history);
+        let mut write = |key: &Key, entry: Option<Entry>| {
+            let versions = history.versions.entry(key.clone()).or_default();
+            versions.insert(position, entry);
+        };
+        for (key, entry) in &moved {
+            match *at == change.to {
+                true => write(key, Some(entry.clone())),
+                false if key.space() == Space::User => write(key, None),
+                false => {}
+            }
+        }
+        let version = slots::version_value(change.version);
+        write(&version_key, Some(Entry::new(version)));
+        let outcome = Expected::Outcome(Ok(Reply::OK));
+        oracle.outcomes.insert(position, outcome);
+        oracle.times.insert(position, time_ms);
+        (oracle.last, oracle.last_time_ms) = (position, time_ms);
+    }
+}
+
 impl Turn {
-    fn new(parts: Vec<Part>, of: u16) -> Turn {
+    fn new(parts: Vec<Part>, slots: Slots) -> Turn {
         Turn {
             parts,
-            of,
+            slots,
             writes: Writes::default(),
             expiries: Vec::new(),
             touched: Touched::default(),
@@ -374,8 +412,8 @@ impl Part {
 struct Turn {
     /// The partitions at which it runs, by number.
     parts: Vec<Part>,
-    /// Out of so many.
-    of: u16,
+    /// Whose the slots are.
+    slots: Slots,
     writes: Writes,
     /// When what it has read expires.
     expiries: Vec<u64>,
@@ -419,7 +457,7 @@ impl Turn {
             ([part], _) => Some(part),
             (parts, Space::System) => parts.first(),
             (parts, Space::User) => {
-                let keeper = partition_of_slot(key.slot(), self.of);
+                let keeper = self.slots.partition_of_key(key);
                 parts.iter().find(|part| part.partition == keeper)
             }
         }
@@ -428,7 +466,7 @@ impl Turn {
     fn parts_of(&self, space: Space) -> Result<&[Part], Stop> {
         match (self.parts.len(), space) {
             (_, Space::System) => Ok(&self.parts[..1]),
-            (count, _) if count == 1 || count == usize::from(self.of) => Ok(&self.parts),
+            (count, _) if count == 1 || count == usize::from(self.slots.of()) => Ok(&self.parts),
             _ => Err(Stop::Undeclared),
         }
     }

@@ -21,8 +21,8 @@ use txn::tx::Read;
 use txn::value::HashValue;
 use txn::{
     Args, Blob, Call, Entry, Footprint, Intent, Key, Outcome, PartitionId, PartitionRoute,
-    Position, Procedure, ProcedureFuture, Reply, Request, RequestId, ScanRange, SessionId, Space,
-    Stop, Tx, Value, Weight,
+    Position, Procedure, ProcedureFuture, Reply, Request, RequestId, ScanRange, SessionId, Slots,
+    Space, Stop, Tx, Value, Weight,
 };
 
 /// What the programs of a run look like. Drawn per run, so that different runs stress different mixes.
@@ -354,11 +354,11 @@ impl Programs {
             return (route, false);
         }
         if draw.percent(50) {
-            return (PartitionRoute::everywhere(of), false);
+            return (PartitionRoute::everywhere(&Slots::even(of)), false);
         }
         if let [only] = route.partitions[..] {
             let other = PartitionId((only.0 + 1 + draw.below(u64::from(of) - 1) as u16) % of);
-            route = PartitionRoute::over([only, other], of);
+            route = PartitionRoute::over([only, other], &Slots::even(of));
         }
         (route, true)
     }
@@ -579,19 +579,16 @@ impl Run {
 
     /// Lists a space page by page, from somewhere on.
     async fn scan(&mut self, number: u64) -> Result<(), Stop> {
-        let mut range = ScanRange {
-            space: if number.is_multiple_of(8) {
-                Space::System
-            } else {
-                Space::User
-            },
-            from_hash: if number.is_multiple_of(3) {
-                0
-            } else {
-                mix(number)
-            },
-            limit: [1, 3, 10, 1000][number as usize % 4],
+        let space = match number.is_multiple_of(8) {
+            true => Space::System,
+            false => Space::User,
         };
+        let from_hash = match number.is_multiple_of(3) {
+            true => 0,
+            false => mix(number),
+        };
+        let limit = [1, 3, 10, 1000][number as usize % 4];
+        let mut range = ScanRange::of(space, from_hash, limit);
         for _ in 0..=number % 3 {
             let page = self.tx.scan(range).await?;
             for (key, entry) in &page.entries {

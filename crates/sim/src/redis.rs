@@ -11,7 +11,7 @@ use redis_surface::{
 };
 use std::collections::VecDeque;
 use std::sync::Arc;
-use txn::{Args, Blob, Key, Procedure, Reply, Request, RequestId, SessionId};
+use txn::{Args, Blob, Key, Procedure, Reply, Request, RequestId, SessionId, Slots};
 
 /// Commands, their variable words marked: `%k` any key, `%s` a string's, `%c` a counter's, `%h` a hash's, `%f` a field,
 /// `%v` a value, `%n` a small number, `%i` one of few ids, so that commands come again and ids come with others.
@@ -355,7 +355,7 @@ impl Source for RedisSource {
         };
         let mut request = Request::new(id, procedure, args);
         if self.partitions > 1 {
-            request.route = involved.route(self.partitions);
+            request.route = involved.route(&Slots::even(self.partitions));
         }
         if !draw.percent(self.declare_percent) {
             request.footprint = footprint;

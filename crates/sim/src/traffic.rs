@@ -10,10 +10,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 use txn::hash::hash_bytes;
-use txn::key::partition_of_slot;
 use txn::{
     Args, Blob, Call, Entry, FnProcedure, Footprint, Intent, Key, Outcome, PartitionRoute,
-    Procedure, Registry, Reply, Request, RequestId, Stop, Tx, Weight,
+    Procedure, Registry, Reply, Request, RequestId, Slots, Stop, Tx, Weight,
 };
 use workloads::tpcc::{Mix, Scale};
 use workloads::{Bank, Client, Generator, Tpcc, Workload};
@@ -84,7 +83,7 @@ pub struct Draft {
     pub args: Args,
     /// What it touches.
     pub footprint: Footprint,
-    /// Where, if the partitions share a key space.
+    /// Where, if the partitions share a key space and no slot has moved.
     pub route: PartitionRoute,
     /// It may turn out to touch more.
     pub strays: bool,
@@ -108,6 +107,16 @@ impl Draft {
             footprint: request.footprint.clone(),
             route: request.route.clone(),
             strays: false,
+        }
+    }
+    /// Where, if the partitions share a key space with these slots.
+    pub fn route(&self, slots: &Slots) -> PartitionRoute {
+        if slots.is_even() {
+            return self.route.clone();
+        }
+        match &self.procedure.footprint(&self.args).keys {
+            Some(keys) => PartitionRoute::of_keys(keys.reads.iter().chain(&keys.writes), slots),
+            None => PartitionRoute::everywhere(slots),
         }
     }
     /// The bytes of its arguments.
@@ -260,7 +269,7 @@ impl Population {
                 procedure: loader.procedure.clone(),
                 args: Args::one(&(from as u64).to_le_bytes()),
                 footprint: Footprint::unknown(),
-                route: PartitionRoute::everywhere(self.partitions),
+                route: PartitionRoute::everywhere(&Slots::even(self.partitions)),
                 strays: false,
             })
             .collect()
@@ -381,7 +390,7 @@ impl Traffic {
                 let steps = draft.args.iter().filter_map(AppendStep::decode);
                 draft.route = route_of_keys(steps.map(AppendStep::key), of);
             }
-            Stream::Generator(_) if draft.route.of != of => {
+            Stream::Generator(_) if draft.route.of() != of => {
                 // One that knows nothing of partitions names its keys.
                 let keys = draft.procedure.footprint(&draft.args).keys;
                 let keys = keys
@@ -459,7 +468,8 @@ impl Traffic {
 
 /// The way of a transaction that touches these keys out of so many partitions.
 pub(crate) fn route_of_keys(keys: impl Iterator<Item = Key>, of: u16) -> PartitionRoute {
-    PartitionRoute::over(keys.map(|key| partition_of_slot(key.slot(), of)), of)
+    let keys: Vec<Key> = keys.collect();
+    PartitionRoute::of_keys(&keys, &Slots::even(of))
 }
 
 /// Whether a Redis transaction may touch keys that its words do not tell.

@@ -168,11 +168,7 @@ fn outdated_key_sets_are_noticed() {
             );
         }
         for space in [Space::User, Space::System] {
-            let range = ScanRange {
-                space,
-                from_hash: 0,
-                limit: usize::MAX,
-            };
+            let range = ScanRange::of(space, 0, usize::MAX);
             let listed = [&calvin, &serial].map(|engine| {
                 let snapshot = engine.view().open();
                 let page = engine.view().scan_at(&snapshot, range);

@@ -105,7 +105,7 @@ impl World {
         request.route = PartitionRoute {
             home: PartitionId(0),
             partitions: partitions.iter().copied().map(PartitionId).collect(),
-            of: self.engines.len() as u16,
+            slots: txn::Slots::even(self.engines.len() as u16),
         };
         Arc::new(request)
     }
@@ -299,11 +299,7 @@ fn the_first_partition_reads_the_system_space_for_all() {
                 let look = FnProcedure::new("look", move |mut tx: Tx, _: Call| {
                     let key = scanned.clone();
                     async move {
-                        let range = ScanRange {
-                            space: Space::System,
-                            from_hash: 0,
-                            limit: 10,
-                        };
+                        let range = ScanRange::of(Space::System, 0, 10);
                         let is_there = tx.get(&key).await?.is_some();
                         let before = tx.scan(range).await?.entries.len();
                         tx.put(&key, &b"again"[..]).await?;
@@ -474,7 +470,7 @@ fn circle(batches: &[&[(u64, &[u16])]], of: u16) -> Vec<u64> {
             request.route = PartitionRoute {
                 home: PartitionId(0),
                 partitions: on.iter().copied().map(PartitionId).collect(),
-                of,
+                slots: txn::Slots::even(of),
             };
             requests.push(Arc::new(request));
         }

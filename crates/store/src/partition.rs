@@ -106,7 +106,7 @@ impl<M: Meta> Partition<M> {
                 .index
                 .shard(shard)
                 .into_iter()
-                .filter(|record| record.key().space() == range.space)
+                .filter(|record| range.has(record.key()))
                 .map(|record| (record.key().hash64(), record))
                 .filter(|(hash, _)| *hash >= range.from_hash)
                 .collect();

@@ -158,7 +158,7 @@ pub fn put_request(out: &mut Vec<u8>, request: &Request) {
     put_varint(out, request.id.session.0);
     put_varint(out, request.id.sequence);
     put_varint(out, u64::from(request.id.attempt));
-    put_varint(out, u64::from(request.map_version));
+    put_varint(out, u64::from(request.slots_version));
     put_varint(out, request.args.len() as u64);
     for arg in request.args.iter() {
         put_bytes(out, arg);
@@ -181,14 +181,14 @@ pub enum RequestError {
 /// Reads a request.
 pub fn take_request(reader: &mut Reader<'_>, registry: &Registry) -> Result<Request, RequestError> {
     let id = reader.u32().ok_or(RequestError::Malformed)?;
-    let (request_id, map_version, args) =
+    let (request_id, slots_version, args) =
         take_request_body(reader).ok_or(RequestError::Malformed)?;
     let procedure = registry
         .by_id(ProcedureId(id))
         .ok_or(RequestError::UnknownProcedure(id))?
         .clone();
     let mut request = Request::new(request_id, procedure, args);
-    request.map_version = map_version;
+    request.slots_version = slots_version;
     Ok(request)
 }
 
@@ -196,7 +196,7 @@ fn take_request_body(reader: &mut Reader<'_>) -> Option<(RequestId, u32, Args)> 
     let session = SessionId(reader.varint()?);
     let sequence = reader.varint()?;
     let attempt = u32::try_from(reader.varint()?).ok()?;
-    let map_version = u32::try_from(reader.varint()?).ok()?;
+    let slots_version = u32::try_from(reader.varint()?).ok()?;
     let count = reader.varint()?;
     let mut args = Args::new();
     for _ in 0..count {
@@ -208,7 +208,7 @@ fn take_request_body(reader: &mut Reader<'_>) -> Option<(RequestId, u32, Args)> 
             sequence,
             attempt,
         },
-        map_version,
+        slots_version,
         args,
     ))
 }

@@ -32,6 +32,7 @@ pub mod mutant;
 pub mod procedure;
 pub mod reply;
 pub mod request;
+pub mod slots;
 pub mod tx;
 pub mod value;
 
@@ -43,5 +44,6 @@ pub use reply::{Outcome, Reply, Stop};
 pub use request::{
     Args, Footprint, Group, KeySets, PartitionRoute, Partitions, Request, RequestId, Scope, Weight,
 };
+pub use slots::{SlotRange, Slots};
 pub use tx::{Access, Intent, ScanPage, ScanRange, Tx, TxContext};
 pub use value::{Entry, Value};

@@ -126,6 +126,10 @@ pub enum Mutant {
     RankByFootprint,
     /// What local partitions say to each other is not told to other nodes that keep one of them.
     KeepFromTwins,
+    /// A request that was routed by older slots is executed as if they were still in force.
+    ExecuteMisrouted,
+    /// A read at a replica's snapshot does not ask whose slots that snapshot has.
+    ReadWithoutSlots,
 
     // Siblings.
     /// A speculative confirmation does not say whom the transaction has aborted.
@@ -174,7 +178,7 @@ impl Mutant {
         Mutant::MixEras,
     ];
     /// Those that only a cluster can have.
-    pub const OF_CLUSTERS: [Mutant; 21] = [
+    pub const OF_CLUSTERS: [Mutant; 23] = [
         Mutant::ForgetVote,
         Mutant::PromiseBeforeSync,
         Mutant::ProposeTwice,
@@ -196,6 +200,8 @@ impl Mutant {
         Mutant::ForgetLostDisk,
         Mutant::RankByFootprint,
         Mutant::KeepFromTwins,
+        Mutant::ExecuteMisrouted,
+        Mutant::ReadWithoutSlots,
     ];
     /// Those of a node on its own.
     pub const ALL: [Mutant; 29] = [

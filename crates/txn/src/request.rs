@@ -2,8 +2,9 @@
 
 use crate::blob::Blob;
 use crate::ids::{PartitionId, SessionId};
-use crate::key::{Key, partition_of_slot};
+use crate::key::{Key, Space};
 use crate::procedure::Procedure;
+use crate::slots::Slots;
 use smallvec::SmallVec;
 use std::fmt;
 use std::ops::Deref;
@@ -110,8 +111,9 @@ impl Footprint {
 pub struct Request {
     /// Who asked.
     pub id: RequestId,
-    /// The version of the partition map under which the request was routed.
-    pub map_version: u32,
+    /// The version of the slots under which the request was routed: one that the order meets behind a later one is not
+    /// executed, and comes again.
+    pub slots_version: u32,
     /// What to do.
     pub procedure: Arc<dyn Procedure>,
     /// With what.
@@ -143,32 +145,36 @@ pub struct PartitionRoute {
     pub home: PartitionId,
     /// The partitions that execute it.
     pub partitions: Partitions,
-    /// How many partitions there are: slots are dealt evenly to them.
-    pub of: u16,
+    /// Whose the slots are, where it is executed.
+    pub slots: Slots,
 }
 
-/// The keys that a transaction may touch where it runs: those of one partition out of so many, or all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The keys that a transaction may touch where it runs: those of one partition out of several, or all.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scope {
     partition: PartitionId,
-    of: u16,
+    slots: Slots,
 }
 
 impl Scope {
     /// All keys.
     pub const ALL: Scope = Scope {
         partition: PartitionId(0),
-        of: 1,
+        slots: Slots::even(1),
     };
 
     /// Whether there are keys that it may not touch.
+    #[inline]
     pub fn is_part(&self) -> bool {
-        self.of > 1
+        self.slots.of() > 1
     }
 
-    /// Whether it may touch a user's key.
+    /// Whether it may touch a key. (Each partition has the system's space for itself.)
+    #[inline]
     pub fn holds(&self, key: &Key) -> bool {
-        self.of <= 1 || partition_of_slot(key.slot(), self.of) == self.partition
+        !self.is_part()
+            || key.space() == Space::System
+            || self.slots.partition_of_key(key) == self.partition
     }
 }
 
@@ -190,41 +196,55 @@ impl PartitionRoute {
         PartitionRoute {
             home: partition,
             partitions: Partitions::from_slice(&[partition]),
-            of: 1,
+            slots: Slots::even(1),
         }
     }
 
-    /// Through a partition's own group, to that partition out of so many.
-    pub fn one_of(partition: PartitionId, of: u16) -> PartitionRoute {
+    /// Through a partition's own group, to that partition out of several.
+    pub fn one_of(partition: PartitionId, slots: &Slots) -> PartitionRoute {
         PartitionRoute {
-            of,
+            slots: slots.clone(),
             ..PartitionRoute::single(partition)
         }
     }
 
-    /// To these partitions out of so many, in any order and perhaps more than once: through the group of one of them. To the
+    /// To these partitions out of several, in any order and perhaps more than once: through the group of one of them. To the
     /// first of all if there are none.
-    pub fn over(partitions: impl IntoIterator<Item = PartitionId>, of: u16) -> PartitionRoute {
+    pub fn over(
+        partitions: impl IntoIterator<Item = PartitionId>,
+        slots: &Slots,
+    ) -> PartitionRoute {
         let mut partitions: Partitions = partitions.into_iter().collect();
         partitions.sort_unstable();
         partitions.dedup();
         let Some(&home) = partitions.first() else {
-            return PartitionRoute::one_of(PartitionId(0), of);
+            return PartitionRoute::one_of(PartitionId(0), slots);
         };
         PartitionRoute {
             home,
             partitions,
-            of,
+            slots: slots.clone(),
         }
     }
 
+    /// To the partitions that have these keys.
+    pub fn of_keys<'a>(keys: impl IntoIterator<Item = &'a Key>, slots: &Slots) -> PartitionRoute {
+        let partitions = keys.into_iter().map(|key| slots.partition_of_key(key));
+        PartitionRoute::over(partitions, slots)
+    }
+
     /// To every partition.
-    pub fn everywhere(of: u16) -> PartitionRoute {
+    pub fn everywhere(slots: &Slots) -> PartitionRoute {
         PartitionRoute {
             home: PartitionId(0),
-            partitions: (0..of).map(PartitionId).collect(),
-            of,
+            partitions: (0..slots.of()).map(PartitionId).collect(),
+            slots: slots.clone(),
         }
+    }
+
+    /// How many partitions there are.
+    pub fn of(&self) -> u16 {
+        self.slots.of()
     }
 
     /// What the transaction may touch where it runs.
@@ -232,7 +252,7 @@ impl PartitionRoute {
         match self.partitions[..] {
             [partition] => Scope {
                 partition,
-                of: self.of,
+                slots: self.slots.clone(),
             },
             _ => Scope::ALL,
         }
@@ -240,12 +260,15 @@ impl PartitionRoute {
 }
 
 impl Request {
+    /// The [`Request::slots_version`] of what is right whose ever the slots are.
+    pub const ANY_SLOTS: u32 = u32::MAX;
+
     /// A request with the footprint that its procedure derives.
     pub fn new(id: RequestId, procedure: Arc<dyn Procedure>, args: Args) -> Request {
         let footprint = procedure.footprint(&args);
         Request {
             id,
-            map_version: 0,
+            slots_version: 0,
             procedure,
             args,
             footprint,

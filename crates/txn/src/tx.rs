@@ -1,11 +1,12 @@
 //! The handle through which a procedure reads and writes.
 
 use crate::hash::mix;
-use crate::ids::Position;
+use crate::ids::{PartitionId, Position};
 use crate::key::{Key, Space};
 use crate::mutant::{self, Mutant, is_active};
 use crate::reply::Stop;
 use crate::request::{Request, Scope};
+use crate::slots::SlotRange;
 use crate::value::{Entry, Value};
 use std::any::Any;
 use std::cell::RefCell;
@@ -22,7 +23,7 @@ pub enum Intent {
 }
 
 /// What a transaction knows of itself before it runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct TxContext {
     /// Its place in the final order, or the snapshot's if it runs read-only at one.
     pub position: Position,
@@ -63,10 +64,38 @@ pub struct Read {
 pub struct ScanRange {
     /// Which keys.
     pub space: Space,
+    /// Only users' keys of these slots.
+    pub slots: SlotRange,
     /// Only keys with at least this hash.
     pub from_hash: u64,
     /// Stop after about this many keys (keys with equal hashes stay together).
     pub limit: usize,
+}
+
+impl ScanRange {
+    /// Up to about so many keys of a space, from a hash on.
+    pub fn of(space: Space, from_hash: u64, limit: usize) -> ScanRange {
+        ScanRange {
+            space,
+            slots: SlotRange::ALL,
+            from_hash,
+            limit,
+        }
+    }
+
+    /// All users' keys of these slots.
+    pub fn of_slots(slots: SlotRange) -> ScanRange {
+        ScanRange {
+            slots,
+            ..ScanRange::of(Space::User, 0, usize::MAX)
+        }
+    }
+
+    /// Whether a key lies in it, wherever it ends.
+    #[inline]
+    pub fn has(&self, key: &Key) -> bool {
+        key.space() == self.space && (self.space == Space::System || self.slots.has(key))
+    }
 }
 
 /// A page of a scan.
@@ -91,6 +120,11 @@ pub trait Access: Send {
     fn write(&mut self, key: &Key, entry: Option<Entry>) -> Result<(), Stop>;
     /// Lists a part of a space.
     fn scan(&mut self, range: ScanRange) -> Poll<Result<ScanPage, Stop>>;
+    /// Lists a part of a space as one of the transaction's partitions has it, without the transaction's own writes. An engine that
+    /// has one partition only has it all.
+    fn scan_at(&mut self, _: PartitionId, range: ScanRange) -> Poll<Result<ScanPage, Stop>> {
+        self.scan(range)
+    }
     /// The number of entries of the user's space, expired ones that were not yet removed included.
     fn count(&mut self) -> Poll<Result<u64, Stop>>;
     /// Removes every entry of the user's space.
@@ -156,8 +190,26 @@ impl Tx {
         self.context.now_ms
     }
     /// The keys that the transaction may touch: whoever finds keys while running asks.
-    pub fn scope(&self) -> Scope {
-        self.context.scope
+    pub fn scope(&self) -> &Scope {
+        &self.context.scope
+    }
+
+    /// Stops a transaction at a key that is not where it runs: it comes again, at the partitions that have it all. (The
+    /// cluster could not know before it ran.)
+    #[inline]
+    fn stays_at(&self, key: &Key) -> Result<(), Stop> {
+        match self.context.scope.holds(key) {
+            true => Ok(()),
+            false => Err(Stop::Undeclared),
+        }
+    }
+
+    /// The same for what is at no partition alone.
+    fn stays_in(&self, space: Space) -> Result<(), Stop> {
+        match space == Space::User && self.context.scope.is_part() {
+            false => Ok(()),
+            true => Err(Stop::Undeclared),
+        }
     }
     /// A seed for randomness that is the same at every replica and in every incarnation.
     pub fn seed(&self) -> u64 {
@@ -174,6 +226,7 @@ impl Tx {
 
     /// Reads a record with its version. Expired entries read as absent.
     pub async fn read(&mut self, key: &Key, intent: Intent) -> Result<Read, Stop> {
+        self.stays_at(key)?;
         let mut read = poll_fn(|_| self.with(|access| access.read(key, intent))).await?;
         if read
             .entry
@@ -213,22 +266,38 @@ impl Tx {
         self.write(key, None).await
     }
     async fn write(&mut self, key: &Key, entry: Option<Entry>) -> Result<(), Stop> {
+        self.stays_at(key)?;
         poll_fn(|_| self.with(|access| access.admit_write(key))).await?;
         self.with(|access| access.write(key, entry))
     }
     /// Lists a part of a space in hash order, without expired entries.
     pub async fn scan(&mut self, range: ScanRange) -> Result<ScanPage, Stop> {
-        let mut page = poll_fn(|_| self.with(|access| access.scan(range))).await?;
+        self.stays_in(range.space)?;
+        let page = poll_fn(|_| self.with(|access| access.scan(range))).await?;
+        Ok(self.without_expired(page))
+    }
+    /// Lists a part of a space as one of the transaction's partitions had it before the transaction, without expired entries.
+    pub async fn scan_at(
+        &mut self,
+        partition: PartitionId,
+        range: ScanRange,
+    ) -> Result<ScanPage, Stop> {
+        let page = poll_fn(|_| self.with(|access| access.scan_at(partition, range))).await?;
+        Ok(self.without_expired(page))
+    }
+    fn without_expired(&self, mut page: ScanPage) -> ScanPage {
         page.entries
             .retain(|(_, entry)| !entry.expired(self.context.now_ms));
-        Ok(page)
+        page
     }
     /// The number of user entries (as DBSIZE counts: entries that expired and were not yet removed are counted).
     pub async fn count(&mut self) -> Result<u64, Stop> {
+        self.stays_in(Space::User)?;
         poll_fn(|_| self.with(|access| access.count())).await
     }
     /// Removes every user entry (FLUSHALL).
     pub async fn clear(&mut self) -> Result<(), Stop> {
+        self.stays_in(Space::User)?;
         poll_fn(|_| self.with(|access| access.clear())).await
     }
 }

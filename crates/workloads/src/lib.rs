@@ -109,7 +109,7 @@ impl Draw {
         };
         Request {
             id,
-            map_version: 0,
+            slots_version: 0,
             procedure: self.procedure,
             args: self.args,
             footprint,

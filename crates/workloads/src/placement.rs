@@ -6,7 +6,7 @@
 //! arguments and other records give them. Where there is one partition the tag is 0 and keys have none.
 
 use txn::key::partition_of_slot;
-use txn::{Key, PartitionId, PartitionRoute, Partitions};
+use txn::{Key, PartitionId, PartitionRoute, Partitions, Slots};
 
 /// Bits of a placed number that count; the ones above are the tag.
 const COUNT_BITS: u32 = 20;
@@ -69,7 +69,7 @@ impl Placement {
         PartitionRoute {
             home: PartitionId(home),
             partitions,
-            of: self.of(),
+            slots: Slots::even(self.of()),
         }
     }
 }
@@ -146,6 +146,6 @@ mod tests {
         let route = placement.route(3, [3, 1, 3]);
         assert_eq!(route.home, PartitionId(3));
         assert_eq!(route.partitions[..], [PartitionId(1), PartitionId(3)]);
-        assert_eq!(route.of, 4);
+        assert_eq!(route.of(), 4);
     }
 }

@@ -464,7 +464,7 @@ mod tests {
             let (home, others) = (at[2], at.iter().filter(|&&count| count > 0).count());
             assert_eq!(others, route.partitions.len());
             assert!(route.partitions.iter().all(|p| at[usize::from(p.0)] > 0));
-            assert_eq!((route.home.0, route.of), (2, 4));
+            assert_eq!((route.home.0, route.of()), (2, 4));
             multi += others - 1;
             assert_eq!(home, if others == 1 { 10 } else { 6 });
         }

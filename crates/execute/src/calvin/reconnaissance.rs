@@ -11,7 +11,7 @@ use txn::key::partition_of_slot;
 use txn::tx::Read;
 use txn::{
     Access, Entry, Footprint, Intent, Key, KeySets, PartitionId, Partitions, Position, Request,
-    ScanPage, ScanRange, Space, Stop, TxContext,
+    ScanPage, ScanRange, Scope, Space, Stop, TxContext,
 };
 
 /// What a dry run found.
@@ -44,7 +44,11 @@ pub fn reconnoitre(engines: &[Arc<dyn Engine>], request: &Arc<Request>, now_ms: 
     let at = scout.at(usize::from(first.0), |_, at| (at.position, at.time_ms));
     let (position, time_ms) = at.unwrap_or_default();
     // As if it stood right behind the first partition's snapshot.
-    let context = TxContext::of(request, position.next(), now_ms.max(time_ms));
+    let context = TxContext {
+        // Where it will run is what this finds out.
+        scope: Scope::ALL,
+        ..TxContext::of(request, position.next(), now_ms.max(time_ms))
+    };
     if let Ok(mut future) = running::start(request, context) {
         scout = running::poll(scout, &mut future).0;
     } else {

@@ -72,7 +72,7 @@ fn locked_here(job: &Job, me: PartitionId) -> Option<Arc<KeySets>> {
     let Some(member) = &job.member else {
         return Some(all.clone());
     };
-    let is_read = |key: &Key| reader_of(&member.group.id, key, job.request.route.of) == me;
+    let is_read = |key: &Key| reader_of(&member.group.id, key, &job.request.route.slots) == me;
     let is_written = |key: &Key| key.space() == Space::System || is_read(key);
     let reads = all.reads.iter().filter(|key| is_read(key));
     let writes = all.writes.iter().filter(|key| is_written(key));

@@ -13,7 +13,7 @@ use txn::mutant::{Mutant, is_active};
 use txn::tx::Read;
 use txn::{
     Access, Entry, Intent, Key, KeySets, Outcome, PartitionId, Position, ScanPage, ScanRange,
-    Space, Stop,
+    Slots, Space, Stop,
 };
 
 /// The keys that a transaction may touch, at all of its partitions.
@@ -66,9 +66,9 @@ pub(crate) struct FinalAccess {
     partition: Arc<Partition<()>>,
     finals: Arc<Finals>,
     position: Position,
-    /// Its book, if it has siblings; and how many partitions there are.
+    /// Its book, if it has siblings; and whose the slots are.
     member: Option<Member>,
-    of: u16,
+    slots: Slots,
     /// `None`: it may touch any key of its partitions.
     declared: Option<Declared>,
     /// It touched what it had not declared: whatever it returns, it leaves nothing behind.
@@ -90,7 +90,7 @@ impl FinalAccess {
             finals,
             position: Position::NONE,
             member: None,
-            of: 1,
+            slots: Slots::even(1),
             declared: None,
             undeclared: false,
             writes: Vec::new(),
@@ -106,7 +106,7 @@ impl FinalAccess {
     pub(super) fn begin(&mut self, job: &Job, declared: Option<Arc<KeySets>>) {
         self.position = job.context.position;
         self.member = job.member.clone();
-        self.of = job.request.route.of;
+        self.slots = job.request.route.slots.clone();
         self.declared = declared.map(|sets| Declared {
             sets,
             next_read: 0,
@@ -205,7 +205,11 @@ impl FinalAccess {
     fn enter_whole(&mut self, space: Space) -> Poll<Result<(), Stop>> {
         ready!(self.pay());
         self.undeclared |= !self.has_all_of(space);
-        Poll::Ready(self.permit(|_| false))
+        Poll::Ready(self.permit_all())
+    }
+
+    fn permit_all(&mut self) -> Result<(), Stop> {
+        self.permit(|_| false)
     }
 
     fn written(&self, key: &Key) -> Option<usize> {
@@ -224,8 +228,8 @@ impl Parts for FinalAccess {
     fn group(&self) -> Option<&GroupId> {
         self.member.as_ref().map(|member| &member.group.id)
     }
-    fn of(&self) -> u16 {
-        self.of
+    fn slots(&self) -> &Slots {
+        &self.slots
     }
     fn has_cleared(&self) -> bool {
         self.cleared
@@ -309,6 +313,15 @@ impl Access for FinalAccess {
     fn scan(&mut self, range: ScanRange) -> Poll<Result<ScanPage, Stop>> {
         ready!(self.enter_whole(range.space))?;
         parts::scan(self, range)
+    }
+    fn scan_at(
+        &mut self,
+        partition: PartitionId,
+        range: ScanRange,
+    ) -> Poll<Result<ScanPage, Stop>> {
+        ready!(self.pay());
+        self.permit_all()?;
+        parts::scan_at(self, partition, range)
     }
     fn count(&mut self) -> Poll<Result<u64, Stop>> {
         ready!(self.enter_whole(Space::User))?;

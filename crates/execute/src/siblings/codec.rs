@@ -4,7 +4,9 @@ use super::exchange::{AbortNumber, Basis};
 use super::message::{Asked, GroupId, Message, Note, Told};
 use txn::codec::{Reader, put_entry, put_key, put_varint, take_entry, take_key};
 use txn::tx::Read;
-use txn::{Entry, Epoch, Key, PartitionId, Partitions, Position, ScanPage, ScanRange, Space};
+use txn::{
+    Entry, Epoch, Key, PartitionId, Partitions, Position, ScanPage, ScanRange, SlotRange, Space,
+};
 
 /// The version of the encoding.
 const FORMAT: u8 = 1;
@@ -149,6 +151,8 @@ fn put_read(out: &mut Vec<u8>, asked: &Asked, told: &Told) {
             put_space(out, range.space);
             put_varint(out, range.from_hash);
             put_varint(out, range.limit as u64);
+            put_varint(out, u64::from(range.slots.first));
+            put_varint(out, u64::from(range.slots.last));
         }
         Asked::Count => out.push(2),
     }
@@ -195,6 +199,10 @@ fn take_read(reader: &mut Reader<'_>) -> Option<(Asked, Told)> {
             space: take_space(reader)?,
             from_hash: reader.varint()?,
             limit: usize::try_from(reader.varint()?).ok()?,
+            slots: SlotRange {
+                first: u16::try_from(reader.varint()?).ok()?,
+                last: u16::try_from(reader.varint()?).ok()?,
+            },
         }),
         2 => Asked::Count,
         _ => return None,
@@ -344,11 +352,14 @@ mod tests {
         let page = (any::<bool>(), any::<u64>(), any::<u32>());
         let page = (page, vec((key(), entry()), 0..4), option::of(any::<u64>()));
         let page = page.prop_map(|((user, from_hash, limit), entries, next_hash)| {
-            let range = ScanRange {
-                space: if user { Space::User } else { Space::System },
-                from_hash,
-                limit: limit as usize,
-            };
+            let space = if user { Space::User } else { Space::System };
+            let mut range = ScanRange::of(space, from_hash, limit as usize);
+            if limit % 2 == 0 {
+                range.slots = SlotRange {
+                    first: 7,
+                    last: (limit % 16_384) as u16,
+                };
+            }
             (
                 Asked::Page(range),
                 Told::Page(ScanPage { entries, next_hash }),

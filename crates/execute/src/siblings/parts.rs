@@ -3,15 +3,14 @@
 use super::{Asked, GroupId, Told};
 use crate::scan::{unite, with_own};
 use std::task::{Poll, ready};
-use txn::key::partition_of_slot;
-use txn::{Entry, Key, PartitionId, ScanPage, ScanRange, Space, Stop};
+use txn::{Entry, Key, PartitionId, ScanPage, ScanRange, Slots, Space, Stop};
 
-/// The partition that reads a key for all siblings of a group, out of so many. Every partition has the system's space for
+/// The partition that reads a key for all siblings of a group. Every partition has the system's space for
 /// itself, and of a key there what the order gave to all or to this group's partitions before; copies may expire at
 /// different times, so the first sibling's is the one that counts.
-pub(crate) fn reader_of(group: &GroupId, key: &Key, of: u16) -> PartitionId {
+pub(crate) fn reader_of(group: &GroupId, key: &Key, slots: &Slots) -> PartitionId {
     match key.space() {
-        Space::User => partition_of_slot(key.slot(), of),
+        Space::User => slots.partition_of_key(key),
         Space::System => group.partitions[0],
     }
 }
@@ -22,8 +21,8 @@ pub(crate) trait Parts {
     fn me(&self) -> PartitionId;
     /// Its group, if it has siblings.
     fn group(&self) -> Option<&GroupId>;
-    /// How many partitions there are.
-    fn of(&self) -> u16;
+    /// Whose the slots are.
+    fn slots(&self) -> &Slots;
     /// Whether it has removed what was there before it.
     fn has_cleared(&self) -> bool;
     /// Its own writes, at all partitions: each key once.
@@ -35,7 +34,7 @@ pub(crate) trait Parts {
 
     /// The partition that reads a key for all siblings, if it is another one.
     fn elsewhere(&self, key: &Key) -> Option<PartitionId> {
-        let reader = reader_of(self.group()?, key, self.of());
+        let reader = reader_of(self.group()?, key, self.slots());
         (reader != self.me()).then_some(reader)
     }
     /// Whether its partition has a copy of a key, and so writes it.
@@ -45,7 +44,8 @@ pub(crate) trait Parts {
     /// Whether it may look at the whole of a space: of the user's space each partition has another part, so it must have siblings
     /// at all of them. (One without siblings is its partition's own business.)
     fn has_all_of(&self, space: Space) -> bool {
-        let is_everywhere = |group: &GroupId| group.partitions.len() == usize::from(self.of());
+        let is_everywhere =
+            |group: &GroupId| group.partitions.len() == usize::from(self.slots().of());
         space == Space::System || self.group().is_none_or(is_everywhere)
     }
 }
@@ -74,6 +74,23 @@ fn everywhere(
         told.push(ready!(parts.there(from, asked))?);
     }
     Poll::Ready(Ok(told))
+}
+
+/// What one partition had of a range before the transaction.
+pub(crate) fn scan_at(
+    parts: &mut impl Parts,
+    from: PartitionId,
+    range: ScanRange,
+) -> Poll<Result<ScanPage, Stop>> {
+    let asked = Asked::Page(range);
+    let told = match from == parts.me() {
+        true => parts.here(&asked)?,
+        false => ready!(parts.there(from, &asked))?,
+    };
+    Poll::Ready(match told {
+        Told::Page(page) => Ok(page),
+        Told::Record(_) | Told::Count(_) => Err(Stop::Undeclared),
+    })
 }
 
 /// Pages of all partitions in one, with the transaction's own writes.

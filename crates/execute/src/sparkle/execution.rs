@@ -13,7 +13,9 @@ use std::sync::Arc;
 use std::task::Poll;
 use store::RecordCell;
 use txn::tx::Read;
-use txn::{Access, Entry, Intent, Key, PartitionId, Position, ScanPage, ScanRange, Space, Stop};
+use txn::{
+    Access, Entry, Intent, Key, PartitionId, Position, ScanPage, ScanRange, Slots, Space, Stop,
+};
 
 /// Why a poll of a procedure came back pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +79,11 @@ impl Execution {
     }
     /// For what looks at a whole space: waits for the head.
     fn enter_whole(&mut self, space: Space) -> Option<Poll<Stop>> {
+        let waits = self.enter_head();
+        waits.or_else(|| (!self.has_all_of(space)).then_some(Poll::Ready(Stop::Undeclared)))
+    }
+    /// For what looks at much: waits for the head.
+    fn enter_head(&mut self) -> Option<Poll<Stop>> {
         if self.doomed() {
             return Some(Poll::Ready(Stop::Restart));
         }
@@ -88,7 +95,7 @@ impl Execution {
             self.pause = Some(Pause::Budget);
             return Some(Poll::Pending);
         }
-        (!self.has_all_of(space)).then_some(Poll::Ready(Stop::Undeclared))
+        None
     }
     fn own_read(&self, place: usize) -> Read {
         Read {
@@ -235,9 +242,10 @@ impl Parts for Execution {
     fn group(&self) -> Option<&GroupId> {
         self.body.member.as_ref().map(|member| &member.group.id)
     }
-    fn of(&self) -> u16 {
+    fn slots(&self) -> &Slots {
+        const ONE: &Slots = &Slots::even(1);
         let request = self.body.request.as_ref();
-        request.map_or(1, |request| request.route.of)
+        request.map_or(ONE, |request| &request.route.slots)
     }
     fn has_cleared(&self) -> bool {
         self.body.cleared
@@ -417,6 +425,17 @@ impl Access for Execution {
                 }
             },
         )))
+    }
+
+    fn scan_at(
+        &mut self,
+        partition: PartitionId,
+        range: ScanRange,
+    ) -> Poll<Result<ScanPage, Stop>> {
+        match self.enter_head() {
+            Some(stopped) => stopped.map(Err),
+            None => parts::scan_at(self, partition, range),
+        }
     }
 
     fn count(&mut self) -> Poll<Result<u64, Stop>> {

@@ -175,7 +175,7 @@ impl Worker {
         let future = match body.future.take() {
             Some(future) => Ok(future),
             None => match &body.request {
-                Some(request) => running::start(request, body.context),
+                Some(request) => running::start(request, body.context.clone()),
                 None => Err(Stop::abort("ERR the request was lost")),
             },
         };
@@ -427,7 +427,7 @@ impl Worker {
                 committer.live += live;
                 slot.live.store(0, Ordering::Relaxed);
             }
-            last = Some(body.context);
+            last = Some((position, body.context.now_ms));
             if body.member.is_some() {
                 shared.settle_member(position);
             }
@@ -436,10 +436,12 @@ impl Worker {
                 .store(Word::new(Ticket::new(position, 0), EMPTY));
             shared.advance_head(position.next());
         }
-        let Some(last) = last else { return false };
+        let Some((position, time_ms)) = last else {
+            return false;
+        };
         shared.partition.publish(Final {
-            position: last.position,
-            time_ms: last.now_ms,
+            position,
+            time_ms,
             live: committer.live,
         });
         let restarts = shared.counters.restarts.load(Ordering::Relaxed);

@@ -22,11 +22,7 @@ fn rig() -> Rig {
 fn held(rig: &Rig, space: Space) -> usize {
     let view = rig.engine.view();
     let snapshot = view.open();
-    let range = ScanRange {
-        space,
-        from_hash: 0,
-        limit: usize::MAX,
-    };
+    let range = ScanRange::of(space, 0, usize::MAX);
     let page = view.scan_at(&snapshot, range);
     view.close(snapshot);
     page.entries.len()

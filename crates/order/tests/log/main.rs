@@ -50,7 +50,7 @@ impl Seen {
         let requests = batch
             .requests
             .iter()
-            .map(|request| (request.id, request.map_version, request.args.clone()));
+            .map(|request| (request.id, request.slots_version, request.args.clone()));
         Seen {
             epoch: batch.epoch,
             time_ms: batch.time_ms,
@@ -147,7 +147,7 @@ impl Source {
         };
         let procedure = self.registry.by_name("note").unwrap().clone();
         let mut request = Request::new(id, procedure, Args::from_iter(args));
-        request.map_version = self.rng.random_range(0..5);
+        request.slots_version = self.rng.random_range(0..5);
         Arc::new(request)
     }
 

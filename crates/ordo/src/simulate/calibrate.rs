@@ -86,7 +86,7 @@ fn request(sequence: u64, draft: &Draft) -> Arc<Request> {
             sequence,
             attempt: 0,
         },
-        map_version: 0,
+        slots_version: 0,
         procedure: draft.procedure.clone(),
         args: draft.args.clone(),
         footprint: draft.footprint.clone(),

@@ -347,6 +347,7 @@ fn print_report(report: &Report) {
         rolled_back,
         shared,
         widened,
+        moved,
         snapshot_reads,
         refused,
         unknown,
@@ -366,7 +367,8 @@ fn print_report(report: &Report) {
     );
     if *shared > 0 {
         say!(
-            "{shared} of them ran at several partitions; {widened} came again because they touched partitions that they had not named"
+            "{shared} of them ran at several partitions; slots moved {moved} times; {widened} came again because they touched \
+             partitions that they had not named, or because slots had moved"
         );
     }
     if *replaced > 0 {
@@ -397,6 +399,7 @@ fn to_json(options: &Options, report: &Report, violation: Option<&Violation>) ->
         "rolled_back": tally.rolled_back,
         "over_several_partitions": tally.shared,
         "widened": tally.widened,
+        "moved": tally.moved,
         "snapshot_reads": tally.snapshot_reads,
         "refused": tally.refused,
         "unknown": tally.unknown,

@@ -15,12 +15,7 @@ use txn::{Blob, Entry, Key, Outcome, Reply, ScanPage, ScanRange, Space, Stop, Tx
 const PAGE_KEYS: usize = 1024;
 
 async fn page(tx: &mut Tx, from_hash: u64, limit: usize) -> Result<ScanPage, Stop> {
-    tx.scan(ScanRange {
-        space: Space::User,
-        from_hash,
-        limit,
-    })
-    .await
+    tx.scan(ScanRange::of(Space::User, from_hash, limit)).await
 }
 
 /// The options of SCAN and HSCAN.

@@ -324,11 +324,7 @@ async fn flush(mut tx: Tx, arguments: Arguments) -> Outcome {
     let mut from_hash = Some(0);
     while let Some(hash) = from_hash {
         let page = tx
-            .scan(ScanRange {
-                space: Space::System,
-                from_hash: hash,
-                limit: FLUSH_PAGE,
-            })
+            .scan(ScanRange::of(Space::System, hash, FLUSH_PAGE))
             .await?;
         for (key, _) in &page.entries {
             if key.as_bytes().starts_with(KEY_PREFIX) {

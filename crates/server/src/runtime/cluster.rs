@@ -1,12 +1,10 @@
 //! What a runtime tells those who ask for the cluster that its node is part of.
 
-use super::Runtime;
+use super::{Routing, Runtime};
 use crate::cluster::{ChangeTicket, ClusterChange, ClusterView};
-use redis_surface::Involved;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use store::View;
-use txn::PartitionRoute;
 
 /// A node's part in its cluster, as sessions need it. Nothing here waits.
 pub trait Membership: Send + Sync {
@@ -34,9 +32,9 @@ impl Runtime {
         self.inner.partitions_count
     }
 
-    /// Where a transaction that involves this is executed.
-    pub fn place(&self, involved: &Involved) -> PartitionRoute {
-        involved.route(self.inner.partitions_count as u16)
+    /// Brings what a session knows of the slots up to date.
+    pub fn refresh_routing(&self, copy: &mut Routing) {
+        self.inner.routing.refresh(copy);
     }
 
     /// Whether what this node has is as new as READONLY connections are promised.

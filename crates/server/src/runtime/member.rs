@@ -3,6 +3,7 @@
 use super::core::{FileWork, Hands, Job, Machine, Outcome};
 use super::leaders::LeadersTold;
 use super::port::Replies;
+use super::routing::SharedRouting;
 use super::{Inner, Membership};
 use crate::cluster::{
     ChangeAnswer, ChangeTicket, ClusterChange, ClusterCounters, ClusterStatus, ClusterView,
@@ -44,6 +45,8 @@ pub(super) struct Member {
     records_before: u64,
     /// When this node last knew to have executed everything that was agreed.
     fresh_ms: Arc<AtomicU64>,
+    /// Whose the slots are, as sessions know it.
+    routing: Arc<SharedRouting>,
     /// Changes of the map that somebody waits for, and since when.
     changes: Vec<(Control, ChangeAnswer, u64)>,
     leaders_told: LeadersTold,
@@ -71,6 +74,7 @@ impl Member {
         name: String,
         peers: Arc<OnceLock<Peers>>,
         fresh_ms: Arc<AtomicU64>,
+        routing: Arc<SharedRouting>,
         known: Arc<PartitionMap>,
     ) -> Member {
         Member {
@@ -84,6 +88,7 @@ impl Member {
             peers,
             outgoing: BTreeMap::new(),
             fresh_ms,
+            routing,
             changes: Vec::new(),
             leaders_told: LeadersTold::default(),
             level_told: known.level,
@@ -302,6 +307,7 @@ impl Member {
         if self.node.is_current() {
             self.fresh_ms.store(now_ms, Ordering::Relaxed);
         }
+        self.routing.follow(self.node.map());
         self.answer_changes();
         let effects = &mut self.effects;
         let confirmed = std::mem::take(&mut effects.confirmed);

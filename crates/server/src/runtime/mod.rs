@@ -33,6 +33,7 @@ mod leaders;
 mod member;
 mod options;
 mod port;
+mod routing;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -45,11 +46,13 @@ pub use options::{
     EngineFactory, HaltHook, MemberOptions, MemberReport, RestartHook, RuntimeOptions, StartError,
 };
 pub use port::{Answer, Port};
+pub use routing::Routing;
 pub use status::RuntimeStatus;
 
 use self::core::{Alone, Core, FileWork, Hands, Machine};
 use self::engines::Engines;
 use self::member::{Awaited, FromPeers, Member, PROTOCOL};
+use self::routing::SharedRouting;
 use crate::cluster::identity::Identity;
 use crate::disk::RealDisk;
 use crate::peers::{PeerOptions, Peers};
@@ -113,6 +116,8 @@ struct Inner {
     peers: Arc<OnceLock<Peers>>,
     /// How many partitions the cluster has.
     partitions_count: usize,
+    /// Whose the slots are.
+    routing: Arc<SharedRouting>,
     /// When this node last knew to have executed everything that was agreed.
     fresh_ms: Arc<AtomicU64>,
     /// How old the data may be that a READONLY connection reads.
@@ -148,6 +153,17 @@ struct Inner {
 struct StrictRead((RequestId, PartitionId, Position));
 
 impl Inner {
+    /// Runs a read at the newest final snapshot of its partition.
+    fn read(&self, reader: &mut SnapshotReader, request: &Arc<Request>) -> ReadOutcome {
+        if self.partitions_count == 1 {
+            return reader.run(request, self.now_ms());
+        }
+        match self.routing.with(|map| map.slots_wanted(request)) {
+            Ok(wanted) => reader.run_where(request, wanted, self.now_ms()),
+            Err(stop) => ReadOutcome::Done(Err(stop)),
+        }
+    }
+
     fn now_ms(&self) -> u64 {
         SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -359,7 +375,8 @@ impl Runtime {
             preparer,
             tick: threads::TICK,
             peers: Arc::default(),
-            map: Arc::new(PartitionMap::alone()),
+            partitions_count: 1,
+            routing: Arc::new(SharedRouting::new(Arc::new(PartitionMap::alone()))),
             fresh_ms: Arc::default(),
             staleness_ms_max: u64::MAX,
         };
@@ -459,7 +476,8 @@ impl Runtime {
         let preparer = journal.preparer();
         let peers: Arc<OnceLock<Peers>> = Arc::default();
         let fresh_ms: Arc<AtomicU64> = Arc::default();
-        let map = node.map().clone();
+        let partitions_count = node.map().partitions.len();
+        let routing = Arc::new(SharedRouting::new(node.map().clone()));
         let twins = node.twins().clone();
         let member = Member::new(
             node,
@@ -468,6 +486,7 @@ impl Runtime {
             name,
             peers.clone(),
             fresh_ms.clone(),
+            routing.clone(),
             known,
         );
         let parts = Parts {
@@ -477,7 +496,8 @@ impl Runtime {
             preparer,
             tick: Duration::from_millis(node_options.tick_ms),
             peers: peers.clone(),
-            map,
+            partitions_count,
+            routing,
             fresh_ms,
             staleness_ms_max,
         };
@@ -546,7 +566,8 @@ impl Runtime {
             preparer,
             tick,
             peers,
-            map,
+            partitions_count,
+            routing,
             fresh_ms,
             staleness_ms_max,
         } = parts;
@@ -574,7 +595,8 @@ impl Runtime {
             strict: Mutex::default(),
             strict_waiting: AtomicBool::new(false),
             peers,
-            partitions_count: map.partitions.len(),
+            partitions_count,
+            routing,
             fresh_ms,
             staleness_ms_max,
             core: Core::new(
@@ -749,7 +771,8 @@ impl Runtime {
         else {
             return ReadOutcome::MustOrder;
         };
-        port.readers.borrow_mut()[place].run(request, self.inner.now_ms())
+        let reader = &mut port.readers.borrow_mut()[place];
+        self.inner.read(reader, request)
     }
 
     /// Whether reads must ask the cluster how far they have to go: see [`Runtime::read_strictly`].
@@ -1020,7 +1043,8 @@ struct Parts {
     preparer: Preparer<RealDisk>,
     tick: Duration,
     peers: Arc<OnceLock<Peers>>,
-    map: Arc<PartitionMap>,
+    partitions_count: usize,
+    routing: Arc<SharedRouting>,
     fresh_ms: Arc<AtomicU64>,
     staleness_ms_max: u64,
 }

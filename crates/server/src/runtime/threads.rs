@@ -90,7 +90,7 @@ pub(super) fn reader(
         let partition = request.route.partitions.first().copied();
         let place = partition.and_then(|partition| inner.engines.place(partition));
         let read = match place {
-            Some(place) => readers[place].run(&request, inner.now_ms()),
+            Some(place) => inner.read(&mut readers[place], &request),
             None => ReadOutcome::MustOrder,
         };
         let outcome = match read {

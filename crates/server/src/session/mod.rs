@@ -15,6 +15,7 @@ mod admin;
 mod client;
 mod cluster;
 mod config;
+mod flights;
 mod identity;
 mod info;
 pub mod replies;
@@ -29,9 +30,11 @@ pub(crate) use info::REDIS_VERSION;
 use crate::cluster::ChangeTicket;
 use crate::config::Config;
 use crate::net::clients::Client;
-use crate::runtime::{self, Port, ReadOutcome};
+use crate::runtime::{self, Port, ReadOutcome, Routing};
 use crate::shared::{Shared, ThreadCounters};
+use flights::Flight;
 use node::Route;
+use node::flights::Flights;
 use redis_surface::codec::Protocol;
 use redis_surface::table::{
     self, ClusterCommand, Command, ConnectionCommand, Flags, OrdoClusterCommand, Run,
@@ -75,6 +78,7 @@ impl Desk<'_> {
         Reach {
             involved: each.fold(Involved::Nothing, Involved::with),
             strays: commands.iter().any(|argv| redis_surface::may_stray(argv)),
+            watched: Vec::new(),
         }
     }
 }
@@ -84,7 +88,12 @@ struct Reach {
     involved: Involved,
     /// It may touch what they do not tell.
     strays: bool,
+    /// The keys that its connection watches.
+    watched: Vec<WatchedKey>,
 }
+
+/// A watched key, and the partition whose versions WATCH has seen.
+type WatchedKey = (Key, PartitionId);
 
 impl Reach {
     /// This, and nothing else.
@@ -92,7 +101,14 @@ impl Reach {
         Reach {
             involved,
             strays: false,
+            watched: Vec::new(),
         }
+    }
+
+    /// Whether some of the watched keys have moved: what WATCH has seen says nothing then.
+    fn has_lost_sight(&self, routing: &Routing) -> bool {
+        let mut watched = self.watched.iter();
+        watched.any(|(key, at)| routing.slots.partition_of_key(key) != *at)
     }
 }
 
@@ -203,17 +219,18 @@ pub struct Session {
     protocol: Protocol,
     speech: Speech,
     block: Option<Block>,
-    watched: BTreeMap<Key, Watched>,
+    watched: BTreeMap<Key, (Watched, PartitionId)>,
     replies: Replies,
     hold: Option<Hold>,
     /// A read that runs on another thread.
-    aside: Option<Arc<Request>>,
+    aside: Option<Flight>,
     /// Reads that wait until this node knows that it may run them.
-    strict: Vec<Arc<Request>>,
-    /// One that comes again if it touched partitions that its words did not tell. What follows it waits.
-    stray: Option<Arc<Request>>,
-    /// Through which group its unfinished requests go.
+    strict: Vec<Flight>,
+    /// Requests that are on their way through the order.
+    flights: Flights<Reach>,
+    /// Through which group they go, and by whose slots they were routed.
     home: PartitionId,
+    routing: Routing,
     closing: bool,
 }
 
@@ -233,8 +250,9 @@ impl Session {
             hold: None,
             aside: None,
             strict: Vec::new(),
-            stray: None,
+            flights: Flights::default(),
             home: PartitionId(0),
+            routing: Routing::alone(),
             closing: false,
         }
     }
@@ -433,6 +451,9 @@ impl Session {
             return self.answer(desk, &error);
         }
         let partition_route = self.partition_route(desk, &reach.involved);
+        if reach.has_lost_sight(&self.routing) {
+            return self.answer(desk, &Reply::NilArray);
+        }
         let asker = node::Asker {
             unfinished: self.has_unfinished_requests(),
             readonly: self.readonly,
@@ -448,23 +469,25 @@ impl Session {
             && !(self.readonly && runtime.is_fresh(desk.now_ms));
         let request = Arc::new(Request {
             id,
-            map_version: 0,
+            slots_version: self.routing.version,
             procedure,
             args,
             footprint,
             route: partition_route,
         });
         let may_widen = reach.strays && request.route.partitions.len() < runtime.partitions_count();
+        let flight = Flight::new(request, reach);
+        let request = &flight.request;
         let outcome = match route {
-            Route::Snapshot if !strict => match desk.shared.runtime.read(desk.port, &request) {
+            Route::Snapshot if !strict => match desk.shared.runtime.read(desk.port, request) {
                 ReadOutcome::Done(outcome) => Some(outcome),
                 ReadOutcome::Interrupted => Some(Err(runtime::KILLED)),
                 ReadOutcome::MustOrder => None,
             },
             _ => None,
         };
-        let widens = may_widen && outcome == Some(Err(Stop::Undeclared));
-        if let Some(outcome) = outcome.filter(|_| !widens) {
+        let comes_again = outcome == Some(Err(Stop::Undeclared));
+        if let Some(outcome) = outcome.filter(|_| !comes_again) {
             desk.counters.snapshot_reads.add(1);
             let reply = reply_of(outcome);
             let reply = match completion {
@@ -487,27 +510,31 @@ impl Session {
         };
         let bytes = request.args.iter().map(|word| word.len()).sum();
         self.replies.expect(treatment, self.protocol, bytes);
-        if widens {
-            return Session::order(desk, widened(&request, runtime.partitions_count()));
+        if comes_again {
+            return self.order_again(desk, flight);
         }
         if may_widen {
             // What follows must not overtake it, should it come again.
-            self.stray = Some(request.clone());
-            self.hold = Some(Hold::Answers);
+            self.hold_for_answers();
         }
         if strict {
             let partition = request.route.partitions.first().copied();
             let read = (request.id, partition.unwrap_or_default());
             desk.submissions.strict.push(read);
-            self.strict.push(request);
+            self.strict.push(flight);
             return;
         }
-        if route == Route::Aside && desk.shared.runtime.read_aside(desk.port, request.clone()) {
+        if route == Route::Aside && runtime.read_aside(desk.port, request.clone()) {
             // What is sent behind it must not take effect before it reads.
-            self.aside = Some(request);
+            self.aside = Some(flight);
             return;
         }
-        Session::order(desk, request);
+        self.order(desk, flight);
+    }
+
+    /// Takes no more commands before everything is answered.
+    fn hold_for_answers(&mut self) {
+        self.hold.get_or_insert(Hold::Answers);
     }
 
     /// Whether requests of this connection are on their way through the order.
@@ -522,39 +549,39 @@ impl Session {
         if runtime.partitions_count() == 1 {
             return PartitionRoute::default();
         }
-        let mut route = runtime.place(involved);
-        if self.has_unfinished_requests() {
-            route.home = self.home;
-        } else {
-            self.home = route.home;
+        let has_unfinished = self.has_unfinished_requests();
+        if !has_unfinished {
+            runtime.refresh_routing(&mut self.routing);
+        }
+        let mut route = involved.route(&self.routing.slots);
+        match has_unfinished {
+            true => route.home = self.home,
+            false => self.home = route.home,
         }
         route
     }
 
-    /// Submits a request whose place the order must decide.
-    fn order(desk: &mut Desk<'_>, request: Arc<Request>) {
-        desk.counters.submitted.add(1);
-        let bytes: usize = request.args.iter().map(|word| word.len()).sum();
-        desk.submissions.bytes += bytes;
-        desk.submissions.requests.push(request);
-    }
-
     /// A strict read may run now. `None` if it is answered later.
-    fn read_now(&mut self, desk: &mut Desk<'_>, request: Arc<Request>) -> Option<txn::Outcome> {
+    fn read_now(&mut self, desk: &mut Desk<'_>, flight: Flight) -> Option<txn::Outcome> {
         let runtime = &desk.shared.runtime;
+        let request = &flight.request;
         if request.footprint.weight == Weight::Heavy {
             if self.aside.is_none() && runtime.read_aside(desk.port, request.clone()) {
-                self.aside = Some(request);
+                self.aside = Some(flight);
             } else {
-                Session::order(desk, request);
+                self.order(desk, flight);
             }
             return None;
         }
-        match runtime.read(desk.port, &request) {
+        match runtime.read(desk.port, request) {
+            ReadOutcome::Done(Err(Stop::Undeclared)) => {
+                self.order_again(desk, flight);
+                None
+            }
             ReadOutcome::Done(outcome) => Some(outcome),
             ReadOutcome::Interrupted => Some(Err(runtime::KILLED)),
             ReadOutcome::MustOrder => {
-                Session::order(desk, request);
+                self.order(desk, flight);
                 None
             }
         }
@@ -562,10 +589,11 @@ impl Session {
 
     /// Takes the outcome of a request of this session.
     pub fn arrived(&mut self, desk: &mut Desk<'_>, id: RequestId, mut outcome: txn::Outcome) {
-        if let Some(place) = self.strict.iter().position(|request| request.id == id) {
-            let request = self.strict.remove(place);
+        let is_it = |flight: &Flight| flight.request.id == id;
+        if let Some(place) = self.strict.iter().position(is_it) {
+            let flight = self.strict.remove(place);
             if outcome == Err(Stop::Restart) {
-                let Some(read) = self.read_now(desk, request) else {
+                let Some(read) = self.read_now(desk, flight) else {
                     return;
                 };
                 outcome = read;
@@ -574,18 +602,21 @@ impl Session {
                 outcome = told_of_age(outcome, desk.shared.runtime.staleness_ms_max());
             }
             desk.counters.snapshot_reads.add(1);
-        } else if let Some(request) = self.aside.take_if(|request| request.id == id) {
-            if outcome == Err(Stop::Restart) {
-                return Session::order(desk, request);
+        } else if let Some(flight) = self.aside.take_if(|flight| is_it(flight)) {
+            match outcome {
+                Err(Stop::Restart) => return self.order(desk, flight),
+                Err(Stop::Undeclared) => return self.order_again(desk, flight),
+                _ => desk.counters.snapshot_reads.add(1),
             }
-            desk.counters.snapshot_reads.add(1);
+        } else if self.comes_again(desk, id, &outcome) {
+            return;
         }
-        if let Some(stray) = self.stray.take_if(|stray| stray.id.sequence == id.sequence)
-            && outcome == Err(Stop::Undeclared)
-        {
-            let count = desk.shared.runtime.partitions_count();
-            return Session::order(desk, widened(&stray, count));
-        }
+        self.ended(desk, id, outcome);
+        self.fly_again(desk);
+    }
+
+    /// Takes the last word on a request.
+    fn ended(&mut self, desk: &mut Desk<'_>, id: RequestId, outcome: txn::Outcome) {
         if !self.replies.arrived(id.sequence, outcome) {
             return;
         }
@@ -694,17 +725,6 @@ fn may_write(command: &Command) -> bool {
     command.is(Flags::WRITE)
         || matches!(command.run, Run::Script(_))
         || matches!(command.run, Run::Connection(ConnectionCommand::Exec))
-}
-
-/// A request that touched partitions which it had not declared, as it comes again: declaring all of them.
-fn widened(request: &Request, partitions: usize) -> Arc<Request> {
-    let mut wide = request.clone();
-    wide.id.attempt += 1;
-    wide.route = PartitionRoute {
-        home: request.route.home,
-        ..PartitionRoute::everywhere(partitions as u16)
-    };
-    Arc::new(wide)
 }
 
 /// Commands that CLIENT PAUSE does not hold: else nobody could end it.

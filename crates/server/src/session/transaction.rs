@@ -123,10 +123,12 @@ impl Session {
         }
         let mut reach = desk.reach(&ordered);
         if !watched.is_empty() {
-            let watched = Involved::Keys(watched.keys().cloned().collect());
-            reach.involved = reach.involved.with(watched);
+            let keys = Involved::Keys(watched.keys().cloned().collect());
+            reach.involved = reach.involved.with(keys);
+            let at = watched.iter().map(|(key, (_, at))| (key.clone(), *at));
+            reach.watched = at.collect();
         }
-        let watched = watched.into_values().collect();
+        let watched = watched.into_values().map(|(watched, _)| watched).collect();
         let block = redis_surface::Block {
             watched,
             commands: ordered,
@@ -180,8 +182,10 @@ impl Session {
                     return reply;
                 };
                 for watched in states {
+                    let at = self.routing.slots.partition_of_key(&watched.key);
                     // The first version that was seen counts: a change between two WATCHes is a change.
-                    self.watched.entry(watched.key.clone()).or_insert(watched);
+                    let known = self.watched.entry(watched.key.clone());
+                    known.or_insert((watched, at));
                 }
                 self.show_block();
                 Reply::OK

@@ -48,7 +48,6 @@ use site::{Post, Site};
 use std::fmt;
 use std::sync::Arc;
 use txn::hash::mix;
-use txn::key::partition_of_slot;
 use txn::{Entry, Key, NodeId, PartitionId, Position, Registry, Space};
 use watch::PartitionWatch;
 use work::Work;
@@ -65,6 +64,8 @@ struct Plan {
     partitions: u16,
     /// They share one key space.
     across: bool,
+    /// How often slots move.
+    moves: u16,
     clients: u16,
     operations: u64,
     pipeline: u64,
@@ -100,6 +101,7 @@ impl Plan {
             hosts: options.nodes,
             partitions: options.partitions,
             across: options.across,
+            moves: options.moves,
             clients: options.clients,
             operations: options.operations,
             pipeline: options.pipeline,
@@ -350,7 +352,7 @@ fn run_plan(
     let setting = Setting {
         hosts: options.nodes + spares,
         // One more: the operator.
-        clients: options.clients + u16::from(spares > 0),
+        clients: options.clients + u16::from(spares > 0 || options.moves > 0),
         limits: limits(options),
         ..setting(options)
     };
@@ -391,7 +393,10 @@ impl Cluster {
             registry: population.registry_of(|procedure| work.on(procedure)),
             work,
             map: Arc::new(map),
-            operator: Operator::new((spares > 0).then_some(plan.clients)),
+            operator: Operator::new(
+                (spares > 0 || plan.moves > 0).then_some(plan.clients),
+                plan.moves,
+            ),
             partitions: (0..plan.partitions)
                 .map(|_| PartitionWatch::new())
                 .collect(),
@@ -445,9 +450,9 @@ struct AtEnd<'a>(&'a [PartitionWatch]);
 
 impl workloads::State for AtEnd<'_> {
     fn get(&mut self, key: &Key) -> Option<Entry> {
-        let keeper = partition_of_slot(key.slot(), self.0.len() as u16);
-        let oracle = self.0[usize::from(keeper.0)].oracle();
-        oracle.read_at(key, oracle.last()).entry
+        // Slots may have moved; who does not have it any more has deleted it.
+        let mut oracles = self.0.iter().map(PartitionWatch::oracle);
+        oracles.find_map(|oracle| oracle.read_at(key, oracle.last()).entry)
     }
     fn count(&mut self) -> u64 {
         let oracles = self.0.iter().map(PartitionWatch::oracle);
@@ -586,6 +591,13 @@ impl System for Cluster {
                 node.check_end(&self.partitions)?;
             }
         }
+        // Each at two of them.
+        self.tally.moved = self
+            .partitions
+            .iter()
+            .map(PartitionWatch::moves)
+            .sum::<u64>()
+            / 2;
         if self.plan.judged {
             watch::check_orders(&self.partitions)?;
         }

@@ -1,4 +1,4 @@
-//! Who replaces nodes: a person with `ordo admin`, as a simulated client.
+//! Who replaces nodes, and moves slots: a person with `ordo admin`, as a simulated client.
 //!
 //! The operator learns that a node was refused for its lost disk, or is told to replace a node that has nothing ([`Fault::Replace`]).
 //! Then it looks at the map of some node, now and then, and does the next thing that is to do: it adds a node in the same
@@ -15,7 +15,7 @@ use crate::world::{Address, Core, Input};
 use order::{Changed, Control, PartitionMap};
 use std::fmt;
 use std::sync::Arc;
-use txn::{BootId, NodeId, ZoneId};
+use txn::{BootId, NodeId, PartitionId, SlotRange, ZoneId};
 
 /// One node takes the place of another.
 struct Task {
@@ -34,6 +34,8 @@ pub(super) struct Operator {
     /// Its number among the clients, if there is an operator.
     pub me: Option<u16>,
     tasks: Vec<Task>,
+    /// How often slots are still to move.
+    moves: u16,
     /// A timer is set.
     waits: bool,
 }
@@ -44,17 +46,18 @@ const REACTION_TICKS: u64 = 60;
 const LOOK_TICKS: u64 = 16;
 
 impl Operator {
-    /// An operator with this number, or none.
-    pub fn new(me: Option<u16>) -> Operator {
+    /// An operator with this number, or none, who moves slots so often.
+    pub fn new(me: Option<u16>, moves: u16) -> Operator {
         Operator {
             me,
+            moves,
             ..Operator::default()
         }
     }
 
     /// Whether nothing is left to do.
     pub fn is_done(&self) -> bool {
-        self.tasks.iter().all(|task| task.done)
+        self.moves == 0 && self.tasks.iter().all(|task| task.done)
     }
 
     /// Whether a node is to be replaced, or was.
@@ -141,6 +144,10 @@ impl Cluster {
     pub(super) fn operate(&mut self, input: Input<Frame, Timer>, core: &mut Core<Cluster>) {
         let Some(me) = self.operator.me else { return };
         match input {
+            Input::Timer(Timer::Go) if !self.operator.is_done() => {
+                let after_ns = core.draw.below(REACTION_TICKS) * self.plan.tick_ns;
+                self.look_later(after_ns, core);
+            }
             Input::Timer(Timer::Operate) => {
                 self.operator.waits = false;
                 if self.operator.is_done() {
@@ -158,6 +165,7 @@ impl Cluster {
                 for number in 0..self.operator.tasks.len() {
                     self.go_on_with(number, host, &map, core);
                 }
+                self.move_slots(host, &map, core);
             }
             Input::Frame {
                 from: Address::Host(host),
@@ -168,6 +176,45 @@ impl Cluster {
             }
             Input::Timer(_) | Input::Frame { .. } => {}
         }
+    }
+
+    /// Has some slots of one partition become another's, if there are some to move. Somebody else may be faster, and change the
+    /// map; then they stay.
+    fn move_slots(&mut self, asked: u16, map: &PartitionMap, core: &mut Core<Cluster>) {
+        let Some(me) = self.operator.me.filter(|_| self.operator.moves > 0) else {
+            return;
+        };
+        self.operator.moves -= 1;
+        let partitions = map.partitions.len() as u64;
+        let from = core.draw.below(partitions);
+        let to = (from + 1 + core.draw.below(partitions - 1)) % partitions;
+        let ranges = &map.partitions[from as usize].slots;
+        let range = core.draw.below(ranges.len().max(1) as u64);
+        let Some(&(first, last)) = ranges.get(range as usize) else {
+            return;
+        };
+        let count = u64::from(last - first) + 1;
+        let (first, count) = match core.draw.percent(50) {
+            true => (first, count),
+            false => {
+                let skipped = core.draw.below(count);
+                let left = 1 + core.draw.below(count - skipped);
+                (first + skipped as u16, left)
+            }
+        };
+        let control = Control::MoveSlots {
+            version: map.version,
+            slots: SlotRange {
+                first,
+                last: first + (count - 1) as u16,
+            },
+            to: PartitionId(to as u16),
+        };
+        core.send(
+            Address::Client(me),
+            Address::Host(asked),
+            Frame::Order { control },
+        );
     }
 
     /// Does the next thing of a task, as the map of the node at a host has it.

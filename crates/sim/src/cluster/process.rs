@@ -25,6 +25,7 @@ use node::cluster::{
     Answered, ClusterCheckpoint, ClusterEffects, ClusterEvent, ClusterNode, ClusterOptions,
     ClusterStart, LoadedEngines, load_engines,
 };
+use node::flights::{Flight, Flights, Reach};
 use node::{Refused, Route, session};
 use order::{Changed, Control, PartitionMap};
 use std::cell::RefCell;
@@ -34,7 +35,7 @@ use store::Snapshot;
 use txn::mutant::set_local_clock_ms;
 use txn::{
     BootId, Epoch, NodeId, Outcome, PartitionId, PartitionRoute, Position, Request, RequestId,
-    SessionId, Stop,
+    SessionId, Slots, Stop,
 };
 
 /// A command of a connection that has no reply yet.
@@ -57,11 +58,36 @@ struct Connection {
     /// Through which group its unfinished requests go.
     home: PartitionId,
     /// A strict read that waits.
-    reading: Option<(u64, Arc<Request>)>,
-    /// A request that comes again if it touches partitions that it has not named.
-    stray: Option<Arc<Request>>,
-    /// The commands behind either of them.
+    reading: Option<(u64, Flight<Reached>)>,
+    /// Its unfinished requests in the order, if partitions share a key space, and the map by which they were routed.
+    flights: Flights<Reached>,
+    map: Arc<PartitionMap>,
+    /// Something comes again, or may: nothing is submitted before everything is answered.
+    holds: bool,
+    /// The commands that wait for either of them.
     behind: VecDeque<(u64, PartitionId, Arc<Draft>)>,
+}
+
+impl Connection {
+    /// Whether the next command may be taken.
+    fn takes_commands(&mut self) -> bool {
+        self.holds &= !self.requests.is_empty();
+        self.reading.is_none() && !self.holds
+    }
+}
+
+/// What a command reaches.
+#[derive(Clone)]
+struct Reached(Arc<Draft>);
+
+impl Reach for Reached {
+    fn route(&self, slots: &Slots) -> PartitionRoute {
+        self.0.route(slots)
+    }
+    fn compares_versions(&self) -> bool {
+        // The specification compares the same ones, wherever they were seen.
+        false
+    }
 }
 
 /// A virtual worker.
@@ -417,7 +443,8 @@ impl Process {
             .map(|(client, connection)| {
                 format!(
                     "{client}: {:?} reading {:?}",
-                    connection.requests, connection.reading
+                    connection.requests,
+                    connection.reading.as_ref().map(|(number, _)| number)
                 )
             })
             .collect();
@@ -619,7 +646,9 @@ impl Turn<'_> {
             requests: BTreeMap::new(),
             home: PartitionId(0),
             reading: None,
-            stray: None,
+            flights: Flights::default(),
+            map: self.process.node.map().clone(),
+            holds: false,
             behind: VecDeque::new(),
         };
         if let Some(old) = self.process.connections.insert(client, connection) {
@@ -641,7 +670,7 @@ impl Turn<'_> {
         let Some(connection) = self.process.connections.get_mut(&client) else {
             return Ok(0);
         };
-        if connection.reading.is_some() || connection.stray.is_some() {
+        if !connection.takes_commands() {
             connection.behind.push_back((number, partition, draft));
             return Ok(0);
         }
@@ -652,9 +681,11 @@ impl Turn<'_> {
         });
         if connection.requests.is_empty() {
             connection.home = partition;
+            connection.map = self.process.node.map().clone();
         }
-        let mut route = match self.system.plan.across {
-            true => draft.route.clone(),
+        let is_across = self.system.plan.across;
+        let mut route = match is_across {
+            true => draft.route(connection.map.slots()),
             false => PartitionRoute::single(partition),
         };
         route.home = connection.home;
@@ -665,15 +696,16 @@ impl Turn<'_> {
                 sequence: connection.sequence,
                 attempt: 0,
             },
-            map_version: 0,
+            slots_version: connection.map.slots_version,
             procedure: self.system.work.on(draft.procedure.clone()),
             args: draft.args.clone(),
             footprint: draft.footprint.clone(),
             route,
         });
-        if draft.strays && request.route.partitions.len() < usize::from(request.route.of) {
-            connection.stray = Some(request.clone());
-        }
+        let is_everywhere = request.route.partitions.len() == usize::from(request.route.of());
+        // What follows must not overtake it, should it come again.
+        connection.holds |= draft.strays && !is_everywhere;
+        let flight = Flight::new(request.clone(), Reached(draft));
         let asker = node::Asker {
             unfinished,
             readonly: false,
@@ -682,11 +714,14 @@ impl Turn<'_> {
         let is_shared = request.route.partitions.len() > 1;
         if is_shared || node::route(&request.footprint, asker) == Route::Order {
             connection.requests.insert(request.id.sequence, number);
+            if is_across {
+                connection.flights.add(flight);
+            }
             requests.push(request);
             return Ok(self.system.plan.costs.request_ns);
         }
         let (id, partition) = (request.id, request.route.partitions[0]);
-        connection.reading = Some((number, request));
+        connection.reading = Some((number, flight));
         let now_ms = self.now_ms();
         let process = &mut *self.process;
         process
@@ -716,28 +751,33 @@ impl Turn<'_> {
             let Some(connection) = self.process.connections.get_mut(&client) else {
                 continue;
             };
-            let Some((number, request)) =
-                connection.reading.take_if(|(_, request)| request.id == id)
+            let Some((number, flight)) = connection
+                .reading
+                .take_if(|(_, flight)| flight.request.id == id)
             else {
                 continue;
             };
-            match self.read(&request)? {
-                Some((Err(Stop::Undeclared), _)) if self.comes_again(client, id) => {
-                    if let Some(connection) = self.process.connections.get_mut(&client) {
-                        connection.requests.insert(id.sequence, number);
-                    }
+            let read = self.read(&flight.request)?;
+            let Some(connection) = self.process.connections.get_mut(&client) else {
+                continue;
+            };
+            let is_across = self.system.plan.across;
+            match read {
+                Some((Err(Stop::Undeclared), _)) if is_across => {
+                    connection.requests.insert(id.sequence, number);
+                    connection.flights.add_again(flight);
+                    connection.holds = true;
+                    self.fly_again(client);
                 }
                 Some((outcome, position)) => {
                     let place = Place::Snapshot(position);
                     self.answer(client, number, outcome, (partition, place));
-                    if let Some(connection) = self.process.connections.get_mut(&client) {
-                        connection.stray = None;
-                    }
                 }
                 None => {
-                    if let Some(connection) = self.process.connections.get_mut(&client) {
-                        connection.requests.insert(request.id.sequence, number);
-                        requests.push(request);
+                    connection.requests.insert(id.sequence, number);
+                    requests.push(flight.request.clone());
+                    if is_across {
+                        connection.flights.add(flight);
                     }
                 }
             }
@@ -749,8 +789,7 @@ impl Turn<'_> {
     /// Takes in the commands of a connection that have waited.
     fn go_on(&mut self, client: u16, requests: &mut Vec<Arc<Request>>) -> Result<(), Violation> {
         while let Some(connection) = self.process.connections.get_mut(&client)
-            && connection.reading.is_none()
-            && connection.stray.is_none()
+            && connection.takes_commands()
             && let Some((number, partition, draft)) = connection.behind.pop_front()
         {
             self.command(client, number, partition, draft, requests)?;
@@ -758,22 +797,26 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// Whether a request that touched what it had not named comes again: naming all partitions.
-    fn comes_again(&mut self, client: u16, id: RequestId) -> bool {
-        let connection = self.process.connections.get_mut(&client);
-        let stray = connection.and_then(|connection| connection.stray.take_if(|it| it.id == id));
-        let Some(stray) = stray else { return false };
-        let mut wide = (*stray).clone();
-        wide.id.attempt += 1;
-        wide.route.partitions = PartitionRoute::everywhere(wide.route.of).partitions;
-        let wide = Arc::new(wide);
-        if let Some(connection) = self.process.connections.get_mut(&client) {
-            // What follows must not overtake it.
-            connection.stray = Some(wide.clone());
+    /// Submits again what was not executed, once nothing else of its connection is on its way.
+    fn fly_again(&mut self, client: u16) {
+        let Some(connection) = self.process.connections.get_mut(&client) else {
+            return;
+        };
+        let again = connection.flights.take_again();
+        if again.is_empty() {
+            return;
         }
-        self.system.tally.widened += 1;
-        self.process.backlog.push(wide);
-        true
+        connection.map = self.process.node.map().clone();
+        let mut home = None;
+        for flight in again {
+            let PartitionMap { slots_version, .. } = *connection.map;
+            let choose = |first| *home.get_or_insert(first);
+            let flight = flight.again(slots_version, connection.map.slots(), choose);
+            connection.home = flight.request.route.home;
+            self.process.backlog.push(flight.request.clone());
+            connection.flights.add(flight);
+            self.system.tally.widened += 1;
+        }
     }
 
     /// Reads at the newest final snapshot. `None` if the order must decide.
@@ -786,12 +829,16 @@ impl Turn<'_> {
         let position = view.final_position();
         let snapshot_ms = view.final_time_ms();
         let now_ms = self.core.clock_ms(self.host).max(snapshot_ms);
-        let outcome = lane.reader.run(request, now_ms);
+        let outcome = match self.process.node.map().slots_wanted(request) {
+            Ok(wanted) => lane.reader.run_where(request, wanted, now_ms),
+            Err(stop) => ReadOutcome::Done(Err(stop)),
+        };
         // A read costs what the table says.
         self.system.work.take_ns();
         match outcome {
             ReadOutcome::Done(outcome) => {
-                if self.system.plan.judged {
+                let comes_again = request.route.of() > 1 && outcome == Err(Stop::Undeclared);
+                if self.system.plan.judged && !comes_again {
                     self.system.partition(partition).judge_read(SnapshotRead {
                         request: request.clone(),
                         position,
@@ -1200,19 +1247,19 @@ impl Turn<'_> {
         let Some(&client) = self.process.by_session.get(&id.session) else {
             return Ok(());
         };
-        if outcome == Err(Stop::Undeclared) && self.comes_again(client, id) {
-            return Ok(());
-        }
         let Some(connection) = self.process.connections.get_mut(&client) else {
             return Ok(());
         };
+        if connection.flights.ended(id, &outcome) {
+            connection.holds = true;
+            self.fly_again(client);
+            return Ok(());
+        }
         let Some(number) = connection.requests.remove(&id.sequence) else {
             return Ok(());
         };
-        connection
-            .stray
-            .take_if(|stray| stray.id.sequence == id.sequence);
         self.answer(client, number, outcome, place);
+        self.fly_again(client);
         let mut requests = Vec::new();
         self.go_on(client, &mut requests)?;
         self.process.backlog.extend(requests);

@@ -22,10 +22,10 @@ use crate::watch::recorder::{Recorder, Told};
 use crate::watch::{expiry, optimistic};
 use crate::world::Violation;
 use execute::{Committed, Engine};
+use order::moves::{SlotMove, is_misrouted};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use store::{Snapshot, View};
-use txn::key::partition_of_slot;
 use txn::{Epoch, Key, Outcome, PartitionId, Position, Request, RequestId, SessionId, Stop};
 
 /// A transaction of the order.
@@ -168,6 +168,13 @@ impl PartitionWatch {
         }
     }
 
+    /// How often it gave or took slots.
+    pub fn moves(&self) -> u64 {
+        let moves = self.confirmed.iter();
+        let moves = moves.filter(|ordered| SlotMove::of(&ordered.request).is_some());
+        moves.count() as u64
+    }
+
     /// The epoch of a position that somebody has confirmed.
     pub fn epoch_of(&self, position: Position) -> Epoch {
         let ordered = self.confirmed.get(position.prev().0 as usize);
@@ -226,7 +233,8 @@ impl PartitionWatch {
                         replica.confirmed += 1;
                         let position = Position(replica.confirmed);
                         let (id, epoch) = (ordered.request.id, ordered.epoch);
-                        if self.confirm(position, ordered)? {
+                        let has_effect = !is_misrouted(&ordered.request);
+                        if self.confirm(position, ordered)? && has_effect {
                             epochs.ordered(id, (epoch, partition, position))?;
                         }
                     }
@@ -492,7 +500,7 @@ fn run_everywhere(partitions: &mut [PartitionWatch], ordered: &Ordered) -> Resul
         return Ok(());
     };
     let read = |key: &Key| {
-        let keeper = partition_of_slot(key.slot(), route.of);
+        let keeper = route.slots.partition_of_key(key);
         let oracle = &partitions[usize::from(keeper.0)].oracle;
         oracle.read_at(key, oracle.last().prev())
     };

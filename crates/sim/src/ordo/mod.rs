@@ -212,8 +212,10 @@ pub struct Tally {
     pub rolled_back: u64,
     /// Those that ran at several partitions.
     pub shared: u64,
-    /// Those that came again because they touched partitions that they had not named.
+    /// Those that came again because they touched partitions that they had not named, or because slots had moved.
     pub widened: u64,
+    /// Moves of slots to other partitions.
+    pub moved: u64,
     /// Reads at snapshots.
     pub snapshot_reads: u64,
     /// Commands that were refused.
@@ -267,6 +269,7 @@ impl Tally {
         self.rolled_back += other.rolled_back;
         self.shared += other.shared;
         self.widened += other.widened;
+        self.moved += other.moved;
         self.snapshot_reads += other.snapshot_reads;
         self.refused += other.refused;
         self.unknown += other.unknown;

@@ -491,7 +491,7 @@ impl Turn<'_> {
                 sequence: connection.sequence + 1,
                 attempt: 0,
             },
-            map_version: 0,
+            slots_version: 0,
             procedure: draft.procedure.clone(),
             args: draft.args.clone(),
             footprint: draft.footprint.clone(),

@@ -29,7 +29,7 @@ use store::{Image, View};
 use txn::hash::mix;
 use txn::{
     Epoch, FnProcedure, Outcome, PartitionId, PartitionRoute, Position, Procedure, Request,
-    RequestId, SessionId, Space, Stop,
+    RequestId, SessionId, Slots, Space, Stop,
 };
 
 /// Where an engine is to work.
@@ -255,7 +255,7 @@ impl<'a> Run<'a> {
         let mut requests = Vec::new();
         for mut request in std::mem::take(&mut self.again) {
             request.id.attempt += 1;
-            request.route.partitions = PartitionRoute::everywhere(of).partitions;
+            request.route.partitions = PartitionRoute::everywhere(&Slots::even(of)).partitions;
             self.scout(&mut request, time_ms);
             requests.push(Arc::new(request));
         }
@@ -284,7 +284,7 @@ impl<'a> Run<'a> {
             request.route = PartitionRoute {
                 home,
                 partitions: partitions.into_iter().collect(),
-                of,
+                slots: Slots::even(of),
             };
             self.scout(&mut request, time_ms);
             requests.push(Arc::new(request));

@@ -43,7 +43,7 @@ pub(super) fn wanted(args: &[Blob]) -> Partitions {
 pub(super) async fn wander(mut tx: Tx, call: Call) -> Outcome {
     let seed = u64::from_le_bytes(call[0].as_ref().try_into().unwrap_or_default());
     let mut draw = Draw::new(seed);
-    let of = call.request().route.of;
+    let of = call.request().route.of();
     let all = keys(of);
     let partitions: Partitions = wanted(&call);
     let is_everywhere = partitions.len() == usize::from(of);
@@ -81,11 +81,7 @@ pub(super) async fn wander(mut tx: Tx, call: Call) -> Outcome {
             }
             32..35 => seen = mix(seen ^ tx.count().await?),
             35..38 => {
-                let range = ScanRange {
-                    space: Space::User,
-                    from_hash: seen,
-                    limit: draw.between(1, 9) as usize,
-                };
+                let range = ScanRange::of(Space::User, seen, draw.between(1, 9) as usize);
                 // Pages end where a partition's does; what there is in all of them does not depend on it.
                 let mut next = Some(range.from_hash);
                 while let Some(from_hash) = next {
@@ -105,8 +101,10 @@ pub(super) async fn wander(mut tx: Tx, call: Call) -> Outcome {
 
 /// Whether a transaction has named all that it touches.
 pub(super) fn is_declared(request: &Request, touched: &Touched) -> bool {
-    let PartitionRoute { partitions, of, .. } = &request.route;
-    let is_here = |key: &Key| partitions.contains(&partition_of_slot(key.slot(), *of));
+    let PartitionRoute {
+        partitions, slots, ..
+    } = &request.route;
+    let is_here = |key: &Key| partitions.contains(&slots.partition_of_key(key));
     let mut keys = touched.reads.iter().chain(&touched.writes);
     if partitions.len() > 1 && !keys.all(is_here) {
         return false;

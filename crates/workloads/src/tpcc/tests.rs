@@ -319,7 +319,7 @@ fn warehouses_of_several_partitions_keep_all_conditions_and_meet_as_in_the_paper
     for _ in 0..4_000 {
         let request = generator.next().into_request(Default::default(), true);
         let (name, route) = (request.procedure.name().to_owned(), request.route.clone());
-        assert_eq!((route.home.0, route.of), (1, 4));
+        assert_eq!((route.home.0, route.of()), (1, 4));
         *shared.entry(name).or_default() += usize::from(route.partitions.len() > 1);
         let (_, touched) = state.run(request);
         let at: std::collections::BTreeSet<_> = touched

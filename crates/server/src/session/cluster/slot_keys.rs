@@ -34,11 +34,7 @@ fn walk(view: &dyn View, slot: u16, mut go_on: impl FnMut(Key) -> bool) {
     let snapshot = view.open();
     let mut from_hash = Some(0);
     'pages: while let Some(hash) = from_hash {
-        let range = ScanRange {
-            space: Space::User,
-            from_hash: hash,
-            limit: PAGE_ENTRIES,
-        };
+        let range = ScanRange::of(Space::User, hash, PAGE_ENTRIES);
         let page = view.scan_at(&snapshot, range);
         for (key, entry) in page.entries {
             if key.slot() == slot && !entry.expired(snapshot.time_ms) && !go_on(key) {

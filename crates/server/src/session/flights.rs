@@ -1,0 +1,72 @@
+//! A connection's requests that are on their way through the order: see [`node::flights`].
+
+use super::{Desk, Reach, Session};
+use txn::{Outcome, PartitionRoute, Reply, RequestId, Slots};
+
+pub(super) type Flight = node::flights::Flight<Reach>;
+
+impl node::flights::Reach for Reach {
+    fn route(&self, slots: &Slots) -> PartitionRoute {
+        self.involved.route(slots)
+    }
+    fn compares_versions(&self) -> bool {
+        !self.watched.is_empty()
+    }
+}
+
+impl Session {
+    /// Submits a request whose place the order must decide.
+    pub(super) fn order(&mut self, desk: &mut Desk<'_>, flight: Flight) {
+        let request = flight.request.clone();
+        desk.counters.submitted.add(1);
+        let bytes: usize = request.args.iter().map(|word| word.len()).sum();
+        desk.submissions.bytes += bytes;
+        if request.route.of() > 1 {
+            self.flights.add(flight);
+        }
+        desk.submissions.requests.push(request);
+    }
+
+    /// Submits a read that was not right where it ran.
+    pub(super) fn order_again(&mut self, desk: &mut Desk<'_>, flight: Flight) {
+        self.hold_for_answers();
+        self.flights.add_again(flight);
+        self.fly_again(desk);
+    }
+
+    /// Whether a request that has ended comes again.
+    pub(super) fn comes_again(
+        &mut self,
+        desk: &mut Desk<'_>,
+        id: RequestId,
+        outcome: &Outcome,
+    ) -> bool {
+        let comes_again = self.flights.ended(id, outcome);
+        if comes_again {
+            self.hold_for_answers();
+            self.fly_again(desk);
+        }
+        comes_again
+    }
+
+    /// Submits what comes again, as soon as nothing else is on its way.
+    pub(super) fn fly_again(&mut self, desk: &mut Desk<'_>) {
+        let again = self.flights.take_again();
+        if again.is_empty() {
+            return;
+        }
+        desk.shared.runtime.refresh_routing(&mut self.routing);
+        let routing = self.routing.clone();
+        let mut home = None;
+        for flight in again {
+            if flight.reach.has_lost_sight(&routing) {
+                self.ended(desk, flight.request.id, Ok(Reply::NilArray));
+                continue;
+            }
+            let choose = |first| *home.get_or_insert(first);
+            let flight = flight.again(routing.version, &routing.slots, choose);
+            self.home = flight.request.route.home;
+            self.order(desk, flight);
+        }
+    }
+}
