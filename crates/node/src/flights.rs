@@ -10,12 +10,14 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use txn::{Outcome, PartitionId, PartitionRoute, Request, RequestId, Slots, Stop};
+use txn::{Outcome, PartitionRoute, Request, RequestId, Slots, Stop};
 
 /// What is known of a transaction before it runs, by which it is routed.
-pub trait Reach {
+pub trait Reach: Clone {
     /// Where it is executed, if these are the slots.
     fn route(&self, slots: &Slots) -> PartitionRoute;
+    /// Whether it may touch keys that are not known before.
+    fn may_stray(&self) -> bool;
     /// Whether it compares versions of keys with those that it saw before: a key has them at one partition.
     fn compares_versions(&self) -> bool;
 }
@@ -41,28 +43,42 @@ impl<R: Reach> Flight<R> {
         }
     }
 
-    /// The request as it comes again, with the newest slots that are known, through the group of one of its connection's.
-    pub fn again(
-        self,
-        slots_version: u32,
-        slots: &Slots,
-        home: impl FnOnce(PartitionId) -> PartitionId,
-    ) -> Flight<R> {
+    /// The request as it comes again, with the newest slots that are known.
+    fn again(self, slots_version: u32, slots: &Slots, all_go_anywhere: &mut bool) -> Request {
         let mut request = Request::clone(&self.request);
         request.id.attempt += 1;
-        request.route = match request.slots_version < slots_version {
+        let is_old = request.slots_version < slots_version;
+        request.route = match is_old && !self.reach.may_stray() {
             true => self.reach.route(slots),
-            // What its words tell was right, and not enough; or this node does not know the newest slots.
+            // What its words tell was not enough, or might not be, and others come again behind it; or this node does not know
+            // the newest slots.
             false => PartitionRoute::everywhere(slots),
         };
         let is_everywhere = request.route.partitions.len() == usize::from(slots.of());
-        request.slots_version = match is_everywhere && !self.reach.compares_versions() {
+        *all_go_anywhere &= is_everywhere && !self.reach.compares_versions();
+        request.slots_version = match all_go_anywhere {
             true => Request::ANY_SLOTS,
+            // Also if it could be right under any: one before it may have to come once more.
             false => slots_version,
         };
-        request.route.home = home(request.route.home);
-        Flight::new(Arc::new(request), self.reach)
+        request
     }
+}
+
+/// Requests as they come again, in their order: with the newest slots that are known, and all through one group.
+pub fn again<R: Reach>(
+    flights: impl IntoIterator<Item = Flight<R>>,
+    slots_version: u32,
+    slots: &Slots,
+) -> Vec<Flight<R>> {
+    let (mut home, mut all_go_anywhere) = (None, true);
+    let flights = flights.into_iter().map(|flight| {
+        let reach = flight.reach.clone();
+        let mut request = flight.again(slots_version, slots, &mut all_go_anywhere);
+        request.route.home = *home.get_or_insert(request.route.home);
+        Flight::new(Arc::new(request), reach)
+    });
+    flights.collect()
 }
 
 /// See the [module's head](self). In the order in which they were submitted.
@@ -115,13 +131,18 @@ impl<R> Flights<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use txn::{Args, FnProcedure, Key, Reply, SessionId};
+    use txn::{Args, FnProcedure, Key, PartitionId, Reply, SessionId};
 
+    /// These keys; whether it compares versions.
+    #[derive(Clone)]
     struct Of(Vec<Key>, bool);
 
     impl Reach for Of {
         fn route(&self, slots: &Slots) -> PartitionRoute {
             PartitionRoute::of_keys(&self.0, slots)
+        }
+        fn may_stray(&self) -> bool {
+            self.0.contains(&Key::from("strays"))
         }
         fn compares_versions(&self) -> bool {
             self.1
@@ -177,11 +198,14 @@ mod tests {
         assert!(!flights.ended(id(1), &Ok(Reply::OK)), "it is forgotten");
     }
 
+    fn one_again(flight: Flight<Of>, slots_version: u32, slots: &Slots) -> Flight<Of> {
+        again([flight], slots_version, slots).remove(0)
+    }
+
     #[test]
     fn what_was_routed_by_old_slots_is_routed_by_the_new_ones_and_what_was_not_goes_everywhere() {
-        let home = |home: PartitionId| home;
         let old = flight(1, &["a", "b", "c"], false);
-        let again = old.again(7, &new_slots(), home);
+        let again = one_again(old, 7, &new_slots());
         let Request {
             id,
             route,
@@ -190,27 +214,40 @@ mod tests {
         } = &*again.request;
         assert_eq!((id.attempt, *slots_version), (1, 7));
         assert_eq!(route.partitions[..], [PartitionId(2)]);
-        assert!(route.slots.is_same(&route.slots) && !route.slots.is_even());
+        assert!(!route.slots.is_even());
 
-        let strayed = again.again(7, &new_slots(), |_| PartitionId(1));
+        let strayed = one_again(again, 7, &new_slots());
         let request = &strayed.request;
         assert_eq!((request.id.attempt, request.route.partitions.len()), (2, 3));
-        assert_eq!(request.route.home, PartitionId(1));
         assert_eq!(request.slots_version, Request::ANY_SLOTS);
-        let sequence = request.id;
+        let id = request.id;
         let mut flights = Flights::default();
         flights.add(strayed);
-        assert!(
-            !flights.ended(sequence, &Err(Stop::Undeclared)),
-            "once is enough"
-        );
+        assert!(!flights.ended(id, &Err(Stop::Undeclared)), "once is enough");
+    }
+
+    #[test]
+    fn what_may_stray_goes_everywhere_at_once_because_others_come_again_behind_it() {
+        let strays = one_again(flight(1, &["strays"], false), 7, &new_slots());
+        assert_eq!(strays.request.route.partitions.len(), 3);
+        assert_eq!(strays.request.slots_version, Request::ANY_SLOTS);
+    }
+
+    #[test]
+    fn nothing_is_right_for_all_slots_behind_what_is_not() {
+        let names = [&["strays"][..], &["a"], &["strays"]];
+        let flights = (1..).zip(names).map(|(n, names)| flight(n, names, false));
+        let again = again(flights, 7, &new_slots());
+        let versions = again.iter().map(|flight| flight.request.slots_version);
+        assert_eq!(versions.collect::<Vec<_>>(), [Request::ANY_SLOTS, 7, 7]);
+        let homes = again.iter().map(|flight| flight.request.route.home);
+        assert!(homes.eq([PartitionId(0); 3]), "all go through one group");
     }
 
     #[test]
     fn what_compares_versions_is_never_right_for_all_slots() {
-        let compares = flight(1, &["a"], true);
-        let again = compares.again(0, &OLD, |home| home);
-        assert_eq!(again.request.route.partitions.len(), 3);
-        assert_eq!(again.request.slots_version, 0);
+        let compares = one_again(flight(1, &["a"], true), 0, &OLD);
+        assert_eq!(compares.request.route.partitions.len(), 3);
+        assert_eq!(compares.request.slots_version, 0);
     }
 }

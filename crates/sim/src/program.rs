@@ -354,7 +354,7 @@ impl Programs {
             return (route, false);
         }
         if draw.percent(50) {
-            return (PartitionRoute::everywhere(&Slots::even(of)), false);
+            return (PartitionRoute::everywhere(&Slots::even(of)), true);
         }
         if let [only] = route.partitions[..] {
             let other = PartitionId((only.0 + 1 + draw.below(u64::from(of) - 1) as u16) % of);

@@ -1,16 +1,19 @@
-//! `ordo admin`: asks a node of a cluster how the cluster is, and tells it who is to join, to leave, to lead.
+//! `ordo admin`: asks a node of a cluster how the cluster is, and tells it who is to join, to leave, to lead, and to have which slots.
 //!
 //! Every subcommand begins with the status of the first of the given nodes that answers: it turns names into numbers and
 //! finds mistakes before anything is changed. A change is sent once, to that node, or to a partition's leader if only that
 //! one can make it: if its reply is lost, nobody here knows whether it happened, and says so.
 
 mod leaders;
+mod rebalance;
 mod show;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
+use rebalance::{Holding, Move};
 use server::client::{Answer, Client, ClientError};
-use server::cluster::{ClusterStatus, NodeStatus, config};
+use server::cluster::{ClusterStatus, NodeStatus, SlotKeys, config};
+use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write};
 use std::time::Duration;
 
@@ -60,6 +63,21 @@ enum AdminCommand {
         /// Where clients will reach it.
         #[arg(long, value_name = "HOST:PORT")]
         client_address: String,
+    },
+    /// Moves slots, with their keys, so that all partitions have about as many keys. Clients go on meanwhile.
+    Rebalance {
+        /// Shows what would move, and moves nothing.
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Moves slots of one partition, with their keys, to another one. Clients go on meanwhile.
+    MoveSlots {
+        /// The first slot.
+        first: u16,
+        /// The last slot.
+        last: u16,
+        /// The number of the partition that gets them.
+        partition: u16,
     },
     /// Takes a node out of the cluster, for good. Its replicas move to other nodes of its zone first.
     RemoveNode {
@@ -135,6 +153,14 @@ fn run_to(admin: &Admin, password: Option<&str>, out: &mut dyn Write) -> Result<
             let id = find(&node.status, who)?.id.to_string();
             writeln!(out, "{}", node.change(&["REMOVENODE", &id])?)?;
         }
+        AdminCommand::Rebalance { dry_run } => rebalance(&mut node, *dry_run, password, out)?,
+        AdminCommand::MoveSlots {
+            first,
+            last,
+            partition,
+        } => {
+            writeln!(out, "{}", node.move_slots(*first, *last, *partition)?)?;
+        }
         AdminCommand::TransferLeader {
             partition,
             node: who,
@@ -146,6 +172,93 @@ fn run_to(admin: &Admin, password: Option<&str>, out: &mut dyn Write) -> Result<
         }
     }
     Ok(())
+}
+
+/// Evens the partitions out, one move after the other: each must be in force before the next one can be asked for.
+fn rebalance(
+    node: &mut Node,
+    dry_run: bool,
+    password: Option<&str>,
+    out: &mut dyn Write,
+) -> Result<()> {
+    let mut holdings: Vec<Holding> = node
+        .status
+        .partitions
+        .iter()
+        .map(|partition| Holding {
+            slots: partition.slots.clone(),
+            ..Holding::default()
+        })
+        .collect();
+    for (partition, keys) in all_slot_keys(node, password)? {
+        if let Some(holding) = holdings.get_mut(usize::from(partition)) {
+            holding.keys = keys;
+        }
+    }
+    let moves = rebalance::plan(&holdings);
+    if moves.is_empty() {
+        writeln!(
+            out,
+            "nothing to move: all partitions have about as many keys"
+        )?;
+        return Ok(());
+    }
+    for (number, moved) in moves.iter().enumerate() {
+        let Move {
+            first,
+            last,
+            from,
+            to,
+            keys,
+        } = *moved;
+        writeln!(
+            out,
+            "{} of {}: the slots {first} to {last}, with {keys} keys, from partition {from} to partition {to}",
+            number + 1,
+            moves.len()
+        )?;
+        if !dry_run {
+            let moved = node.move_slots(first, last, to);
+            moved.context("stopped there; what has moved stays where it is, and the same command goes on with the rest")?;
+        }
+    }
+    if !dry_run {
+        writeln!(out, "done")?;
+    }
+    Ok(())
+}
+
+/// How many keys each slot has, by partition: of those that this node does not keep, others are asked.
+fn all_slot_keys(
+    node: &mut Node,
+    password: Option<&str>,
+) -> Result<BTreeMap<u16, BTreeMap<u16, u64>>> {
+    let mut known = node.slot_keys()?.partitions;
+    let status = node.status.clone();
+    for partition in &status.partitions {
+        if known.contains_key(&partition.id) {
+            continue;
+        }
+        let keepers = partition.replicas.iter().map(|replica| replica.node);
+        let reachable = keepers.filter_map(|keeper| {
+            let mut nodes = status.nodes.iter();
+            nodes.find(|node| node.id == keeper && node.reachable)
+        });
+        let counted = reachable
+            .filter_map(|keeper| {
+                let mut other = Node::ask(&keeper.client_address, password).ok()?;
+                Some(other.slot_keys().ok()?.partitions)
+            })
+            .find(|counted| counted.contains_key(&partition.id));
+        let Some(counted) = counted else {
+            bail!(
+                "no node that keeps partition {} can be asked how many keys its slots have: see `ordo admin status`",
+                partition.id
+            );
+        };
+        known.extend(counted);
+    }
+    Ok(known)
 }
 
 /// A node that answers.
@@ -207,6 +320,19 @@ impl Node {
             status,
             json,
         })
+    }
+
+    /// How many keys the slots of its partitions have.
+    fn slot_keys(&mut self) -> Result<SlotKeys> {
+        let said = self.change(&["SLOTKEYS"])?;
+        serde_json::from_str(&said).map_err(|problem| {
+            anyhow!("this `ordo` does not understand the node's reply ({problem}): use one of the node's version")
+        })
+    }
+
+    fn move_slots(&mut self, first: u16, last: u16, to: u16) -> Result<String> {
+        let numbers = [first, last, to].map(|number| number.to_string());
+        self.change(&["MOVESLOTS", &numbers[0], &numbers[1], &numbers[2]])
     }
 
     /// Sends a change, and gives the reply.

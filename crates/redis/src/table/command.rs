@@ -334,8 +334,12 @@ pub enum OrdoClusterCommand {
     Map,
     /// ORDO.CLUSTER ADDNODE.
     AddNode,
+    /// ORDO.CLUSTER MOVESLOTS.
+    MoveSlots,
     /// ORDO.CLUSTER REMOVENODE.
     RemoveNode,
+    /// ORDO.CLUSTER SLOTKEYS.
+    SlotKeys,
     /// ORDO.CLUSTER TRANSFER.
     Transfer,
 }

@@ -4,11 +4,12 @@
 //! [`ClusterChange`] gives a [`ChangeTicket`] for it and keeps the [`ChangeAnswer`]; the connection that asked looks at its
 //! ticket now and then.
 
-use order::PartitionMap;
+use order::{PartitionEntry, PartitionMap};
 use parking_lot::Mutex;
 use std::fmt;
 use std::sync::Arc;
-use txn::{NodeId, PartitionId};
+use txn::key::SLOTS;
+use txn::{NodeId, PartitionId, SlotRange};
 
 /// A change that an operator asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +29,13 @@ pub enum ClusterChange {
     RemoveNode {
         /// Which.
         node: NodeId,
+    },
+    /// Slots of one partition become another one's, with their keys.
+    MoveSlots {
+        /// Which slots.
+        slots: SlotRange,
+        /// To which partition.
+        to: PartitionId,
     },
     /// Another node leads a partition.
     TransferLeader {
@@ -106,13 +114,29 @@ impl ClusterChange {
                 }
                 Ok(())
             }
-            ClusterChange::TransferLeader { partition, to } => {
-                let Some(entry) = map.partitions.get(usize::from(partition.0)) else {
+            ClusterChange::MoveSlots { slots, to } => {
+                known_partition(map, *to)?;
+                let SlotRange { first, last } = *slots;
+                if first > last || last >= SLOTS {
                     return Err(format!(
-                        "there is no {partition}: the cluster has 0 to {}",
-                        map.partitions.len().saturating_sub(1)
+                        "{first} to {last} is no range of slots: they are numbered from 0 to {}, and a range's first is not \
+                         behind its last",
+                        SLOTS - 1
                     ));
-                };
+                }
+                match map.holder(*slots) {
+                    None => Err(format!(
+                        "the slots {first} to {last} are not all of one partition: move those of each by themselves ('ordo admin \
+                         status' shows whose they are)"
+                    )),
+                    Some(holder) if holder == *to => {
+                        Err(format!("{to} has the slots {first} to {last} already"))
+                    }
+                    Some(_) => Ok(()),
+                }
+            }
+            ClusterChange::TransferLeader { partition, to } => {
+                let entry = known_partition(map, *partition)?;
                 known(to)?;
                 if !entry.replicas.values().any(|replica| replica == to) {
                     return Err(format!(
@@ -125,6 +149,15 @@ impl ClusterChange {
             }
         }
     }
+}
+
+fn known_partition(map: &PartitionMap, partition: PartitionId) -> Result<&PartitionEntry, String> {
+    map.partitions.get(usize::from(partition.0)).ok_or_else(|| {
+        format!(
+            "there is no {partition}: the cluster has 0 to {}",
+            map.partitions.len().saturating_sub(1)
+        )
+    })
 }
 
 /// A node as people call it: by its name, and by its number, which logs of before may have.
@@ -147,6 +180,13 @@ impl fmt::Display for ClusterChange {
                 write!(f, "node '{name}' joins zone '{zone}'")
             }
             ClusterChange::RemoveNode { node } => write!(f, "{node} leaves"),
+            ClusterChange::MoveSlots { slots, to } => {
+                write!(
+                    f,
+                    "the slots {} to {} move to {to}",
+                    slots.first, slots.last
+                )
+            }
             ClusterChange::TransferLeader { partition, to } => {
                 write!(f, "{to} leads {partition}")
             }
@@ -220,6 +260,10 @@ mod tests {
             partition: PartitionId(partition),
             to: NodeId(to),
         };
+        let moved = |first, last, to| ClusterChange::MoveSlots {
+            slots: SlotRange { first, last },
+            to: PartitionId(to),
+        };
         for (change, error) in [
             (add("e", "x", "e:7001"), ""),
             (
@@ -251,6 +295,24 @@ mod tests {
                 remove(2),
                 "'b' (node 2) is the only one of zone 'y' that stays, so nobody could take over what it keeps: add another node to that \
                  zone first",
+            ),
+            (moved(0, 5_000, 1), ""),
+            (
+                moved(0, 5_461, 1),
+                "the slots 0 to 5461 are not all of one partition: move those of each by themselves ('ordo admin status' shows whose they are)",
+            ),
+            (
+                moved(9, 8, 1),
+                "9 to 8 is no range of slots: they are numbered from 0 to 16383, and a range's first is not behind its last",
+            ),
+            (
+                moved(0, 16_384, 1),
+                "0 to 16384 is no range of slots: they are numbered from 0 to 16383, and a range's first is not behind its last",
+            ),
+            (moved(0, 8, 0), "partition 0 has the slots 0 to 8 already"),
+            (
+                moved(0, 8, 3),
+                "there is no partition 3: the cluster has 0 to 2",
             ),
             (transfer(0, 3), ""),
             (

@@ -15,5 +15,5 @@ pub(crate) use change::called;
 pub use change::{ChangeAnswer, ChangeOutcome, ChangeTicket, ClusterChange};
 pub use config::{ClusterConfig, ClusterConfigError, ClusterNode, Leaders, Secret};
 pub use joiners::Joiners;
-pub use status::{ClusterStatus, NodeStatus, PartitionStatus, ReplicaStatus};
+pub use status::{ClusterStatus, NodeStatus, PartitionStatus, ReplicaStatus, SlotKeys};
 pub use view::{ClusterCounters, ClusterView};

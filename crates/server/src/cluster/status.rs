@@ -1,6 +1,15 @@
 //! What ORDO.CLUSTER STATUS replies, as JSON: what operators and tools read.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What ORDO.CLUSTER SLOTKEYS replies: how many keys each slot has, of the partitions that a node keeps. Slots without any are
+/// left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlotKeys {
+    /// By partition and slot.
+    pub partitions: BTreeMap<u16, BTreeMap<u16, u64>>,
+}
 
 /// The cluster as one node sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -12,6 +12,8 @@ pub trait Membership: Send + Sync {
     fn view(&self) -> Arc<ClusterView>;
     /// Starts a change of the cluster. The ticket tells how it ends; the error, why it was not even started.
     fn change(&self, change: ClusterChange) -> Result<ChangeTicket, String>;
+    /// Counts the keys of each slot, of the partitions that this node keeps: see [`crate::cluster::SlotKeys`]. The ticket gives it as JSON.
+    fn slot_keys(&self) -> ChangeTicket;
     /// The records of a slot's partition; `None` if this node keeps no replica of it.
     fn store_of_slot(&self, slot: u16) -> Option<&dyn View>;
 }
@@ -34,12 +36,12 @@ impl Runtime {
 
     /// Brings what a session knows of the slots up to date.
     pub fn refresh_routing(&self, copy: &mut Routing) {
-        self.inner.routing.refresh(copy);
+        self.inner.outside.routing.refresh(copy);
     }
 
     /// Whether what this node has is as new as READONLY connections are promised.
     pub fn is_fresh(&self, now_ms: u64) -> bool {
-        let fresh_ms = self.inner.fresh_ms.load(Ordering::Relaxed);
+        let fresh_ms = self.inner.outside.fresh_ms.load(Ordering::Relaxed);
         now_ms.saturating_sub(fresh_ms) <= self.inner.staleness_ms_max
     }
 
@@ -56,6 +58,13 @@ impl Runtime {
                 "this node is not part of a cluster, so it can't be that {change}"
             )),
         }
+    }
+
+    /// How many keys each slot has: see [`Membership::slot_keys`]. `None` if the node is by itself.
+    pub fn slot_keys(&self) -> Option<ChangeTicket> {
+        self.membership
+            .get()
+            .map(|membership| membership.slot_keys())
     }
 
     /// The records of a slot: see [`Membership::store_of_slot`]. A node by itself has those of all slots.

@@ -54,6 +54,13 @@ impl Engines {
         self.list.iter().map(|(_, engine)| engine)
     }
 
+    /// All of them, with their partitions.
+    pub fn with_partitions(&self) -> impl Iterator<Item = (PartitionId, &Arc<dyn Engine>)> {
+        self.list
+            .iter()
+            .map(|(partition, engine)| (*partition, engine))
+    }
+
     /// The place of a partition's engine.
     pub fn place(&self, partition: PartitionId) -> Option<usize> {
         self.list.iter().position(|&(found, _)| found == partition)

@@ -7,14 +7,14 @@ use super::routing::SharedRouting;
 use super::{Inner, Membership};
 use crate::cluster::{
     ChangeAnswer, ChangeTicket, ClusterChange, ClusterCounters, ClusterStatus, ClusterView,
-    NodeStatus, PartitionStatus, ReplicaStatus, called,
+    NodeStatus, PartitionStatus, ReplicaStatus, SlotKeys, called,
 };
 use crate::disk::RealDisk;
 use crate::peers::{PeerEvents, Peers, put_frame};
 use bytes::Bytes;
-use execute::Progress;
 use execute::siblings::Sent;
 use execute::snapshot::panic_text;
+use execute::{Engine, Progress};
 use node::Refused;
 use node::cluster::{Answered, ClusterEffects, ClusterEvent, ClusterNode, TRANSFER_KEPT_MS};
 use order::consensus::Role;
@@ -25,10 +25,21 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use store::View;
-use txn::{Epoch, NodeId, PartitionId, Request, RequestId};
+use txn::{Epoch, NodeId, PartitionId, Request, RequestId, ScanRange, Space};
 
 /// The protocol that this build speaks with its peers.
 pub(super) const PROTOCOL: u16 = 1;
+
+/// What a node tells those who do not take the runtime's lock.
+#[derive(Clone)]
+pub(super) struct Outside {
+    /// Set once the transport is up; what is to be sent before that is lost.
+    pub peers: Arc<OnceLock<Peers>>,
+    /// When this node last knew to have executed everything that was agreed.
+    pub fresh_ms: Arc<AtomicU64>,
+    /// Whose the slots are.
+    pub routing: Arc<SharedRouting>,
+}
 
 /// A node of a cluster. See the module's head.
 pub(super) struct Member {
@@ -37,16 +48,11 @@ pub(super) struct Member {
     pub me: NodeId,
     pub name: String,
     effects: ClusterEffects,
-    /// Set once the transport is up; what is to be sent before that is lost.
-    peers: Arc<OnceLock<Peers>>,
+    outside: Outside,
     /// Frames by receiver, for their memory.
     outgoing: BTreeMap<NodeId, Vec<u8>>,
     /// The journal's last record before this process's first.
     records_before: u64,
-    /// When this node last knew to have executed everything that was agreed.
-    fresh_ms: Arc<AtomicU64>,
-    /// Whose the slots are, as sessions know it.
-    routing: Arc<SharedRouting>,
     /// Changes of the map that somebody waits for, and since when.
     changes: Vec<(Control, ChangeAnswer, u64)>,
     leaders_told: LeadersTold,
@@ -72,9 +78,7 @@ impl Member {
         journal: Journal<RealDisk>,
         me: NodeId,
         name: String,
-        peers: Arc<OnceLock<Peers>>,
-        fresh_ms: Arc<AtomicU64>,
-        routing: Arc<SharedRouting>,
+        outside: Outside,
         known: Arc<PartitionMap>,
     ) -> Member {
         Member {
@@ -85,10 +89,8 @@ impl Member {
             me,
             name,
             effects: ClusterEffects::default(),
-            peers,
+            outside,
             outgoing: BTreeMap::new(),
-            fresh_ms,
-            routing,
             changes: Vec::new(),
             leaders_told: LeadersTold::default(),
             level_told: known.level,
@@ -305,9 +307,9 @@ impl Member {
             tracing::warn!("{warning}");
         }
         if self.node.is_current() {
-            self.fresh_ms.store(now_ms, Ordering::Relaxed);
+            self.outside.fresh_ms.store(now_ms, Ordering::Relaxed);
         }
-        self.routing.follow(self.node.map());
+        self.outside.routing.follow(self.node.map());
         self.answer_changes();
         let effects = &mut self.effects;
         let confirmed = std::mem::take(&mut effects.confirmed);
@@ -340,7 +342,7 @@ impl Member {
             let out = self.outgoing.entry(to).or_default();
             put_frame(out, |out| out.extend_from_slice(&bytes));
         }
-        let Some(peers) = self.peers.get() else {
+        let Some(peers) = self.outside.peers.get() else {
             self.outgoing.clear();
             return;
         };
@@ -428,7 +430,7 @@ impl Member {
                 .filter(|&node| !live(node))
                 .collect(),
             epoch: status.confirmed.0,
-            staleness_ms: now_ms.saturating_sub(self.fresh_ms.load(Ordering::Relaxed)),
+            staleness_ms: now_ms.saturating_sub(self.outside.fresh_ms.load(Ordering::Relaxed)),
             counters: self.counters(),
         }
     }
@@ -445,7 +447,7 @@ impl Member {
             counters.speculated_before_confirmation += engine.speculated_before_confirmation;
             counters.restarts += engine.restarts;
         }
-        if let Some(peers) = self.peers.get() {
+        if let Some(peers) = self.outside.peers.get() {
             for peer in peers.stats().peers.values() {
                 counters.messages_sent += peer.sent_frames;
                 counters.message_bytes_sent += peer.sent_bytes;
@@ -581,6 +583,16 @@ impl Member {
                     zone: zone.map(|(&zone, _)| zone).unwrap_or_default(),
                     peer_address: peer_address.clone(),
                     client_address: client_address.clone(),
+                };
+                self.has_leader()?;
+                self.changes.push((control.clone(), answer, now_ms));
+                ClusterEvent::ChangeWanted(control)
+            }
+            ClusterChange::MoveSlots { slots, to } => {
+                let control = Control::MoveSlots {
+                    version: map.version,
+                    slots: *slots,
+                    to: *to,
                 };
                 self.has_leader()?;
                 self.changes.push((control.clone(), answer, now_ms));
@@ -777,6 +789,28 @@ impl Inner {
     }
 }
 
+/// Counts the keys of each slot at the newest final snapshots, page by page.
+fn count_slot_keys(engines: &[(PartitionId, Arc<dyn Engine>)]) -> Result<String, String> {
+    const PAGE_KEYS: usize = 4_096;
+    let mut all = SlotKeys::default();
+    for (partition, engine) in engines {
+        let view = engine.view();
+        let snapshot = view.open();
+        let counts = all.partitions.entry(partition.0).or_default();
+        let mut from = Some(0);
+        while let Some(from_hash) = from {
+            let range = ScanRange::of(Space::User, from_hash, PAGE_KEYS);
+            let page = view.scan_at(&snapshot, range);
+            for (key, _) in &page.entries {
+                *counts.entry(key.slot()).or_default() += 1;
+            }
+            from = page.next_hash;
+        }
+        view.close(snapshot);
+    }
+    serde_json::to_string(&all).map_err(|error| error.to_string())
+}
+
 impl Membership for Inner {
     fn view(&self) -> Arc<ClusterView> {
         let core = self.core.lock();
@@ -794,6 +828,23 @@ impl Membership for Inner {
         };
         self.follow(outcome, None);
         Ok(ticket)
+    }
+
+    fn slot_keys(&self) -> ChangeTicket {
+        let (ticket, answer) = ChangeTicket::open();
+        let engines: Vec<_> = self
+            .engines
+            .with_partitions()
+            .map(|(partition, engine)| (partition, engine.clone()))
+            .collect();
+        // It walks through all that the node has. A thread that cannot be had drops the answer, which then says so.
+        let counted = std::thread::Builder::new()
+            .name("count".to_owned())
+            .spawn(move || answer.answer(count_slot_keys(&engines)));
+        if let Err(error) = counted {
+            tracing::warn!("the keys of slots cannot be counted: {error}");
+        }
+        ticket
     }
 
     fn store_of_slot(&self, slot: u16) -> Option<&dyn View> {

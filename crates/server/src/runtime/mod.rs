@@ -51,7 +51,7 @@ pub use status::RuntimeStatus;
 
 use self::core::{Alone, Core, FileWork, Hands, Machine};
 use self::engines::Engines;
-use self::member::{Awaited, FromPeers, Member, PROTOCOL};
+use self::member::{Awaited, FromPeers, Member, Outside, PROTOCOL};
 use self::routing::SharedRouting;
 use crate::cluster::identity::Identity;
 use crate::disk::RealDisk;
@@ -67,7 +67,7 @@ use order::{Journal, PartitionMap, Preparer};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use port::{PortShared, Ports, Replies};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -112,14 +112,9 @@ struct Inner {
     /// Strict reads that wait for a final commit, and the least position that any of them waits for.
     strict: Mutex<Vec<StrictRead>>,
     strict_waiting: AtomicBool,
-    /// Connections to the other nodes of a cluster.
-    peers: Arc<OnceLock<Peers>>,
     /// How many partitions the cluster has.
     partitions_count: usize,
-    /// Whose the slots are.
-    routing: Arc<SharedRouting>,
-    /// When this node last knew to have executed everything that was agreed.
-    fresh_ms: Arc<AtomicU64>,
+    outside: Outside,
     /// How old the data may be that a READONLY connection reads.
     staleness_ms_max: u64,
     ports: Arc<Ports>,
@@ -158,7 +153,7 @@ impl Inner {
         if self.partitions_count == 1 {
             return reader.run(request, self.now_ms());
         }
-        match self.routing.with(|map| map.slots_wanted(request)) {
+        match self.outside.routing.with(|map| map.slots_wanted(request)) {
             Ok(wanted) => reader.run_where(request, wanted, self.now_ms()),
             Err(stop) => ReadOutcome::Done(Err(stop)),
         }
@@ -374,10 +369,12 @@ impl Runtime {
             machine,
             preparer,
             tick: threads::TICK,
-            peers: Arc::default(),
             partitions_count: 1,
-            routing: Arc::new(SharedRouting::new(Arc::new(PartitionMap::alone()))),
-            fresh_ms: Arc::default(),
+            outside: Outside {
+                peers: Arc::default(),
+                fresh_ms: Arc::default(),
+                routing: Arc::new(SharedRouting::new(Arc::new(PartitionMap::alone()))),
+            },
             staleness_ms_max: u64::MAX,
         };
         let runtime = Runtime::launch(options, parts)?;
@@ -474,31 +471,22 @@ impl Runtime {
             elapsed_ms: started.elapsed().as_millis() as u64,
         };
         let preparer = journal.preparer();
-        let peers: Arc<OnceLock<Peers>> = Arc::default();
-        let fresh_ms: Arc<AtomicU64> = Arc::default();
         let partitions_count = node.map().partitions.len();
-        let routing = Arc::new(SharedRouting::new(node.map().clone()));
+        let outside = Outside {
+            peers: Arc::default(),
+            fresh_ms: Arc::default(),
+            routing: Arc::new(SharedRouting::new(node.map().clone())),
+        };
         let twins = node.twins().clone();
-        let member = Member::new(
-            node,
-            journal,
-            me,
-            name,
-            peers.clone(),
-            fresh_ms.clone(),
-            routing.clone(),
-            known,
-        );
+        let member = Member::new(node, journal, me, name, outside.clone(), known);
         let parts = Parts {
             disk,
             engines: Engines::new(engines.into_iter().collect(), twins),
             machine: Machine::Member(Box::new(member)),
             preparer,
             tick: Duration::from_millis(node_options.tick_ms),
-            peers: peers.clone(),
             partitions_count,
-            routing,
-            fresh_ms,
+            outside: outside.clone(),
             staleness_ms_max,
         };
         let runtime = Runtime::launch(options, parts)?;
@@ -510,7 +498,7 @@ impl Runtime {
             },
             events,
         )?;
-        let _ = peers.set(started);
+        let _ = outside.peers.set(started);
         runtime.join(runtime.inner.clone());
         runtime.inner.look_at_map();
         runtime.wait_for_boot(&*is_gone);
@@ -565,10 +553,8 @@ impl Runtime {
             machine,
             preparer,
             tick,
-            peers,
             partitions_count,
-            routing,
-            fresh_ms,
+            outside,
             staleness_ms_max,
         } = parts;
         let (sync, tickets) = mpsc::channel();
@@ -594,10 +580,8 @@ impl Runtime {
             peer_worker: Mutex::default(),
             strict: Mutex::default(),
             strict_waiting: AtomicBool::new(false),
-            peers,
             partitions_count,
-            routing,
-            fresh_ms,
+            outside,
             staleness_ms_max,
             core: Core::new(
                 machine,
@@ -954,7 +938,7 @@ impl Runtime {
             // Their panics were caught and reported.
             let _ = handle.join();
         }
-        if let Some(peers) = inner.peers.get() {
+        if let Some(peers) = inner.outside.peers.get() {
             peers.stop();
         }
         let closed = inner.core.lock().close();
@@ -1042,10 +1026,8 @@ struct Parts {
     machine: Machine,
     preparer: Preparer<RealDisk>,
     tick: Duration,
-    peers: Arc<OnceLock<Peers>>,
     partitions_count: usize,
-    routing: Arc<SharedRouting>,
-    fresh_ms: Arc<AtomicU64>,
+    outside: Outside,
     staleness_ms_max: u64,
 }
 
@@ -1087,7 +1069,7 @@ impl Inner {
 
     /// Tells the transport who the peers are, when the map has changed.
     fn look_at_map(&self) {
-        let Some(peers) = self.peers.get() else {
+        let Some(peers) = self.outside.peers.get() else {
             return;
         };
         let map = {

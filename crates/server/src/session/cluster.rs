@@ -19,7 +19,7 @@ use redis_surface::{errors, parse};
 use std::sync::atomic::Ordering;
 use store::View;
 use txn::key::SLOTS;
-use txn::{Args, Blob, Key, NodeId, PartitionId, Reply};
+use txn::{Args, Blob, Key, NodeId, PartitionId, Reply, SlotRange};
 
 const DISABLED: Reply = Reply::error("ERR This instance has cluster support disabled");
 const NO_MEMBER: Reply =
@@ -91,13 +91,20 @@ impl Session {
         }
     }
 
-    /// ORDO.CLUSTER ADDNODE, REMOVENODE and TRANSFER. `None` if the change was started: it is answered once it ended.
+    /// ORDO.CLUSTER ADDNODE, MOVESLOTS, REMOVENODE and TRANSFER; and SLOTKEYS, which takes as long. `None` if the change was started: it is answered once it ended.
     pub(super) fn change_cluster(
         &mut self,
         desk: &Desk<'_>,
         command: OrdoClusterCommand,
         argv: &Args,
     ) -> Option<Reply> {
+        if command == OrdoClusterCommand::SlotKeys {
+            let Some(ticket) = desk.shared.runtime.slot_keys() else {
+                return Some(NO_MEMBER);
+            };
+            self.hold = Some(Hold::Change(ticket));
+            return None;
+        }
         let change = match parse_change(command, &argv[2..]) {
             Ok(change) => change,
             Err(error) => return Some(error),
@@ -245,6 +252,13 @@ fn parse_change(command: OrdoClusterCommand, args: &[Blob]) -> Result<ClusterCha
             }
             Ok(change)
         }
+        (O::MoveSlots, [first, last, partition]) => Ok(ClusterChange::MoveSlots {
+            slots: SlotRange {
+                first: whole("first slot", first)?,
+                last: whole("last slot", last)?,
+            },
+            to: PartitionId(whole("partition", partition)?),
+        }),
         (O::RemoveNode, [node]) => Ok(ClusterChange::RemoveNode {
             node: node_id(node)?,
         }),

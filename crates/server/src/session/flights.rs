@@ -9,6 +9,9 @@ impl node::flights::Reach for Reach {
     fn route(&self, slots: &Slots) -> PartitionRoute {
         self.involved.route(slots)
     }
+    fn may_stray(&self) -> bool {
+        self.strays
+    }
     fn compares_versions(&self) -> bool {
         !self.watched.is_empty()
     }
@@ -57,14 +60,12 @@ impl Session {
         }
         desk.shared.runtime.refresh_routing(&mut self.routing);
         let routing = self.routing.clone();
-        let mut home = None;
-        for flight in again {
-            if flight.reach.has_lost_sight(&routing) {
-                self.ended(desk, flight.request.id, Ok(Reply::NilArray));
-                continue;
-            }
-            let choose = |first| *home.get_or_insert(first);
-            let flight = flight.again(routing.version, &routing.slots, choose);
+        let lost = |flight: &Flight| flight.reach.has_lost_sight(&routing);
+        let (lost, again): (Vec<Flight>, Vec<Flight>) = again.into_iter().partition(lost);
+        for flight in lost {
+            self.ended(desk, flight.request.id, Ok(Reply::NilArray));
+        }
+        for flight in node::flights::again(again, routing.version, &routing.slots) {
             self.home = flight.request.route.home;
             self.order(desk, flight);
         }

@@ -84,6 +84,7 @@ impl Desk<'_> {
 }
 
 /// What a transaction touches, as its words tell.
+#[derive(Clone)]
 struct Reach {
     involved: Involved,
     /// It may touch what they do not tell.

@@ -27,6 +27,11 @@ impl Membership for Members {
         self.asked.lock().push((change, answer));
         Ok(ticket)
     }
+    fn slot_keys(&self) -> ChangeTicket {
+        let (ticket, answer) = ChangeTicket::open();
+        answer.answer(Ok("{}".to_owned()));
+        ticket
+    }
     fn store_of_slot(&self, _: u16) -> Option<&dyn View> {
         None
     }

@@ -84,6 +84,9 @@ impl Reach for Reached {
     fn route(&self, slots: &Slots) -> PartitionRoute {
         self.0.route(slots)
     }
+    fn may_stray(&self) -> bool {
+        self.0.strays
+    }
     fn compares_versions(&self) -> bool {
         // The specification compares the same ones, wherever they were seen.
         false
@@ -807,11 +810,8 @@ impl Turn<'_> {
             return;
         }
         connection.map = self.process.node.map().clone();
-        let mut home = None;
-        for flight in again {
-            let PartitionMap { slots_version, .. } = *connection.map;
-            let choose = |first| *home.get_or_insert(first);
-            let flight = flight.again(slots_version, connection.map.slots(), choose);
+        let PartitionMap { slots_version, .. } = *connection.map;
+        for flight in node::flights::again(again, slots_version, connection.map.slots()) {
             connection.home = flight.request.route.home;
             self.process.backlog.push(flight.request.clone());
             connection.flights.add(flight);

@@ -138,10 +138,20 @@ const ORDO_CLUSTER: &[Command] = &[
         "O(N) in the number of nodes and partitions",
         "Replies the map in Ordo's own bytes, for a node that joins.",
     ),
+    change("ordo.cluster|moveslots", 5, O::MoveSlots).about(
+        "0.1.0",
+        "O(N) in the number of keys of the partition that has the slots",
+        "Moves slots with their keys to another partition.",
+    ),
     change("ordo.cluster|removenode", 3, O::RemoveNode).about(
         "0.1.0",
         "O(N) in the size of what the node keeps",
         "Takes a node out of the cluster for good.",
+    ),
+    change("ordo.cluster|slotkeys", 2, O::SlotKeys).about(
+        "0.1.0",
+        "O(N) in the number of keys of the node",
+        "Counts the keys of each slot that this node keeps, as JSON.",
     ),
     ordo("ordo.cluster|status", 2, O::Status).about(
         "0.1.0",
@@ -163,8 +173,12 @@ fn ordo_help(_: &[txn::Blob]) -> txn::Reply {
             "    The nodes, and the partitions with their replicas and leaders, as JSON.",
             "ADDNODE <name> <zone> <peer-host:port> <client-host:port>",
             "    Lets a node join: start it afterwards.",
+            "MOVESLOTS <first> <last> <partition>",
+            "    Moves slots of one partition, with their keys, to another one.",
             "REMOVENODE <node-id>",
             "    Moves what a node keeps to the other nodes of its zone, and forgets it for good.",
+            "SLOTKEYS",
+            "    How many keys each slot has, of the partitions that this node keeps, as JSON.",
             "TRANSFER <partition> <node-id>",
             "    Lets the node, which must keep a replica, lead the partition.",
         ],
