@@ -304,7 +304,7 @@ pub fn run_together(
 }
 
 /// Moves the records of some slots from one partition to another: as if each had been deleted and written by a transaction that is
-/// the next one of both. What has expired stays where nobody looks for it.
+/// the next one of both.
 fn move_slots(oracles: &mut [(PartitionId, &mut Oracle)], change: SlotMove, time_ms: u64) {
     let giver = oracles.iter().find(|(at, _)| *at == change.from);
     let mut moved = Vec::new();
@@ -315,7 +315,7 @@ fn move_slots(oracles: &mut [(PartitionId, &mut Oracle)], change: SlotMove, time
         moved.extend(giver.history.list(Space::System, reader));
     }
     let version_key = slots::version_key();
-    moved.retain(|(key, entry)| !entry.expired(time_ms) && *key != version_key);
+    moved.retain(|(key, _)| *key != version_key);
     for (at, oracle) in oracles {
         let position = oracle.last.next();
         let history = Arc::make_mut(&mut oracle.history);

@@ -273,22 +273,19 @@ impl Tx {
     /// Lists a part of a space in hash order, without expired entries.
     pub async fn scan(&mut self, range: ScanRange) -> Result<ScanPage, Stop> {
         self.stays_in(range.space)?;
-        let page = poll_fn(|_| self.with(|access| access.scan(range))).await?;
-        Ok(self.without_expired(page))
+        let mut page = poll_fn(|_| self.with(|access| access.scan(range))).await?;
+        page.entries
+            .retain(|(_, entry)| !entry.expired(self.context.now_ms));
+        Ok(page)
     }
-    /// Lists a part of a space as one of the transaction's partitions had it before the transaction, without expired entries.
+    /// Lists a part of a space as one of the transaction's partitions had it before the transaction, with the entries that
+    /// have expired and were not yet removed.
     pub async fn scan_at(
         &mut self,
         partition: PartitionId,
         range: ScanRange,
     ) -> Result<ScanPage, Stop> {
-        let page = poll_fn(|_| self.with(|access| access.scan_at(partition, range))).await?;
-        Ok(self.without_expired(page))
-    }
-    fn without_expired(&self, mut page: ScanPage) -> ScanPage {
-        page.entries
-            .retain(|(_, entry)| !entry.expired(self.context.now_ms));
-        page
+        poll_fn(|_| self.with(|access| access.scan_at(partition, range))).await
     }
     /// The number of user entries (as DBSIZE counts: entries that expired and were not yet removed are counted).
     pub async fn count(&mut self) -> Result<u64, Stop> {
