@@ -66,7 +66,7 @@ fn options(defect: Defect, seed: u64) -> Options {
         ..Wishes::default()
     };
     let (mut segment_bytes, mut checkpoint_bytes, mut think_us) = (None, None, None);
-    let (mut latency, mut faults) = (None, None);
+    let (mut latency, mut faults, mut moves) = (None, None, None);
     match defect {
         Defect::OfSparkle(mutant) => {
             wishes.engine = Some(EngineKind::Sparkle);
@@ -247,6 +247,20 @@ fn options(defect: Defect, seed: u64) -> Options {
                         wishes.zones = Some(3);
                         wishes.partitions = Some(2);
                     }
+                    // Slots that move while several commands of a connection are on their way; or one that reads.
+                    Mutant::ExecuteMisrouted | Mutant::ReadWithoutSlots => {
+                        wishes.across = Some(true);
+                        wishes.workload = Some(WorkloadKind::Append);
+                        wishes.clients = Some(8);
+                        wishes.operations = Some(60);
+                        wishes.pipeline = Some(match mutant {
+                            Mutant::ExecuteMisrouted => 20,
+                            _ => 1,
+                        });
+                        wishes.faults = Some(false);
+                        think_us = Some(2_000);
+                        moves = Some(10);
+                    }
                     // A cluster that was formed, and then a host without its disk.
                     Mutant::ForgetLostDisk => {
                         latency = Some(Latency::STEADY);
@@ -274,6 +288,7 @@ fn options(defect: Defect, seed: u64) -> Options {
         think_us: think_us.unwrap_or(drawn.think_us),
         latency: latency.unwrap_or(drawn.latency),
         faults: faults.unwrap_or(drawn.faults),
+        moves: moves.unwrap_or(drawn.moves),
         ..drawn
     }
 }
