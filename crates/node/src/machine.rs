@@ -184,6 +184,8 @@ pub struct Node {
     passed: Tail,
 
     schedule: Schedule,
+    /// When the last checkpoint of this process began; 0 before the first.
+    checkpoint_began_ms: u64,
     log_bytes_since_checkpoint: u64,
     /// Log bytes before the checkpoint that is being written.
     checkpointing: Option<u64>,
@@ -228,6 +230,7 @@ impl Node {
             in_flight_bytes: 0,
             passed: tail,
             schedule,
+            checkpoint_began_ms: 0,
             log_bytes_since_checkpoint: log_bytes,
             checkpointing: None,
             checkpoint_retry_at_ms: 0,
@@ -427,7 +430,10 @@ impl Node {
             }
             FsyncPolicy::Everysec | FsyncPolicy::No => self.confirm(self.written, effects),
         }
-        if self.schedule.is_due(self.log_bytes_since_checkpoint)
+        let since_ms = now_ms.saturating_sub(self.checkpoint_began_ms);
+        if self
+            .schedule
+            .is_due(self.log_bytes_since_checkpoint, since_ms)
             && now_ms >= self.checkpoint_retry_at_ms
         {
             self.start_checkpoint(effects);
@@ -640,6 +646,7 @@ impl Node {
             clears: self.engine.view().clears_at(&snapshot),
         };
         self.checkpointing = Some(std::mem::take(&mut self.log_bytes_since_checkpoint));
+        self.checkpoint_began_ms = self.clock_ms;
         effects.checkpoint = Some(CheckpointJob::new(self.engine.clone(), snapshot, header));
     }
 

@@ -4,6 +4,14 @@
 //! all data once more. So the log may grow by as much as the last checkpoint has before the next is due, and by a floor at
 //! least: a small data set gets its checkpoints often, so that a restart stays short, and of a large one no more bytes are
 //! written as checkpoints than as log.
+//!
+//! Bytes say little about how long a log takes to execute: a script that computes for a millisecond has as many as one that does
+//! not. What was executed in a few seconds can be executed again in less, so after [`EARLY_MS`] a smaller floor is enough.
+
+/// The log behind a checkpoint is older than this before it counts as old.
+const EARLY_MS: u64 = 5_000;
+/// The floor for a log that is old.
+const EARLY_FLOOR_BYTES: u64 = 256 << 10;
 
 /// See the [module's head](self).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,9 +36,13 @@ impl Schedule {
         self.last_bytes = bytes;
     }
 
-    /// Whether a checkpoint is due when the log has so many bytes behind the last one.
-    pub fn is_due(&self, log_bytes: u64) -> bool {
-        self.floor_bytes > 0 && log_bytes >= self.floor_bytes.max(self.last_bytes)
+    /// Whether a checkpoint is due when the log has so many bytes behind the last one, which was so long ago.
+    pub fn is_due(&self, log_bytes: u64, since_ms: u64) -> bool {
+        let floor_bytes = match since_ms >= EARLY_MS {
+            true => self.floor_bytes.min(EARLY_FLOOR_BYTES),
+            false => self.floor_bytes,
+        };
+        floor_bytes > 0 && log_bytes >= floor_bytes.max(self.last_bytes)
     }
 }
 
@@ -41,7 +53,7 @@ mod tests {
     #[test]
     fn the_log_grows_by_the_floor_and_by_the_last_checkpoint() {
         let mut schedule = Schedule::new(100, 0);
-        let at = |schedule: &Schedule| (0..1_000).find(|&bytes| schedule.is_due(bytes));
+        let at = |schedule: &Schedule| (0..1_000).find(|&bytes| schedule.is_due(bytes, 0));
         assert_eq!(at(&schedule), Some(100));
         schedule.written(99);
         assert_eq!(
@@ -58,10 +70,25 @@ mod tests {
     }
 
     #[test]
+    fn a_log_that_is_old_need_not_be_long() {
+        let mut schedule = Schedule::new(16 << 20, 0);
+        assert!(!schedule.is_due(EARLY_FLOOR_BYTES, EARLY_MS - 1));
+        assert!(schedule.is_due(EARLY_FLOOR_BYTES, EARLY_MS));
+        assert!(!schedule.is_due(EARLY_FLOOR_BYTES - 1, u64::MAX));
+        schedule.written(1 << 20);
+        assert!(
+            !schedule.is_due((1 << 20) - 1, u64::MAX),
+            "never more than the log"
+        );
+        let small = Schedule::new(100, 0);
+        assert!(small.is_due(100, EARLY_MS) && !small.is_due(99, EARLY_MS));
+    }
+
+    #[test]
     fn without_a_floor_there_are_none_but_on_demand() {
         let mut schedule = Schedule::new(0, 0);
-        assert!(!schedule.is_due(u64::MAX));
+        assert!(!schedule.is_due(u64::MAX, u64::MAX));
         schedule.written(10);
-        assert!(!schedule.is_due(u64::MAX));
+        assert!(!schedule.is_due(u64::MAX, u64::MAX));
     }
 }

@@ -108,7 +108,7 @@ pub fn version_of(entry: Option<&Entry>) -> u32 {
 }
 
 /// A range of slots: the first and the last one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SlotRange {
     /// The first one.
     pub first: u16,

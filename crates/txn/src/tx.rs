@@ -60,7 +60,7 @@ pub struct Read {
 }
 
 /// A part of a space, in the order of [`Key::hash64`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ScanRange {
     /// Which keys.
     pub space: Space,

@@ -1,6 +1,8 @@
 //! The book of one sub-transaction.
 
+use super::values::Values;
 use smallvec::SmallVec;
+use std::hash::Hash;
 use txn::PartitionId;
 use txn::mutant::{Mutant, is_active};
 
@@ -51,9 +53,9 @@ struct Sibling<K, V> {
     /// The number that an anchor named: the last one of its era.
     anchored: Option<AbortNumber>,
     /// What it told under `number`.
-    values: Vec<(K, V)>,
+    values: Values<K, V>,
     /// What this sub-transaction used.
-    used: Vec<(K, V)>,
+    used: Values<K, V>,
     /// What its executions were based on, as far as they were said.
     confirmed: Vec<Basis>,
     /// `number` is its last one. Set at final commit.
@@ -70,15 +72,10 @@ struct Other<K, V> {
     values: Vec<(K, V)>,
 }
 
-impl<K: PartialEq, V: PartialEq> Sibling<K, V> {
-    fn value(&self, key: &K) -> Option<&V> {
-        let mut values = self.values.iter();
-        Some(&values.find(|(known, _)| known == key)?.1)
-    }
-
+impl<K: Clone + Eq + Hash, V: PartialEq> Sibling<K, V> {
     /// The number under which it told all that was used.
     fn basis(&self) -> Option<AbortNumber> {
-        let told = |(key, value): &(K, V)| self.value(key) == Some(value);
+        let told = |(key, value): &(K, V)| self.values.get(key) == Some(value);
         self.number.filter(|_| self.used.iter().all(told))
     }
 
@@ -138,13 +135,13 @@ impl<K: PartialEq, V: PartialEq> Sibling<K, V> {
                 if is_active(Mutant::KeepOldValues) {
                     return true;
                 }
-                let mut values = std::mem::take(&mut self.values);
+                let mut values = self.values.take();
                 if let Some(known) = known.filter(|_| number == AbortNumber::FINAL) {
                     // Another era's number is anchored. That may be a process that has ended, which says nothing more: what this
                     // one tells still counts, once its own is.
                     let anchored = self.anchored == Some(known);
                     if anchored {
-                        self.values = std::mem::take(&mut values);
+                        self.values = std::mem::take(&mut values).into_iter().collect();
                     }
                     self.others.push(Other {
                         number: known,
@@ -164,7 +161,7 @@ pub struct Exchange<K, V> {
     me: PartitionId,
     number: AbortNumber,
     /// What was told under `number`, in order.
-    told: Vec<(K, V)>,
+    told: Values<K, V>,
     /// Something was said under `number`.
     said: bool,
     /// It is speculatively committed.
@@ -174,7 +171,7 @@ pub struct Exchange<K, V> {
     siblings: Vec<Sibling<K, V>>,
 }
 
-impl<K: Clone + PartialEq, V: Clone + PartialEq> Exchange<K, V> {
+impl<K: Clone + Eq + Hash, V: Clone + PartialEq> Exchange<K, V> {
     /// The book of a transaction's part at `me`, which begins in `era`.
     pub fn new(me: PartitionId, partitions: &[PartitionId], era: u64) -> Exchange<K, V> {
         let siblings = partitions.iter().filter(|&&partition| partition != me);
@@ -182,8 +179,8 @@ impl<K: Clone + PartialEq, V: Clone + PartialEq> Exchange<K, V> {
             partition,
             number: None,
             anchored: None,
-            values: Vec::new(),
-            used: Vec::new(),
+            values: Values::default(),
+            used: Values::default(),
             confirmed: Vec::new(),
             settled: false,
             others: SmallVec::new(),
@@ -191,7 +188,7 @@ impl<K: Clone + PartialEq, V: Clone + PartialEq> Exchange<K, V> {
         Exchange {
             me,
             number: AbortNumber::first(era),
-            told: Vec::new(),
+            told: Values::default(),
             said: false,
             executed: false,
             confirmed: None,
@@ -210,7 +207,7 @@ impl<K: Clone + PartialEq, V: Clone + PartialEq> Exchange<K, V> {
     }
     /// What it told under its number, in the order in which it was read.
     pub fn told(&self) -> &[(K, V)] {
-        &self.told
+        self.told.as_slice()
     }
     /// What its last confirmation named, if that stands.
     pub fn confirmed(&self) -> Option<&Basis> {
@@ -232,17 +229,17 @@ impl<K: Clone + PartialEq, V: Clone + PartialEq> Exchange<K, V> {
     pub fn value(&self, partition: PartitionId, key: &K) -> Option<&V> {
         let mut siblings = self.siblings.iter();
         let sibling = siblings.find(|sibling| sibling.partition == partition)?;
-        sibling.value(key)
+        sibling.values.get(key)
     }
 
     // What happens here.
 
     /// It has read a key of its own partition; whether the siblings are to be told.
     pub fn read(&mut self, key: K, value: V) -> bool {
-        if self.told.iter().any(|(told, _)| *told == key) {
+        if self.told.get(&key).is_some() {
             return false;
         }
-        self.told.push((key, value));
+        self.told.push(key, value);
         self.said = true;
         true
     }
@@ -251,11 +248,11 @@ impl<K: Clone + PartialEq, V: Clone + PartialEq> Exchange<K, V> {
     pub fn take(&mut self, partition: PartitionId, key: &K) -> Option<V> {
         let sibling = self.sibling(partition)?;
         // What it has used it goes on using, until another value comes.
-        if let Some((_, used)) = sibling.used.iter().find(|(used, _)| used == key) {
+        if let Some(used) = sibling.used.get(key) {
             return Some(used.clone());
         }
-        let value = sibling.value(key)?.clone();
-        sibling.used.push((key.clone(), value.clone()));
+        let value = sibling.values.get(key)?.clone();
+        sibling.used.push(key.clone(), value.clone());
         Some(value)
     }
 
@@ -324,13 +321,12 @@ impl<K: Clone + PartialEq, V: Clone + PartialEq> Exchange<K, V> {
         }
         let mut heard = Heard::default();
         for (key, value) in values {
-            if sibling.value(key).is_some() {
+            if sibling.values.get(key).is_some() {
                 continue;
             }
-            sibling.values.push((key.clone(), value.clone()));
-            let mut used = sibling.used.iter();
-            match used.find(|(used, _)| used == key) {
-                Some((_, used)) if used != value => heard.restart = true,
+            sibling.values.push(key.clone(), value.clone());
+            match sibling.used.get(key) {
+                Some(used) if used != value => heard.restart = true,
                 Some(_) => {}
                 None => heard.wake = true,
             }
@@ -436,8 +432,8 @@ impl<K: Clone + PartialEq, V: Clone + PartialEq> Exchange<K, V> {
     pub fn settle(&mut self) {
         for sibling in &mut self.siblings {
             sibling.settled = true;
-            sibling.values = Vec::new();
-            sibling.used = Vec::new();
+            sibling.values = Values::default();
+            sibling.used = Values::default();
             sibling.others = SmallVec::new();
         }
     }

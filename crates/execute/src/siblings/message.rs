@@ -5,7 +5,7 @@ use txn::tx::Read;
 use txn::{Epoch, Key, Partitions, ScanPage, ScanRange};
 
 /// What a sub-transaction reads of its partition.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Asked {
     /// A record.
     Key(Key),

@@ -67,6 +67,7 @@ pub(crate) mod groups;
 mod message;
 pub(crate) mod parts;
 mod round;
+mod values;
 
 pub use exchange::{AbortNumber, Basis, Exchange, Heard};
 pub use message::{Asked, GroupId, Message, Note, Told};

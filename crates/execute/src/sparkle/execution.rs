@@ -177,8 +177,7 @@ impl Execution {
         if self.doomed() {
             return Poll::Ready(Err(Stop::Restart));
         }
-        let mut written = self.body.elsewhere.iter();
-        if let Some((_, entry)) = written.find(|(written, _)| written == key) {
+        if let Some(entry) = self.body.elsewhere.get(key) {
             return Poll::Ready(Ok(Read {
                 entry: entry.clone(),
                 version: Position::NONE,
@@ -205,21 +204,16 @@ impl Execution {
         if !body.member.as_ref().is_some_and(|member| member.has(at)) {
             return Err(Stop::Undeclared);
         }
-        match body
-            .elsewhere
-            .iter_mut()
-            .find(|(written, _)| written == key)
-        {
-            Some((_, written)) => *written = entry,
-            None => body.elsewhere.push((key.clone(), entry)),
-        }
+        body.elsewhere.insert(key.clone(), entry);
         Ok(())
     }
 
     /// Reads a record of this partition on behalf of all siblings.
     fn read_for_all(&mut self, key: &Key, intent: Intent) -> Poll<Result<Read, Stop>> {
         let is_own = |place: usize| self.body.writes.list[place].written;
-        let written = self.body.writes.find_key(key).is_some_and(is_own);
+        let record = || self.shared.partition.get(key);
+        let place = self.body.writes.find_key(key, record);
+        let written = place.is_some_and(is_own);
         let cleared = self.body.cleared && key.space() == Space::User;
         let read = self.read_here(key, intent);
         let (Poll::Ready(Ok(found)), Some(member), false) =
@@ -475,7 +469,7 @@ impl Access for Execution {
         self.body.cleared = true;
         self.body
             .elsewhere
-            .retain(|(key, _)| key.space() != Space::User);
+            .retain(|key, _| key.space() != Space::User);
         for write in &mut self.body.writes.list {
             if write.record.key().space() == Space::User {
                 write.written = false;

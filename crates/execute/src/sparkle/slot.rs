@@ -40,7 +40,7 @@ pub(super) struct Body {
     /// Its book, if it has siblings.
     pub(super) member: Option<Member>,
     /// What it writes at other partitions: only to be read by itself.
-    pub(super) elsewhere: Vec<(Key, Option<Entry>)>,
+    pub(super) elsewhere: FixedMap<Key, Option<Entry>>,
 }
 
 impl Body {
@@ -142,11 +142,17 @@ impl WriteSet {
             .iter()
             .rposition(|write| Arc::ptr_eq(&write.record, record))
     }
-    /// The write of a key.
-    pub(super) fn find_key(&self, key: &Key) -> Option<usize> {
-        self.list
-            .iter()
-            .rposition(|write| write.record.key() == key)
+    /// The write of a key, whose record `look_up` finds.
+    pub(super) fn find_key(
+        &self,
+        key: &Key,
+        look_up: impl FnOnce() -> Option<RecordRef<KeyState>>,
+    ) -> Option<usize> {
+        if self.list.len() > LINEAR_MAX {
+            return look_up().and_then(|record| self.find(&record));
+        }
+        let mut list = self.list.iter();
+        list.rposition(|write| write.record.key() == key)
     }
     /// The write of a key, if it is among the last few: spares a look-up where a read for update is followed by its write.
     #[inline]

@@ -442,8 +442,9 @@ pub(super) struct Checkpoints {
     durable_base: Epoch,
     /// The newest that other nodes have, as they say.
     others: BTreeMap<NodeId, Epoch>,
-    /// Bytes of agreed batches since the last one was ordered.
+    /// Bytes of agreed batches since the last one was ordered, and when that was; 0 before the first of this process.
     bytes: u64,
+    since_ms: u64,
     schedule: Schedule,
     /// The journal has a candidate, which must not keep its older records from going.
     has_candidate: bool,
@@ -502,6 +503,11 @@ impl Checkpoints {
         if let Some(pinned) = self.pinned.take() {
             pinned.close();
         }
+    }
+
+    /// What comes from here on is behind a checkpoint.
+    fn begin(&mut self, now_ms: u64) {
+        (self.bytes, self.since_ms) = (0, now_ms);
     }
 
     /// Batches were agreed.
@@ -584,7 +590,7 @@ impl Checkpoints {
 impl ClusterNode {
     /// A checkpoint is due at the end of this epoch, which no engine has heard to be confirmed.
     pub(super) fn pin(&mut self, end: &EpochEnd) {
-        self.checkpoints.bytes = 0;
+        self.checkpoints.begin(self.now_ms);
         if self.checkpoints.are_taken() {
             // The last one is still being written: this one is left out.
             return;
@@ -647,14 +653,18 @@ impl ClusterNode {
             effects.checkpoint = Some(pinned.into_job());
         }
         let Checkpoints {
-            schedule, bytes, ..
+            schedule,
+            bytes,
+            since_ms,
+            ..
         } = self.checkpoints;
-        let due = schedule.is_due(bytes) && !self.checkpoints.are_taken();
+        let since_ms = self.now_ms.saturating_sub(since_ms);
+        let due = schedule.is_due(bytes, since_ms) && !self.checkpoints.are_taken();
         if due && let Some(lead) = self.leads.get_mut(&PartitionId(0)) {
             let after = self.merge.delivered().map.checkpoint;
             // Ordered once: what was ordered already counts from there.
             if after == self.merge.confirmed().map.checkpoint {
-                self.checkpoints.bytes = 0;
+                self.checkpoints.begin(self.now_ms);
                 lead.change(Control::Checkpoint { after });
             }
         }

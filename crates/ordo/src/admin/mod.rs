@@ -12,7 +12,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
 use rebalance::{Holding, Move};
 use server::client::{Answer, Client, ClientError};
-use server::cluster::{ClusterStatus, NodeStatus, SlotKeys, config};
+use server::cluster::{ClusterStatus, NodeStatus, PartitionStatus, SlotKeys, config};
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write};
 use std::time::Duration;
@@ -153,13 +153,23 @@ fn run_to(admin: &Admin, password: Option<&str>, out: &mut dyn Write) -> Result<
             let id = find(&node.status, who)?.id.to_string();
             writeln!(out, "{}", node.change(&["REMOVENODE", &id])?)?;
         }
-        AdminCommand::Rebalance { dry_run } => rebalance(&mut node, *dry_run, password, out)?,
+        AdminCommand::Rebalance { dry_run } => rebalance(node, *dry_run, password, out)?,
         AdminCommand::MoveSlots {
             first,
             last,
             partition,
         } => {
-            writeln!(out, "{}", node.move_slots(*first, *last, *partition)?)?;
+            let has_it = |found: &&PartitionStatus| {
+                let mut ranges = found.slots.iter();
+                ranges.any(|&(from, upto)| (from..=upto).contains(first))
+            };
+            let holder = node.status.partitions.iter().find(has_it);
+            let mut keeper = match holder.map(|holder| holder.id) {
+                Some(holder) => keeper(node, holder, password)?,
+                // It is no slot, and whoever is asked says so.
+                None => node,
+            };
+            writeln!(out, "{}", keeper.move_slots(*first, *last, *partition)?)?;
         }
         AdminCommand::TransferLeader {
             partition,
@@ -176,7 +186,7 @@ fn run_to(admin: &Admin, password: Option<&str>, out: &mut dyn Write) -> Result<
 
 /// Evens the partitions out, one move after the other: each must be in force before the next one can be asked for.
 fn rebalance(
-    node: &mut Node,
+    mut node: Node,
     dry_run: bool,
     password: Option<&str>,
     out: &mut dyn Write,
@@ -190,7 +200,7 @@ fn rebalance(
             ..Holding::default()
         })
         .collect();
-    for (partition, keys) in all_slot_keys(node, password)? {
+    for (partition, keys) in all_slot_keys(&mut node, password)? {
         if let Some(holding) = holdings.get_mut(usize::from(partition)) {
             holding.keys = keys;
         }
@@ -218,6 +228,7 @@ fn rebalance(
             moves.len()
         )?;
         if !dry_run {
+            node = keeper(node, from, password)?;
             let moved = node.move_slots(first, last, to);
             moved.context("stopped there; what has moved stays where it is, and the same command goes on with the rest")?;
         }
@@ -239,26 +250,38 @@ fn all_slot_keys(
         if known.contains_key(&partition.id) {
             continue;
         }
-        let keepers = partition.replicas.iter().map(|replica| replica.node);
-        let reachable = keepers.filter_map(|keeper| {
-            let mut nodes = status.nodes.iter();
-            nodes.find(|node| node.id == keeper && node.reachable)
-        });
-        let counted = reachable
-            .filter_map(|keeper| {
-                let mut other = Node::ask(&keeper.client_address, password).ok()?;
-                Some(other.slot_keys().ok()?.partitions)
-            })
-            .find(|counted| counted.contains_key(&partition.id));
-        let Some(counted) = counted else {
-            bail!(
-                "no node that keeps partition {} can be asked how many keys its slots have: see `ordo admin status`",
-                partition.id
-            );
-        };
-        known.extend(counted);
+        let mut keeper = another_keeper(&status, partition.id, password)?;
+        known.extend(keeper.slot_keys()?.partitions);
     }
     Ok(known)
+}
+
+/// This node, if it keeps a partition, and otherwise one that does.
+fn keeper(node: Node, partition: u16, password: Option<&str>) -> Result<Node> {
+    let is_me = |keeper: &NodeStatus| keeper.id == node.status.me;
+    let keeps = keepers(&node.status, partition).any(is_me);
+    match keeps {
+        true => Ok(node),
+        false => another_keeper(&node.status, partition, password),
+    }
+}
+
+fn another_keeper(status: &ClusterStatus, partition: u16, password: Option<&str>) -> Result<Node> {
+    let mut answers = keepers(status, partition)
+        .filter(|keeper| keeper.reachable && keeper.id != status.me)
+        .filter_map(|keeper| Node::ask(&keeper.client_address, password).ok());
+    answers.next().ok_or_else(|| {
+        anyhow!("no node that keeps partition {partition} answers: see `ordo admin status`")
+    })
+}
+
+/// The nodes that keep a partition.
+fn keepers(status: &ClusterStatus, partition: u16) -> impl Iterator<Item = &NodeStatus> {
+    let mut partitions = status.partitions.iter();
+    let found = partitions.find(move |found| found.id == partition);
+    let replicas = found.into_iter().flat_map(|found| &found.replicas);
+    let replicas = replicas.filter(|replica| ["leader", "follower"].contains(&&*replica.role));
+    replicas.filter_map(|replica| status.nodes.iter().find(|node| node.id == replica.node))
 }
 
 /// A node that answers.

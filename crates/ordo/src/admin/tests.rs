@@ -226,11 +226,60 @@ fn nodes_are_tried_in_turn() {
 }
 
 #[test]
+fn a_rebalance_moves_one_range_after_the_other_and_a_dry_one_none() {
+    let keys = |counts: &[(u16, u64)]| {
+        let counts: Vec<String> = counts.iter().map(|(s, n)| format!("\"{s}\":{n}")).collect();
+        counts.join(",")
+    };
+    // All keys are in the first partition.
+    let counted = format!(
+        "+{{\"partitions\":{{\"0\":{{{}}},\"1\":{{}}}}}}\r\n",
+        keys(&[(10, 15_000), (20, 15_000), (30, 15_000), (31, 15_000)])
+    );
+    let dry = Fake::new(vec![status(), counted.clone()]);
+    let text = admin(&[&dry.address], &["rebalance", "--dry-run"]).expect("done");
+    assert_eq!(dry.got(), ["ORDO.CLUSTER STATUS", "ORDO.CLUSTER SLOTKEYS"]);
+    let first = "1 of 2: the slots 31 to 8191, with 15000 keys, from partition 0 to partition 1\n";
+    let second = "2 of 2: the slots 30 to 30, with 15000 keys, from partition 0 to partition 1\n";
+    assert_eq!(text, format!("{first}{second}"));
+
+    let moved = "+OK: they move\r\n".to_owned();
+    let replies = vec![status(), counted.clone(), moved.clone(), moved.clone()];
+    let done = Fake::new(replies);
+    let text = admin(&[&done.address], &["rebalance"]).expect("done");
+    assert_eq!(text, format!("{first}{second}done\n"));
+    assert_eq!(
+        done.got()[2..],
+        [
+            "ORDO.CLUSTER MOVESLOTS 31 8191 1",
+            "ORDO.CLUSTER MOVESLOTS 30 30 1"
+        ]
+    );
+
+    let refused = "-ERR the map of the cluster has changed meanwhile\r\n".to_owned();
+    let stopped = Fake::new(vec![status(), counted, moved, refused]);
+    let error = admin(&[&stopped.address], &["rebalance"]).expect_err("it stops");
+    assert_has(
+        &format!("{error:#}"),
+        &["stopped there", "has changed meanwhile"],
+    );
+
+    let even = "+{\"partitions\":{\"0\":{\"1\":5},\"1\":{\"9000\":5}}}\r\n".to_owned();
+    let even = Fake::new(vec![status(), even]);
+    let text = admin(&[&even.address], &["rebalance"]).expect("done");
+    assert_has(&text, &["nothing to move"]);
+}
+
+#[test]
 fn changes_go_to_the_node_that_answered() {
-    let cases: [(&[&str], &str); 4] = [
+    let cases: [(&[&str], &str); 5] = [
         (&["remove-node", "b"], "ORDO.CLUSTER REMOVENODE 2"),
         (&["remove-node", "3"], "ORDO.CLUSTER REMOVENODE 3"),
         (&["transfer-leader", "0", "b"], "ORDO.CLUSTER TRANSFER 0 2"),
+        (
+            &["move-slots", "8192", "9000", "0"],
+            "ORDO.CLUSTER MOVESLOTS 8192 9000 0",
+        ),
         (
             &[
                 "add-node",
