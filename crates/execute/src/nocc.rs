@@ -196,7 +196,7 @@ impl Engine for NoCc {
         };
         let count = taken.len() as u64;
         for (context, request) in taken.drain(..) {
-            let outcome = self.execute(worker, context.clone(), &request);
+            let outcome = self.execute(worker, context, &request);
             effects.committed(Committed {
                 position: context.position,
                 request,

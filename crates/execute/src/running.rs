@@ -10,11 +10,13 @@ use txn::{Access, Call, Outcome, ProcedureFuture, Request, Stop, Tx, TxContext};
 ///
 /// A panic before the first await counts like one after it: as an outcome.
 pub(crate) fn start(request: &Arc<Request>, context: TxContext) -> Result<ProcedureFuture, Stop> {
+    start_as(Tx::of(context, request), request)
+}
+
+/// The same with another handle.
+pub(crate) fn start_as(tx: Tx, request: &Arc<Request>) -> Result<ProcedureFuture, Stop> {
     let call = Call::new(request.clone());
-    catch_unwind(AssertUnwindSafe(|| {
-        request.procedure.run(Tx::new(context), call)
-    }))
-    .map_err(panicked)
+    catch_unwind(AssertUnwindSafe(|| request.procedure.run(tx, call))).map_err(panicked)
 }
 
 /// Polls an incarnation once with `access` behind its `Tx`.

@@ -146,7 +146,7 @@ impl Engine for Serial {
             && let Some((context, request)) = queue.waiting.pop_front()
         {
             let mut live = queue.live;
-            let outcome = self.execute(context.clone(), &request, &mut live);
+            let outcome = self.execute(context, &request, &mut live);
             queue.live = live;
             self.partition.publish(store::Final {
                 position: context.position,

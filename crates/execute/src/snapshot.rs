@@ -158,9 +158,8 @@ impl SnapshotReader {
             // A panic must not escape: the snapshot would stay open, and the thread serves other clients.
             catch_unwind(AssertUnwindSafe(|| {
                 let call = Call::new(request.clone());
-                let mut future = request
-                    .procedure
-                    .run(Tx::new(TxContext::of(request, position, now_ms)), call);
+                let context = TxContext::of(request, position, now_ms);
+                let mut future = request.procedure.run(Tx::of(context, request), call);
                 future
                     .as_mut()
                     .poll(&mut Context::from_waker(Waker::noop()))

@@ -6,12 +6,17 @@
 //! written as checkpoints than as log.
 //!
 //! Bytes say little about how long a log takes to execute: a script that computes for a millisecond has as many as one that does
-//! not. What was executed in a few seconds can be executed again in less, so after [`EARLY_MS`] a smaller floor is enough.
+//! not. What was executed in a few seconds can be executed again in less, so after [`EARLY_MS`] a shorter log is enough; as long as
+//! checkpoints are not written faster than [`EARLY_BYTES_PER_MS`] on the average, or many times as often as the log is.
 
 /// The log behind a checkpoint is older than this before it counts as old.
 const EARLY_MS: u64 = 5_000;
 /// The floor for a log that is old.
 const EARLY_FLOOR_BYTES: u64 = 256 << 10;
+/// About 1 MiB a second.
+const EARLY_BYTES_PER_MS: u64 = 1 << 10;
+/// The share (1 / it) of the last checkpoint by which an old log must have grown.
+const EARLY_SHARE: u64 = 8;
 
 /// See the [module's head](self).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,11 +43,15 @@ impl Schedule {
 
     /// Whether a checkpoint is due when the log has so many bytes behind the last one, which was so long ago.
     pub fn is_due(&self, log_bytes: u64, since_ms: u64) -> bool {
-        let floor_bytes = match since_ms >= EARLY_MS {
-            true => self.floor_bytes.min(EARLY_FLOOR_BYTES),
-            false => self.floor_bytes,
+        let is_old = since_ms >= EARLY_MS.max(self.last_bytes / EARLY_BYTES_PER_MS);
+        let (floor_bytes, share_bytes) = match is_old {
+            true => (
+                self.floor_bytes.min(EARLY_FLOOR_BYTES),
+                self.last_bytes / EARLY_SHARE,
+            ),
+            false => (self.floor_bytes, self.last_bytes),
         };
-        floor_bytes > 0 && log_bytes >= floor_bytes.max(self.last_bytes)
+        floor_bytes > 0 && log_bytes >= floor_bytes.max(share_bytes)
     }
 }
 
@@ -75,11 +84,11 @@ mod tests {
         assert!(!schedule.is_due(EARLY_FLOOR_BYTES, EARLY_MS - 1));
         assert!(schedule.is_due(EARLY_FLOOR_BYTES, EARLY_MS));
         assert!(!schedule.is_due(EARLY_FLOOR_BYTES - 1, u64::MAX));
-        schedule.written(1 << 20);
-        assert!(
-            !schedule.is_due((1 << 20) - 1, u64::MAX),
-            "never more than the log"
-        );
+        // Thirty-two MiB, at most every 32 s, and for no less than four MiB of log.
+        schedule.written(32 << 20);
+        assert!(!schedule.is_due(16 << 20, 32 * 1024 - 1));
+        assert!(schedule.is_due(4 << 20, 32 * 1024));
+        assert!(!schedule.is_due((4 << 20) - 1, u64::MAX));
         let small = Schedule::new(100, 0);
         assert!(small.is_due(100, EARLY_MS) && !small.is_due(99, EARLY_MS));
     }

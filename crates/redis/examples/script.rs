@@ -122,7 +122,6 @@ impl Session {
         let tx = Tx::new(TxContext {
             position: Position(self.position),
             now_ms: 1_700_000_000_000,
-            scope: txn::Scope::ALL,
             shared_seed: None,
         });
         let mut future = request.procedure.run(tx, Call::new(request.clone()));

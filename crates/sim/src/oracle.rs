@@ -353,7 +353,7 @@ impl Turn {
     fn run(self, request: &Arc<Request>, position: Position, now_ms: u64) -> (Expected, Turn) {
         let (turn, polled) = tx::lend(Box::new(self), || {
             catch_unwind(AssertUnwindSafe(|| {
-                let tx = Tx::new(TxContext::of(request, position, now_ms));
+                let tx = Tx::of(TxContext::of(request, position, now_ms), request);
                 let mut future = request.procedure.run(tx, Call::new(request.clone()));
                 future
                     .as_mut()

@@ -42,7 +42,7 @@ pub use key::{Key, Space};
 pub use procedure::{Call, FnProcedure, Procedure, ProcedureFuture, ProcedureId, Registry};
 pub use reply::{Outcome, Reply, Stop};
 pub use request::{
-    Args, Footprint, Group, KeySets, PartitionRoute, Partitions, Request, RequestId, Scope, Weight,
+    Args, Footprint, Group, KeySets, PartitionRoute, Partitions, Request, RequestId, Weight,
 };
 pub use slots::{SlotRange, Slots};
 pub use tx::{Access, Intent, ScanPage, ScanRange, Tx, TxContext};

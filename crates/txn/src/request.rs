@@ -149,41 +149,6 @@ pub struct PartitionRoute {
     pub slots: Slots,
 }
 
-/// The keys that a transaction may touch where it runs: those of one partition out of several, or all.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Scope {
-    partition: PartitionId,
-    slots: Slots,
-}
-
-impl Scope {
-    /// All keys.
-    pub const ALL: Scope = Scope {
-        partition: PartitionId(0),
-        slots: Slots::even(1),
-    };
-
-    /// Whether there are keys that it may not touch.
-    #[inline]
-    pub fn is_part(&self) -> bool {
-        self.slots.of() > 1
-    }
-
-    /// Whether it may touch a key. (Each partition has the system's space for itself.)
-    #[inline]
-    pub fn holds(&self, key: &Key) -> bool {
-        !self.is_part()
-            || key.space() == Space::System
-            || self.slots.partition_of_key(key) == self.partition
-    }
-}
-
-impl Default for Scope {
-    fn default() -> Scope {
-        Scope::ALL
-    }
-}
-
 impl Default for PartitionRoute {
     fn default() -> PartitionRoute {
         PartitionRoute::single(PartitionId(0))
@@ -247,14 +212,24 @@ impl PartitionRoute {
         self.slots.of()
     }
 
-    /// What the transaction may touch where it runs.
-    pub fn scope(&self) -> Scope {
+    /// Whether the transaction may touch a key where it runs: it has no siblings to ask for those of other partitions. (Each
+    /// partition has the system's space for itself.)
+    #[inline]
+    pub fn holds(&self, key: &Key) -> bool {
+        match self.part() {
+            None => true,
+            Some(partition) => {
+                key.space() == Space::System || self.slots.partition_of_key(key) == partition
+            }
+        }
+    }
+
+    /// The only partition at which the transaction runs, if there are others.
+    #[inline]
+    pub fn part(&self) -> Option<PartitionId> {
         match self.partitions[..] {
-            [partition] => Scope {
-                partition,
-                slots: self.slots.clone(),
-            },
-            _ => Scope::ALL,
+            [partition] if self.slots.of() > 1 => Some(partition),
+            _ => None,
         }
     }
 }

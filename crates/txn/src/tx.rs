@@ -5,12 +5,13 @@ use crate::ids::{PartitionId, Position};
 use crate::key::{Key, Space};
 use crate::mutant::{self, Mutant, is_active};
 use crate::reply::Stop;
-use crate::request::{Request, Scope};
+use crate::request::Request;
 use crate::slots::SlotRange;
 use crate::value::{Entry, Value};
 use std::any::Any;
 use std::cell::RefCell;
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::task::Poll;
 
 /// Why a record is read.
@@ -23,14 +24,12 @@ pub enum Intent {
 }
 
 /// What a transaction knows of itself before it runs.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct TxContext {
     /// Its place in the final order, or the snapshot's if it runs read-only at one.
     pub position: Position,
     /// Its epoch's time: milliseconds since 1970.
     pub now_ms: u64,
-    /// The keys that it may touch where it runs.
-    pub scope: Scope,
     /// What its randomness comes from, if it runs at several partitions: its positions there differ.
     pub shared_seed: Option<u64>,
 }
@@ -43,7 +42,6 @@ impl TxContext {
         TxContext {
             position,
             now_ms,
-            scope: request.route.scope(),
             shared_seed: is_shared.then(seed),
         }
     }
@@ -159,17 +157,31 @@ pub fn lend<R>(access: Box<dyn Access>, poll: impl FnOnce() -> R) -> (Box<dyn Ac
 #[derive(Clone, Debug)]
 pub struct Tx {
     context: TxContext,
+    /// Says which keys are where it runs, unless all are.
+    request: Option<Arc<Request>>,
 }
 
 impl Tx {
-    /// For engines: the handle of a transaction. Its operations reach the [`Access`] lent to the polling thread.
+    /// For engines: the handle of the transaction that a request asks for. Its operations reach the [`Access`] lent to the
+    /// polling thread.
+    pub fn of(context: TxContext, request: &Arc<Request>) -> Tx {
+        Tx {
+            request: request.route.part().map(|_| request.clone()),
+            ..Tx::new(context)
+        }
+    }
+
+    /// The handle of a transaction that may touch all keys.
     pub fn new(mut context: TxContext) -> Tx {
         if is_active(Mutant::LocalClock)
             && let Some(now_ms) = mutant::local_clock_ms()
         {
             context.now_ms = now_ms;
         }
-        Tx { context }
+        Tx {
+            context,
+            request: None,
+        }
     }
 
     fn with<R>(&self, operation: impl FnOnce(&mut dyn Access) -> R) -> R {
@@ -189,26 +201,21 @@ impl Tx {
     pub fn now_ms(&self) -> u64 {
         self.context.now_ms
     }
-    /// The keys that the transaction may touch: whoever finds keys while running asks.
-    pub fn scope(&self) -> &Scope {
-        &self.context.scope
-    }
-
     /// Stops a transaction at a key that is not where it runs: it comes again, at the partitions that have it all. (The
     /// cluster could not know before it ran.)
     #[inline]
     fn stays_at(&self, key: &Key) -> Result<(), Stop> {
-        match self.context.scope.holds(key) {
-            true => Ok(()),
-            false => Err(Stop::Undeclared),
+        match &self.request {
+            Some(request) if !request.route.holds(key) => Err(Stop::Undeclared),
+            _ => Ok(()),
         }
     }
 
     /// The same for what is at no partition alone.
     fn stays_in(&self, space: Space) -> Result<(), Stop> {
-        match space == Space::User && self.context.scope.is_part() {
-            false => Ok(()),
+        match self.request.is_some() && space == Space::User {
             true => Err(Stop::Undeclared),
+            false => Ok(()),
         }
     }
     /// A seed for randomness that is the same at every replica and in every incarnation.

@@ -114,7 +114,6 @@ impl Serial {
         let context = TxContext {
             position: Position(self.position),
             now_ms: 1_700_000_000_000 + self.position,
-            scope: txn::Scope::ALL,
             shared_seed: None,
         };
         let request = Arc::new(request);

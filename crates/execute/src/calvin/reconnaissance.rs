@@ -11,7 +11,7 @@ use txn::key::partition_of_slot;
 use txn::tx::Read;
 use txn::{
     Access, Entry, Footprint, Intent, Key, KeySets, PartitionId, Partitions, Position, Request,
-    ScanPage, ScanRange, Scope, Space, Stop, TxContext,
+    ScanPage, ScanRange, Space, Stop, Tx, TxContext,
 };
 
 /// What a dry run found.
@@ -44,12 +44,9 @@ pub fn reconnoitre(engines: &[Arc<dyn Engine>], request: &Arc<Request>, now_ms: 
     let at = scout.at(usize::from(first.0), |_, at| (at.position, at.time_ms));
     let (position, time_ms) = at.unwrap_or_default();
     // As if it stood right behind the first partition's snapshot.
-    let context = TxContext {
-        // Where it will run is what this finds out.
-        scope: Scope::ALL,
-        ..TxContext::of(request, position.next(), now_ms.max(time_ms))
-    };
-    if let Ok(mut future) = running::start(request, context) {
+    let context = TxContext::of(request, position.next(), now_ms.max(time_ms));
+    // Where it will run is what this finds out.
+    if let Ok(mut future) = running::start_as(Tx::new(context), request) {
         scout = running::poll(scout, &mut future).0;
     } else {
         scout.everything = true;

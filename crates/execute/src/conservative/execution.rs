@@ -52,7 +52,7 @@ impl Execution {
         mut access: Box<FinalAccess>,
     ) -> Execution {
         access.begin(&job, declared);
-        let stage = match running::start(&job.request, job.context.clone()) {
+        let stage = match running::start(&job.request, job.context) {
             Ok(future) => Stage::Fetching(future),
             Err(stop) => Stage::Installing {
                 outcome: Err(stop),

@@ -175,7 +175,7 @@ impl Worker {
         let future = match body.future.take() {
             Some(future) => Ok(future),
             None => match &body.request {
-                Some(request) => running::start(request, body.context.clone()),
+                Some(request) => running::start(request, body.context),
                 None => Err(Stop::abort("ERR the request was lost")),
             },
         };

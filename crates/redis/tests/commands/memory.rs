@@ -134,7 +134,6 @@ impl Memory {
         let context = TxContext {
             position: self.position,
             now_ms: self.now_ms,
-            scope: txn::Scope::ALL,
             shared_seed: None,
         };
         let request = Arc::new(Request::new(RequestId::default(), procedure, args));

@@ -200,7 +200,6 @@ impl Double {
         let tx = Tx::new(TxContext {
             position: Position(self.position),
             now_ms: 1_700_000_000_123,
-            scope: txn::Scope::ALL,
             shared_seed: None,
         });
         let mut chance = self
@@ -337,7 +336,6 @@ pub fn run_on_many_threads(double: &Double, request: &Arc<Request>) -> Outcome {
     let tx = Tx::new(TxContext {
         position: Position(1),
         now_ms: 1_700_000_000_123,
-        scope: txn::Scope::ALL,
         shared_seed: None,
     });
     let mut future = request.procedure.run(tx, Call::new(request.clone()));
