@@ -442,7 +442,7 @@ pub(super) struct Checkpoints {
     durable_base: Epoch,
     /// The newest that other nodes have, as they say.
     others: BTreeMap<NodeId, Epoch>,
-    /// Bytes of agreed batches since the last one was ordered, and when that was; 0 before the first of this process.
+    /// Bytes of agreed batches since the last one was ordered, and when that was or the process began; 0 before its first event.
     bytes: u64,
     since_ms: u64,
     schedule: Schedule,
@@ -651,6 +651,9 @@ impl ClusterNode {
                 asked_tick: 0,
             });
             effects.checkpoint = Some(pinned.into_job());
+        }
+        if self.checkpoints.since_ms == 0 {
+            self.checkpoints.since_ms = self.now_ms;
         }
         let Checkpoints {
             schedule,
