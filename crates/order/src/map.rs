@@ -971,6 +971,63 @@ mod tests {
     }
 
     #[test]
+    fn slots_move_from_one_partition_to_another_and_back() {
+        let mut map = three();
+        let before = map.clone();
+        let change = |version, first, last, to| Control::MoveSlots {
+            version,
+            slots: SlotRange { first, last },
+            to: PartitionId(to),
+        };
+        for (what, control) in [
+            ("another version", change(2, 0, 9, 1)),
+            ("slots of two partitions", change(1, 5_000, 6_000, 2)),
+            ("to whom they belong", change(1, 0, 9, 0)),
+            ("to nobody", change(1, 0, 9, 3)),
+            ("backwards", change(1, 9, 8, 1)),
+            ("beyond the last slot", change(1, 16_000, SLOTS, 0)),
+        ] {
+            assert_eq!(map.apply(&control, Epoch(1)), Changed::Nothing, "{what}");
+        }
+        assert_eq!(map, before);
+
+        let moved = map.apply(&change(1, 100, 199, 2), Epoch(2));
+        let expected = SlotMove {
+            slots: SlotRange {
+                first: 100,
+                last: 199,
+            },
+            from: PartitionId(0),
+            to: PartitionId(2),
+            version: 2,
+        };
+        assert_eq!(moved, Changed::Slots(expected));
+        assert_eq!((map.version, map.slots_version), (2, 2));
+        let slots = |map: &PartitionMap, at| map.partition(PartitionId(at)).slots.clone();
+        assert_eq!(slots(&map, 0), [(0, 99), (200, 5_460)]);
+        assert_eq!(slots(&map, 2), [(100, 199), (10_922, 16_383)]);
+        assert_eq!(map.partition_of_slot(99), PartitionId(0));
+        assert_eq!(map.partition_of_slot(150), PartitionId(2));
+        let versions = map.partitions.iter().map(|entry| entry.slots_version);
+        assert_eq!(versions.collect::<Vec<_>>(), [2, 0, 2]);
+        let mut bytes = Vec::new();
+        map.encode(&mut bytes);
+        let decoded = PartitionMap::decode(&mut Reader::new(&bytes)).expect("readable");
+        assert_eq!(decoded, map);
+        let mut bytes = Vec::new();
+        change(7, 100, 199, 2).encode(&mut bytes);
+        let decoded = Control::decode(&mut Reader::new(&bytes));
+        assert_eq!(decoded, Some(change(7, 100, 199, 2)));
+
+        assert!(matches!(
+            map.apply(&change(2, 100, 199, 0), Epoch(3)),
+            Changed::Slots(_)
+        ));
+        assert_eq!(slots(&map, 0), [(0, 5_460)]);
+        assert!(map.slots().is_even() && map.slots_version == 3);
+    }
+
+    #[test]
     fn a_change_that_was_decided_on_another_version_changes_nothing() {
         let mut map = three();
         let join = Control::AddNode {

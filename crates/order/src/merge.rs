@@ -562,7 +562,12 @@ fn as_ordered(request: &Arc<Request>, map: &PartitionMap) -> Arc<Request> {
 mod tests {
     use super::*;
     use crate::group::Submission;
-    use txn::{Args, FnProcedure, Outcome, Reply, Request, RequestId, SessionId};
+    use crate::map::Described;
+    use crate::moves::is_misrouted;
+    use txn::{
+        Args, FnProcedure, Key, Outcome, PartitionRoute, Reply, Request, RequestId, SessionId,
+        SlotRange, Slots,
+    };
 
     const GROUP: PartitionId = PartitionId(0);
 
@@ -664,5 +669,139 @@ mod tests {
         assert!(matches!(refused.cause, RequestError::UnknownProcedure(_)));
         let streams = merge.streams_to_the_end(GROUP, &Registry::new());
         assert_eq!(streams.last(BootId(3)), 1);
+    }
+
+    /// A submission of a session to the partition that has a key, by the slots of some version.
+    fn submission(sequence: u64, key: &str, slots: &Slots, slots_version: u32) -> Submission {
+        let id = RequestId {
+            session: SessionId(1 << 40),
+            sequence,
+            attempt: 0,
+        };
+        let procedure = Arc::new(FnProcedure::new("nothing", nothing));
+        let mut request = Request::new(id, procedure, Args::new());
+        request.route = PartitionRoute::of_keys([&Key::from(key)], slots);
+        request.slots_version = slots_version;
+        Submission {
+            boot: BootId(3),
+            sequence,
+            request: Arc::new(request),
+            place: Default::default(),
+        }
+    }
+
+    /// The batch of a group's epoch, as its log has it: not read.
+    fn held(epoch: u64, submissions: Vec<Submission>, controls: Vec<Control>) -> Held {
+        let batch = GroupBatch {
+            epoch: Epoch(epoch),
+            time_ms: epoch,
+            submissions,
+            controls,
+        };
+        Held {
+            epoch: Epoch(epoch),
+            index: epoch,
+            term: 1,
+            digest: epoch,
+            bytes: 1,
+            batch: Content::Unread(batch.encode().into()),
+            noted: Default::default(),
+        }
+    }
+
+    #[test]
+    fn slots_move_behind_an_epoch_and_what_was_routed_by_older_ones_is_not_executed() {
+        let node = Described {
+            name: "a".to_owned(),
+            zone: "x".to_owned(),
+            peer_address: "a:1".to_owned(),
+            client_address: "a:2".to_owned(),
+        };
+        let map = PartitionMap::new("test", &[node], 2).expect("a map");
+        let local = vec![PartitionId(0), PartitionId(1)];
+        let mut merge = Merge::new(Start {
+            local,
+            end: EpochEnd {
+                epoch: Epoch(0),
+                time_ms: 0,
+                digest: 0,
+                next: vec![Position::FIRST; 2],
+                map: Arc::new(map.clone()),
+                changes: Vec::new(),
+            },
+            groups: vec![(Streams::default(), (0, 0)); 2],
+        });
+        // All that partition 0 has becomes partition 1's. The key is of partition 0.
+        let (first, last) = map.partition(PartitionId(0)).slots[0];
+        let slots = SlotRange { first, last };
+        let control = Control::MoveSlots {
+            version: 1,
+            slots,
+            to: PartitionId(1),
+        };
+        let key = "bar";
+        let (old, new) = (
+            map.slots(),
+            Slots::of_ranges(2, [(PartitionId(1), 0, 16_383)]),
+        );
+        assert_eq!(old.partition_of_key(&Key::from(key)), PartitionId(0));
+        let mut late = vec![submission(2, key, old, 0), submission(3, key, &new, 2)];
+        late.push(submission(4, key, old, Request::ANY_SLOTS));
+        merge.appended(
+            GROUP,
+            held(1, vec![submission(1, key, old, 0)], vec![control]),
+        );
+        merge.appended(PartitionId(1), held(1, vec![], vec![]));
+        merge.appended(GROUP, held(2, late, vec![]));
+        merge.appended(PartitionId(1), held(2, vec![], vec![]));
+        let deliver = |merge: &mut Merge| {
+            merge.read_next(&registry()).expect("it can be read");
+            merge.deliver().expect("it is held").batches
+        };
+        let names = |batch: &Batch| -> Vec<(u64, bool)> {
+            let requests = batch.requests.iter();
+            let names = requests.map(|request| (request.id.sequence, is_misrouted(request)));
+            names.collect()
+        };
+
+        let batches = deliver(&mut merge);
+        let [(_, gives), (_, takes)] = &batches[..] else {
+            panic!("both partitions have something to do");
+        };
+        assert_eq!(names(gives), [(1, false), (1, false)]);
+        assert_eq!(names(takes), [(1, false)]);
+        assert_eq!(gives.requests[0].procedure.name(), "nothing");
+        for (batch, slots) in [(gives, old), (takes, &new)] {
+            let moves = batch.requests.last().expect("it is the last one");
+            let change = SlotMove::of(moves).expect("it moves records");
+            assert_eq!((change.slots.last, change.version), (last, 2));
+            assert_eq!(moves.route.partitions.len(), 2);
+            assert_eq!(moves.route.slots, *slots, "each finds the keys with itself");
+            let group = batch.groups.last().expect("a group of its own");
+            assert_eq!((group.members, group.part), (1, MOVES_PART));
+        }
+        assert_eq!(merge.delivered().next, [Position(3), Position(2)]);
+
+        let batches = deliver(&mut merge);
+        let [(at, batch), (other, taken)] = &batches[..] else {
+            panic!("{batches:?}");
+        };
+        assert_eq!((*at, *other), (PartitionId(0), PartitionId(1)));
+        // What is right for any slots is one to all partitions; here it tells that nobody asks what it is right for.
+        assert_eq!(names(batch), [(2, true), (4, false)]);
+        assert_eq!(names(taken), [(3, false)]);
+        for request in batch.requests.iter().chain(&taken.requests) {
+            assert!(is_misrouted(request) || request.route.slots == new);
+        }
+
+        // The first batch is replaced by one that moves nothing.
+        merge.replaced(GROUP, 1).expect("it was delivered");
+        merge.appended(GROUP, held(1, vec![submission(1, key, old, 0)], vec![]));
+        merge.appended(GROUP, held(2, vec![submission(2, key, old, 0)], vec![]));
+        for sequence in [1, 2] {
+            let batches = deliver(&mut merge);
+            assert_eq!(names(&batches[0].1), [(sequence, false)]);
+            assert_eq!(batches.len(), 1);
+        }
     }
 }
