@@ -82,6 +82,7 @@ impl Search<'_> {
 
     fn all(&mut self) {
         self.faults();
+        self.number(0, |o| u64::from(o.moves), |o, n| o.moves = n as u16);
         self.number(1, |o| u64::from(o.clients), |o, n| o.clients = n as u16);
         if self.best.system == SystemKind::Ordo {
             self.number(1, |o| u64::from(o.nodes), |o, n| o.nodes = n as u16);

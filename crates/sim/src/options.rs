@@ -446,6 +446,12 @@ impl Options {
         if self.segment_bytes < 4_200 {
             return Err("segment_bytes must be at least 4200: a header and a record".to_owned());
         }
+        if self.moves > 0 && !(self.across && self.partitions > 1) {
+            return Err(
+                "moves is how often slots move between partitions: it needs across = true, and partitions of at least 2"
+                    .to_owned(),
+            );
+        }
         if self.partitions > order::PARTITIONS_MAX {
             return Err(format!(
                 "{} partitions are too many: a cluster has {} at most",
