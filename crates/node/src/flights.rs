@@ -105,7 +105,7 @@ impl<R> Flights<R> {
 
     /// One has ended like this: whether it comes again. It is forgotten otherwise.
     pub fn ended(&mut self, id: RequestId, outcome: &Outcome) -> bool {
-        let is_it = |flight: &Flight<R>| flight.request.id.sequence == id.sequence;
+        let is_it = |flight: &Flight<R>| flight.request.id == id;
         let Some(place) = self.0.iter().position(is_it) else {
             return false;
         };
@@ -117,6 +117,12 @@ impl<R> Flights<R> {
             self.0.remove(place);
         }
         again
+    }
+
+    /// Whether this is the end of an attempt that was given up for a later one.
+    pub fn is_late(&self, id: RequestId) -> bool {
+        let mut flights = self.0.iter().map(|flight| flight.request.id);
+        flights.any(|known| known.sequence == id.sequence && known.attempt > id.attempt)
     }
 
     /// Takes out all that come again, once nothing else is on its way.

@@ -11,8 +11,8 @@
 //!   partitions ([`misrouted`]). Whoever had submitted it submits it again, behind what came before it and before what came after it.
 //!   So what is executed finds its keys where it looks for them, and no connection's request overtakes another one.
 //!
-//! The replies that ORDO.IDEMPOTENT keeps may be looked for at either partition afterwards, so all records of the giving
-//! partition's system space are copied: scripts are the same at both anyway.
+//! What the system's space has of a slot (the replies that ORDO.IDEMPOTENT keeps) is copied: from here on it is looked for at the
+//! taking partition.
 
 use std::sync::Arc;
 use txn::codec::{Reader, put_varint};
@@ -119,17 +119,20 @@ impl MoveSlots {
             version,
             ..
         } = self.change;
-        let moved = tx.scan_at(from, ScanRange::of_slots(slots)).await?;
-        let all = ScanRange::of(Space::System, 0, usize::MAX);
-        let system = tx.scan_at(from, all).await?;
+        let users = ScanRange::of_slots(Space::User, slots);
+        let moved = tx.scan_at(from, users).await?;
+        let system = ScanRange::of_slots(Space::System, slots);
+        let copied = tx.scan_at(from, system).await?;
         let version_key = slots::version_key();
         if self.gives {
             for (key, _) in moved.entries {
                 tx.delete(&key).await?;
             }
         } else {
-            let copied = system.entries.into_iter();
-            let copied = copied.filter(|(key, _)| *key != version_key);
+            let now_ms = tx.now_ms();
+            let copied = copied.entries.into_iter();
+            // What has expired may be older than what the taker has.
+            let copied = copied.filter(|(_, entry)| !entry.expired(now_ms));
             for (key, entry) in moved.entries.into_iter().chain(copied) {
                 tx.put_entry(&key, entry).await?;
             }

@@ -312,10 +312,11 @@ fn move_slots(oracles: &mut [(PartitionId, &mut Oracle)], change: SlotMove, time
         let reader = giver.last.next();
         let users = giver.history.list(Space::User, reader).into_iter();
         moved.extend(users.filter(|(key, _)| change.slots.has(key)));
-        moved.extend(giver.history.list(Space::System, reader));
+        let system = giver.history.list(Space::System, reader).into_iter();
+        let kept = |key: &Key, entry: &Entry| change.slots.has(key) && !entry.expired(time_ms);
+        moved.extend(system.filter(|(key, entry)| kept(key, entry)));
     }
     let version_key = slots::version_key();
-    moved.retain(|(key, _)| *key != version_key);
     for (at, oracle) in oracles {
         let position = oracle.last.next();
         let history = Arc::make_mut(&mut oracle.history);
@@ -455,7 +456,11 @@ impl Turn {
     fn part_of(&self, key: &Key) -> Option<&Part> {
         match (&self.parts[..], key.space()) {
             ([part], _) => Some(part),
-            (parts, Space::System) => parts.first(),
+            (parts, Space::System) => {
+                let keeper = slots::of_system_key(key).map(|slot| self.slots.partition_of(slot));
+                let keeper = parts.iter().find(|part| Some(part.partition) == keeper);
+                keeper.or(parts.first())
+            }
             (parts, Space::User) => {
                 let keeper = self.slots.partition_of_key(key);
                 parts.iter().find(|part| part.partition == keeper)

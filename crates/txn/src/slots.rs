@@ -1,7 +1,7 @@
 //! Whose each slot is.
 
 use crate::ids::PartitionId;
-use crate::key::{Key, SLOTS, partition_of_slot};
+use crate::key::{Key, SLOTS, Space, partition_of_slot};
 use crate::value::{Entry, Value};
 use std::fmt;
 use std::sync::Arc;
@@ -107,6 +107,15 @@ pub fn version_of(entry: Option<&Entry>) -> u32 {
     bytes.map_or(0, u32::from_le_bytes)
 }
 
+/// The slot of a key of the system's space, if it has one: its name then is `what:{tag}` and whatever follows. Every partition that
+/// a transaction has keeps a copy of such a record, and the copy of the slot's partition is the one that counts. The others belong to
+/// no slot.
+pub fn of_system_key(key: &Key) -> Option<u16> {
+    let bytes = key.as_bytes();
+    let colon = bytes.iter().position(|&byte| byte == b':')?;
+    (bytes.get(colon + 1) == Some(&b'{')).then(|| key.slot())
+}
+
 /// A range of slots: the first and the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SlotRange {
@@ -123,10 +132,15 @@ impl SlotRange {
         last: SLOTS - 1,
     };
 
-    /// Whether a key's slot is one of these.
+    /// Whether a key's slot is one of these; of the system's space, they have what has a slot.
     #[inline]
     pub fn has(&self, key: &Key) -> bool {
-        *self == SlotRange::ALL || (self.first..=self.last).contains(&key.slot())
+        let slot = match key.space() {
+            _ if *self == SlotRange::ALL => return true,
+            Space::User => Some(key.slot()),
+            Space::System => of_system_key(key),
+        };
+        slot.is_some_and(|slot| (self.first..=self.last).contains(&slot))
     }
 }
 
@@ -170,5 +184,26 @@ mod tests {
         let has = |first, last| SlotRange { first, last }.has(&key);
         assert!(has(12_182, 12_182) && !has(0, 12_181) && !has(12_183, SLOTS - 1));
         assert!(SlotRange::ALL.has(&key));
+    }
+
+    #[test]
+    fn some_keys_of_the_system_have_a_slot() {
+        let slot = |name: &str| of_system_key(&Key::system(name.as_bytes()));
+        assert_eq!(slot("idempotent:{foo}:an id"), Some(12_182));
+        for name in [
+            "idempotent::{foo}",
+            "slots",
+            "script:",
+            "a{foo}:",
+            "a:b:{foo}",
+        ] {
+            assert_eq!(slot(name), None, "{name}");
+        }
+        let range = SlotRange {
+            first: 12_182,
+            last: 12_182,
+        };
+        assert!(range.has(&Key::system(b"idempotent:{foo}:an id")));
+        assert!(!range.has(&Key::system(b"foo")) && range.has(&Key::from("foo")));
     }
 }

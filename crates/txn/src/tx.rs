@@ -62,7 +62,7 @@ pub struct Read {
 pub struct ScanRange {
     /// Which keys.
     pub space: Space,
-    /// Only users' keys of these slots.
+    /// Only keys of these slots.
     pub slots: SlotRange,
     /// Only keys with at least this hash.
     pub from_hash: u64,
@@ -81,18 +81,18 @@ impl ScanRange {
         }
     }
 
-    /// All users' keys of these slots.
-    pub fn of_slots(slots: SlotRange) -> ScanRange {
+    /// All keys of a space that have these slots.
+    pub fn of_slots(space: Space, slots: SlotRange) -> ScanRange {
         ScanRange {
             slots,
-            ..ScanRange::of(Space::User, 0, usize::MAX)
+            ..ScanRange::of(space, 0, usize::MAX)
         }
     }
 
     /// Whether a key lies in it, wherever it ends.
     #[inline]
     pub fn has(&self, key: &Key) -> bool {
-        key.space() == self.space && (self.space == Space::System || self.slots.has(key))
+        key.space() == self.space && self.slots.has(key)
     }
 }
 

@@ -3,15 +3,20 @@
 use super::{Asked, GroupId, Told};
 use crate::scan::{unite, with_own};
 use std::task::{Poll, ready};
-use txn::{Entry, Key, PartitionId, ScanPage, ScanRange, Slots, Space, Stop};
+use txn::{Entry, Key, PartitionId, ScanPage, ScanRange, Slots, Space, Stop, slots};
 
-/// The partition that reads a key for all siblings of a group. Every partition has the system's space for
+/// The partition that reads a key for all siblings of a group. Of the system's space too it is that of the key's slot, if the key has one
+/// and that is a partition of the group: a transaction that comes again over more partitions finds what it has left there. Every partition has the system's space for
 /// itself, and of a key there what the order gave to all or to this group's partitions before; copies may expire at
 /// different times, so the first sibling's is the one that counts.
 pub(crate) fn reader_of(group: &GroupId, key: &Key, slots: &Slots) -> PartitionId {
     match key.space() {
         Space::User => slots.partition_of_key(key),
-        Space::System => group.partitions[0],
+        Space::System => {
+            let keeper = slots::of_system_key(key).map(|slot| slots.partition_of(slot));
+            let keeper = keeper.filter(|keeper| group.partitions.contains(keeper));
+            keeper.unwrap_or(group.partitions[0])
+        }
     }
 }
 

@@ -15,10 +15,12 @@ use server::client::{Answer, Client, ClientError};
 use server::cluster::{ClusterStatus, NodeStatus, PartitionStatus, SlotKeys, config};
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a node may take to answer. A change waits for its place in the order.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long to wait before a node that is behind is asked again.
+const LOOK: Duration = Duration::from_millis(20);
 /// The variable out of which `redis-cli` takes its password.
 const PASSWORD_VARIABLE: &str = "REDISCLI_AUTH";
 
@@ -213,6 +215,7 @@ fn rebalance(
         )?;
         return Ok(());
     }
+    let mut version = node.status.map_version;
     for (number, moved) in moves.iter().enumerate() {
         let Move {
             first,
@@ -228,9 +231,11 @@ fn rebalance(
             moves.len()
         )?;
         if !dry_run {
-            node = keeper(node, from, password)?;
+            node = keeper(node, from, password)?.caught_up(version)?;
             let moved = node.move_slots(first, last, to);
             moved.context("stopped there; what has moved stays where it is, and the same command goes on with the rest")?;
+            node.refresh()?;
+            version = node.status.map_version;
         }
     }
     if !dry_run {
@@ -326,23 +331,36 @@ impl Node {
                 );
             }
         }
-        let answer = client
-            .call(&["ORDO.CLUSTER", "STATUS"])
-            .map_err(explained)?;
-        let json = match answer {
-            Answer::Text(json) => json,
-            Answer::Error(text) => return Err(refused(&text)),
-            other => bail!("ORDO.CLUSTER STATUS answered {other:?}, which is no status"),
-        };
-        let status = serde_json::from_str(&json).map_err(|problem| {
-            anyhow!("this `ordo` does not understand the node's status ({problem}): use one of the node's version")
-        })?;
+        let (status, json) = status_of(&mut client)?;
         Ok(Node {
             address: address.to_owned(),
             client,
             status,
             json,
         })
+    }
+
+    /// Asks for the status again.
+    fn refresh(&mut self) -> Result<()> {
+        (self.status, self.json) = status_of(&mut self.client)?;
+        Ok(())
+    }
+
+    /// This node, once its map is at least of a version that another one has.
+    fn caught_up(mut self, version: u32) -> Result<Node> {
+        let deadline = Instant::now() + PATIENCE;
+        while self.status.map_version < version {
+            if Instant::now() > deadline {
+                bail!(
+                    "{} is far behind the other nodes: name another one with --address",
+                    self.address
+                );
+            }
+            // It is asked over the network: there is nothing to be woken by.
+            std::thread::sleep(LOOK);
+            self.refresh()?;
+        }
+        Ok(self)
     }
 
     /// How many keys the slots of its partitions have.
@@ -371,6 +389,22 @@ impl Node {
             ),
         }
     }
+}
+
+/// A node's status, as it sent it, too.
+fn status_of(client: &mut Client) -> Result<(ClusterStatus, String)> {
+    let answer = client
+        .call(&["ORDO.CLUSTER", "STATUS"])
+        .map_err(explained)?;
+    let json = match answer {
+        Answer::Text(json) => json,
+        Answer::Error(text) => return Err(refused(&text)),
+        other => bail!("ORDO.CLUSTER STATUS answered {other:?}, which is no status"),
+    };
+    let status = serde_json::from_str(&json).map_err(|problem| {
+        anyhow!("this `ordo` does not understand the node's status ({problem}): use one of the node's version")
+    })?;
+    Ok((status, json))
 }
 
 /// What a failed conversation means, and what to do.

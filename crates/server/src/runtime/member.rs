@@ -835,19 +835,21 @@ impl Inner {
         };
         let view = engine.view();
         let snapshot = view.open();
-        let page = view.scan_at(&snapshot, ScanRange::of_slots(slots));
+        let spaces = [Space::User, Space::System].into_iter();
+        let pages = spaces.map(|space| view.scan_at(&snapshot, ScanRange::of_slots(space, slots)));
+        let records: Vec<(Key, Entry)> = pages.flat_map(|page| page.entries).collect();
         view.close(snapshot);
         let bytes_of = |(key, entry): &(Key, Entry)| {
             key.as_bytes().len() + entry.value.heap_bytes() + RECORD_BYTES
         };
-        let bytes: usize = page.entries.iter().map(bytes_of).sum();
+        let bytes: usize = records.iter().map(bytes_of).sum();
         if bytes > MOVED_BYTES_MAX {
             return Err(format!(
-                "the slots {} to {} have {} keys with about {bytes} bytes, and {MOVED_BYTES_MAX} can move at a time where not \
+                "the slots {} to {} have {} records with about {bytes} bytes, and {MOVED_BYTES_MAX} can move at a time where not \
                  every node keeps every partition: move fewer slots at a time",
                 slots.first,
                 slots.last,
-                page.entries.len()
+                records.len()
             ));
         }
         Ok(())

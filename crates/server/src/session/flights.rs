@@ -13,7 +13,7 @@ impl node::flights::Reach for Reach {
         self.strays
     }
     fn compares_versions(&self) -> bool {
-        !self.watched.is_empty()
+        self.watched.is_some()
     }
 }
 

@@ -78,7 +78,7 @@ impl Desk<'_> {
         Reach {
             involved: each.fold(Involved::Nothing, Involved::with),
             strays: commands.iter().any(|argv| redis_surface::may_stray(argv)),
-            watched: Vec::new(),
+            watched: None,
         }
     }
 }
@@ -89,12 +89,9 @@ struct Reach {
     involved: Involved,
     /// It may touch what they do not tell.
     strays: bool,
-    /// The keys that its connection watches.
-    watched: Vec<WatchedKey>,
+    /// If its connection watches keys: by which slots it was routed when it saw the first of them.
+    watched: Option<u32>,
 }
-
-/// A watched key, and the partition whose versions WATCH has seen.
-type WatchedKey = (Key, PartitionId);
 
 impl Reach {
     /// This, and nothing else.
@@ -102,14 +99,14 @@ impl Reach {
         Reach {
             involved,
             strays: false,
-            watched: Vec::new(),
+            watched: None,
         }
     }
 
-    /// Whether some of the watched keys have moved: what WATCH has seen says nothing then.
+    /// Whether slots have moved since WATCH: a key's versions are those of one partition, and say nothing elsewhere.
     fn has_lost_sight(&self, routing: &Routing) -> bool {
-        let mut watched = self.watched.iter();
-        watched.any(|(key, at)| routing.slots.partition_of_key(key) != *at)
+        self.watched
+            .is_some_and(|version| version != routing.version)
     }
 }
 
@@ -220,7 +217,9 @@ pub struct Session {
     protocol: Protocol,
     speech: Speech,
     block: Option<Block>,
-    watched: BTreeMap<Key, (Watched, PartitionId)>,
+    watched: BTreeMap<Key, Watched>,
+    /// By which slots its first watched key was looked at.
+    watched_by: u32,
     replies: Replies,
     hold: Option<Hold>,
     /// A read that runs on another thread.
@@ -247,6 +246,7 @@ impl Session {
             speech: Speech::On,
             block: None,
             watched: BTreeMap::new(),
+            watched_by: 0,
             replies: Replies::new(),
             hold: None,
             aside: None,
@@ -550,12 +550,13 @@ impl Session {
         if runtime.partitions_count() == 1 {
             return PartitionRoute::default();
         }
-        let has_unfinished = self.has_unfinished_requests();
-        if !has_unfinished {
+        // Strict reads too: one may turn out to need the order.
+        let awaits = self.replies.awaits();
+        if !awaits {
             runtime.refresh_routing(&mut self.routing);
         }
         let mut route = involved.route(&self.routing.slots);
-        match has_unfinished {
+        match awaits {
             true => route.home = self.home,
             false => self.home = route.home,
         }
@@ -570,6 +571,7 @@ impl Session {
             if self.aside.is_none() && runtime.read_aside(desk.port, request.clone()) {
                 self.aside = Some(flight);
             } else {
+                self.hold_for_answers();
                 self.order(desk, flight);
             }
             return None;
@@ -582,6 +584,8 @@ impl Session {
             ReadOutcome::Done(outcome) => Some(outcome),
             ReadOutcome::Interrupted => Some(Err(runtime::KILLED)),
             ReadOutcome::MustOrder => {
+                // What follows must not overtake it.
+                self.hold_for_answers();
                 self.order(desk, flight);
                 None
             }
@@ -609,7 +613,7 @@ impl Session {
                 Err(Stop::Undeclared) => return self.order_again(desk, flight),
                 _ => desk.counters.snapshot_reads.add(1),
             }
-        } else if self.comes_again(desk, id, &outcome) {
+        } else if self.flights.is_late(id) || self.comes_again(desk, id, &outcome) {
             return;
         }
         self.ended(desk, id, outcome);

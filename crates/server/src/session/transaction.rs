@@ -125,10 +125,9 @@ impl Session {
         if !watched.is_empty() {
             let keys = Involved::Keys(watched.keys().cloned().collect());
             reach.involved = reach.involved.with(keys);
-            let at = watched.iter().map(|(key, (_, at))| (key.clone(), *at));
-            reach.watched = at.collect();
+            reach.watched = Some(self.watched_by);
         }
-        let watched = watched.into_values().map(|(watched, _)| watched).collect();
+        let watched = watched.into_values().collect();
         let block = redis_surface::Block {
             watched,
             commands: ordered,
@@ -181,11 +180,12 @@ impl Session {
                 let Some(states) = Watched::from_reply(&keys, &reply) else {
                     return reply;
                 };
+                if self.watched.is_empty() {
+                    self.watched_by = self.routing.version;
+                }
                 for watched in states {
-                    let at = self.routing.slots.partition_of_key(&watched.key);
                     // The first version that was seen counts: a change between two WATCHes is a change.
-                    let known = self.watched.entry(watched.key.clone());
-                    known.or_insert((watched, at));
+                    self.watched.entry(watched.key.clone()).or_insert(watched);
                 }
                 self.show_block();
                 Reply::OK
