@@ -89,7 +89,8 @@ impl Cluster {
             .append(true)
             .open(self.file(&format!("{name}.log")));
         let process = Command::new(&build.program)
-            .args(["serve", "--node", name])
+            // Without checkpoints: what a node has after a restart comes out of its log, however long a test takes.
+            .args(["serve", "--node", name, "--checkpoint-log-size", "0"])
             .args([
                 Path::new("--cluster"),
                 &self.file("cluster.toml"),
