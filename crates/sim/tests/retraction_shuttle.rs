@@ -35,7 +35,7 @@ fn request(sequence: u64, procedure: Arc<dyn Procedure>) -> Arc<Request> {
     request.route = PartitionRoute {
         home: PartitionId(0),
         partitions: [0, 1].into_iter().map(PartitionId).collect(),
-        of: 2,
+        slots: txn::Slots::even(2),
     };
     Arc::new(request)
 }
