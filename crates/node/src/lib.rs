@@ -36,6 +36,11 @@
 //! from a snapshot while writers go on ([`CheckpointJob`]); the two newest are kept, and the log from the older one on, so
 //! that a damaged checkpoint costs time and not data. `schedule` says when one is due.
 //!
+//! # What comes again
+//!
+//! In a cluster of several partitions a request may turn out to belong elsewhere: [`flights`] submits it again, in the order of its
+//! connection.
+//!
 //! # Invariants
 //!
 //! 1. `final-committed <= confirmed <= written <= delivered`, and `synced <= written`.

@@ -5,10 +5,11 @@ use crate::scan::{unite, with_own};
 use std::task::{Poll, ready};
 use txn::{Entry, Key, PartitionId, ScanPage, ScanRange, Slots, Space, Stop, slots};
 
-/// The partition that reads a key for all siblings of a group. Of the system's space too it is that of the key's slot, if the key has one
-/// and that is a partition of the group: a transaction that comes again over more partitions finds what it has left there. Every partition has the system's space for
-/// itself, and of a key there what the order gave to all or to this group's partitions before; copies may expire at
-/// different times, so the first sibling's is the one that counts.
+/// The partition that reads a key for all siblings of a group.
+///
+/// Every partition has the system's space for itself, and of a key there what the order gave to all or to this group's
+/// partitions before; copies may expire at different times, so one sibling's is the one that counts: that of the key's slot,
+/// if the key has one, so that a transaction that comes again over more partitions finds what it has left; or else the first.
 pub(crate) fn reader_of(group: &GroupId, key: &Key, slots: &Slots) -> PartitionId {
     match key.space() {
         Space::User => slots.partition_of_key(key),
