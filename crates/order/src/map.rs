@@ -147,14 +147,15 @@ pub enum Control {
         /// Where clients will reach it.
         client_address: String,
     },
-    /// A partition's replica in a zone moves to another node.
-    MoveReplica {
+    /// Partitions' replicas move to other nodes of their zones, at once. Changes nothing if one of them cannot, or if
+    /// a node that keeps something would keep nothing of it any more: a node leaves by [`Control::Drain`].
+    ///
+    /// All at once, because who gives away a replica, or gets one, starts anew.
+    PlaceReplicas {
         /// The version of the map that this was decided on.
         version: u32,
-        /// Which partition.
-        partition: PartitionId,
-        /// To whom: its zone says in which.
-        to: NodeId,
+        /// Which partition's, and to whom: the node's zone says in which. At least one.
+        places: Vec<(PartitionId, NodeId)>,
     },
     /// A node is to leave: all that it keeps moves, at once, to the other nodes of its zone, to those that keep the fewest.
     /// Changes nothing if there is nobody to take it.
@@ -195,6 +196,31 @@ pub enum Control {
         /// The behaviour.
         level: u32,
     },
+}
+
+/// Why replicas cannot be placed as somebody wishes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlaceError {
+    /// There is nothing to place.
+    #[error("no replica is named")]
+    Nothing,
+    /// There is no such node.
+    #[error("there is no {0}")]
+    NoNode(NodeId),
+    /// The node leaves.
+    #[error("{0} is about to leave, and gets nothing any more")]
+    Leaves(NodeId),
+    /// There is no such partition, or it has no replica in the node's zone.
+    #[error("there is no {0}")]
+    NoPartition(PartitionId),
+    /// The node has the replica, or the partition is named twice for its zone.
+    #[error("{1} keeps {0} already, or {0} is named twice for one zone")]
+    Twice(PartitionId, NodeId),
+    /// A node would keep nothing of what it keeps.
+    #[error(
+        "{0} would keep nothing of what it keeps: leave it a partition, or take it out with 'ordo admin remove-node'"
+    )]
+    Empties(NodeId),
 }
 
 /// What a [`Control`] did.
@@ -503,21 +529,15 @@ impl PartitionMap {
                 self.nodes.insert(self.last_node, entry);
                 self.changed()
             }
-            Control::MoveReplica {
-                version,
-                partition,
-                to,
-            } => {
-                let stays = self.nodes.get(to).filter(|entry| !entry.leaving);
-                let zone = stays.map(|entry| entry.zone);
-                let entry = self.partitions.get_mut(usize::from(partition.0));
-                let (Some(zone), Some(entry)) = (zone, entry) else {
-                    return Changed::Nothing;
-                };
-                if *version != self.version || entry.replicas.get(&zone) == Some(to) {
+            Control::PlaceReplicas { version, places } => {
+                if *version != self.version || self.cannot_place(places).is_some() {
                     return Changed::Nothing;
                 }
-                entry.replicas.insert(zone, *to);
+                for &(partition, to) in places {
+                    let zone = self.nodes[&to].zone;
+                    let entry = &mut self.partitions[usize::from(partition.0)];
+                    entry.replicas.insert(zone, to);
+                }
                 self.changed()
             }
             Control::Drain { version, node } => {
@@ -599,6 +619,39 @@ impl PartitionMap {
             heirs.insert(partition, heir);
         }
         Some(heirs)
+    }
+
+    /// Why replicas can't be placed so, if they can't.
+    pub fn cannot_place(&self, places: &[(PartitionId, NodeId)]) -> Option<PlaceError> {
+        let mut givers = BTreeMap::new();
+        for &(partition, to) in places {
+            let Some(entry) = self.nodes.get(&to) else {
+                return Some(PlaceError::NoNode(to));
+            };
+            if entry.leaving {
+                return Some(PlaceError::Leaves(to));
+            }
+            let partitions = usize::from(partition.0);
+            let Some(&from) = (self.partitions.get(partitions))
+                .and_then(|partition| partition.replicas.get(&entry.zone))
+            else {
+                return Some(PlaceError::NoPartition(partition));
+            };
+            if from == to || givers.insert((partition, entry.zone), from).is_some() {
+                return Some(PlaceError::Twice(partition, to));
+            }
+        }
+        let gives = |node, partition| {
+            let mut givers = givers.iter();
+            givers.any(|(&(given, _), &from)| (given, from) == (partition, node))
+        };
+        let mut nodes: Vec<NodeId> = givers.values().copied().collect();
+        nodes.dedup();
+        nodes
+            .into_iter()
+            .find(|&node| self.kept_by(node).all(|kept| gives(node, kept)))
+            .map(PlaceError::Empties)
+            .or(places.is_empty().then_some(PlaceError::Nothing))
     }
 
     fn changed(&mut self) -> Changed {
@@ -771,7 +824,7 @@ fn take_text(reader: &mut Reader<'_>) -> Option<String> {
 
 const TAG_BOOT: u8 = 1;
 const TAG_ADD_NODE: u8 = 2;
-const TAG_MOVE_REPLICA: u8 = 3;
+const TAG_PLACE_REPLICAS: u8 = 3;
 const TAG_REMOVE_NODE: u8 = 4;
 const TAG_RAISE_LEVEL: u8 = 5;
 const TAG_CHECKPOINT: u8 = 6;
@@ -812,15 +865,14 @@ impl Control {
                 put_bytes(out, peer_address.as_bytes());
                 put_bytes(out, client_address.as_bytes());
             }
-            Control::MoveReplica {
-                version,
-                partition,
-                to,
-            } => {
-                out.push(TAG_MOVE_REPLICA);
+            Control::PlaceReplicas { version, places } => {
+                out.push(TAG_PLACE_REPLICAS);
                 put_varint(out, u64::from(*version));
-                put_varint(out, u64::from(partition.0));
-                put_varint(out, u64::from(to.0));
+                put_varint(out, places.len() as u64);
+                for (partition, to) in places {
+                    put_varint(out, u64::from(partition.0));
+                    put_varint(out, u64::from(to.0));
+                }
             }
             Control::Drain { version, node } => {
                 out.push(TAG_DRAIN);
@@ -869,11 +921,14 @@ impl Control {
                 peer_address: take_text(reader)?,
                 client_address: take_text(reader)?,
             },
-            TAG_MOVE_REPLICA => Control::MoveReplica {
-                version: take(reader)?,
-                partition: PartitionId(take(reader)?),
-                to: NodeId(take(reader)?),
-            },
+            TAG_PLACE_REPLICAS => {
+                let version = take(reader)?;
+                let mut places = Vec::new();
+                for _ in 0..reader.varint()? {
+                    places.push((PartitionId(take(reader)?), NodeId(take(reader)?)));
+                }
+                Control::PlaceReplicas { version, places }
+            }
             TAG_DRAIN => Control::Drain {
                 version: take(reader)?,
                 node: NodeId(take(reader)?),
@@ -907,8 +962,13 @@ impl fmt::Display for Control {
         match self {
             Control::Boot { node, .. } => write!(f, "{node} has started"),
             Control::AddNode { name, zone, .. } => write!(f, "node '{name}' joins {zone}"),
-            Control::MoveReplica { partition, to, .. } => {
-                write!(f, "{partition} moves to {to} in its zone")
+            Control::PlaceReplicas { places, .. } => {
+                let mut between = "";
+                for (partition, to) in places {
+                    write!(f, "{between}{partition} moves to {to} in its zone")?;
+                    between = ", ";
+                }
+                Ok(())
             }
             Control::Drain { node, .. } => write!(f, "{node} hands over what it keeps, to leave"),
             Control::RemoveNode { node, .. } => write!(f, "{node} leaves"),
@@ -1040,13 +1100,28 @@ mod tests {
         assert_eq!(map.apply(&join, Epoch(1)), Changed::Map);
         assert_eq!(map.last_node, NodeId(5));
         assert_eq!(map.apply(&join, Epoch(1)), Changed::Nothing);
-        let moved = Control::MoveReplica {
-            version: 2,
-            partition: PartitionId(1),
-            to: NodeId(5),
+        let place = |version, partitions: &[u16], to| Control::PlaceReplicas {
+            version,
+            places: (partitions.iter())
+                .map(|&partition| (PartitionId(partition), NodeId(to)))
+                .collect(),
         };
-        assert_eq!(map.apply(&moved, Epoch(1)), Changed::Map);
+        assert_eq!(map.apply(&place(2, &[1], 5), Epoch(1)), Changed::Map);
         assert_eq!(map.replica(PartitionId(1), ZoneId(2)), Some(NodeId(5)));
+        for (why, refused) in [
+            (
+                "of another version",
+                place(map.version - 1, &[0], 5),
+            ),
+            ("nobody", place(map.version, &[0], 9)),
+            ("no such partition", place(map.version, &[3], 5)),
+            ("it has it", place(map.version, &[1], 5)),
+            ("twice", place(map.version, &[0, 0], 5)),
+            ("nothing", place(map.version, &[], 5)),
+            ("one is left with nothing", place(map.version, &[0, 2], 5)),
+        ] {
+            assert_eq!(map.apply(&refused, Epoch(1)), Changed::Nothing, "{why}");
+        }
         let leave = |version, node| Control::RemoveNode {
             version,
             node: NodeId(node),
@@ -1056,14 +1131,11 @@ mod tests {
             Changed::Nothing,
             "it keeps a replica"
         );
-        for partition in [0, 2] {
-            let moved = Control::MoveReplica {
-                version: map.version,
-                partition: PartitionId(partition),
-                to: NodeId(5),
-            };
-            assert_eq!(map.apply(&moved, Epoch(1)), Changed::Map);
-        }
+        let drain = Control::Drain {
+            version: map.version,
+            node: NodeId(3),
+        };
+        assert_eq!(map.apply(&drain, Epoch(1)), Changed::Map);
         assert_eq!(map.apply(&leave(map.version, 3), Epoch(1)), Changed::Map);
         assert_eq!(
             map.last_node,
@@ -1107,10 +1179,9 @@ mod tests {
         assert_eq!(kept(&map, 5), [0], "it had the fewest");
         let again = drain(&map, 1);
         assert_eq!(map.apply(&again, Epoch(1)), Changed::Nothing);
-        let back = Control::MoveReplica {
+        let back = Control::PlaceReplicas {
             version: map.version,
-            partition: PartitionId(0),
-            to: NodeId(1),
+            places: vec![(PartitionId(0), NodeId(1))],
         };
         assert_eq!(map.apply(&back, Epoch(1)), Changed::Nothing, "it leaves");
         // Who leaves takes over from nobody.

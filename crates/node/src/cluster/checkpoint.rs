@@ -16,6 +16,7 @@ use super::frames::Frame;
 use super::install::Piece;
 use super::machine::{ClusterEffects, ClusterNode, Then};
 use super::recover::BaseState;
+use super::retired::retired;
 use crate::checkpoint::{file_bytes, read_file, write_images};
 use crate::schedule::Schedule;
 use bytes::Bytes;
@@ -348,12 +349,15 @@ impl Taken {
 pub(super) struct Begin {
     pub epoch: Epoch,
     pub bases: BTreeMap<PartitionId, Base>,
+    /// Replicas that have moved away: they begin nowhere.
+    retired: BTreeSet<PartitionId>,
 }
 
 impl Begin {
     /// Whether a partition can be executed from there on.
     pub fn has(&self, partition: PartitionId) -> bool {
-        self.epoch == Epoch(0) || self.bases.contains_key(&partition)
+        (self.epoch == Epoch(0) || self.bases.contains_key(&partition))
+            && !self.retired.contains(&partition)
     }
 }
 
@@ -369,7 +373,11 @@ pub(super) fn candidate(images: &GroupImages) -> Option<(Epoch, BTreeMap<Partiti
 /// (Not behind its own newest one: partitions need from each other what was read since the oldest checkpoint behind which
 /// any of them starts, and after a loss of power nobody knows that but who reads it again.)
 pub(super) fn newest_bases(images: &GroupImages) -> Result<Begin, LoadError> {
-    let groups = || images.iter().filter(|(id, _)| **id < CANDIDATES);
+    let retired: BTreeSet<PartitionId> = retired(images).into_keys().collect();
+    let groups = || {
+        let groups = images.iter();
+        groups.filter(|(id, _)| **id < CANDIDATES && !retired.contains(id))
+    };
     let mut begun = BTreeMap::new();
     for (&partition, image) in groups().filter(|(_, image)| image.base.index > 0) {
         let state = BaseState::decode(&image.base.state).ok_or(LoadError::Base(partition))?;
@@ -400,12 +408,14 @@ pub(super) fn newest_bases(images: &GroupImages) -> Result<Begin, LoadError> {
             .filter(|&(_, (of, _))| of == epoch)
             .map(|(partition, (_, base))| (partition, base))
             .collect(),
+        retired: retired.clone(),
     };
     if let Some(candidate) = candidate.filter(|taken| taken.start || left(&begin).is_some()) {
-        begin = Begin {
-            epoch: candidate.epoch,
-            bases: candidate.bases,
-        };
+        begin.epoch = candidate.epoch;
+        begin.bases = candidate.bases;
+        begin
+            .bases
+            .retain(|partition, _| !retired.contains(partition));
     }
     match left(&begin) {
         Some(partition) => Err(LoadError::Uneven {

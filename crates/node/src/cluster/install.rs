@@ -231,6 +231,12 @@ impl Installs {
         self.ending
     }
 
+    /// What is recorded now is made durable, and nothing else happens before this process ends.
+    pub fn end(&mut self) {
+        self.install = None;
+        self.ending = true;
+    }
+
     /// Whether the checkpoint of this epoch is being fetched.
     pub fn fetches(&self, epoch: Epoch) -> bool {
         let install = self.install.as_ref();
@@ -284,7 +290,7 @@ impl ClusterNode {
             // Into the same files. Once they are there, less is to be fetched.
             return;
         }
-        let mut wanted: BTreeSet<PartitionId> = self.map().kept_by(self.options.me).collect();
+        let mut wanted = self.kept();
         wanted.extend(self.groups.keys());
         let own = self.own_bases(epoch);
         wanted.retain(|partition| !own.contains_key(partition));
@@ -310,8 +316,9 @@ impl ClusterNode {
 
     /// Whether this node keeps all that the map wants it to.
     fn keeps_all(&self) -> bool {
-        let mut wanted = self.map().kept_by(self.options.me);
-        wanted.all(|partition| self.groups.contains_key(&partition))
+        let kept = self.kept();
+        kept.iter()
+            .all(|partition| self.groups.contains_key(partition))
     }
 
     /// Who may have a partition's checkpoint, and is heard: this one first, then the replicas that the map knows, then those
@@ -417,7 +424,7 @@ impl ClusterNode {
         // What this node has of that epoch itself counts as fetched.
         let mut bases = self.own_bases(epoch);
         // The map may want more than it did when this began.
-        let mut all: BTreeSet<PartitionId> = self.map().kept_by(self.options.me).collect();
+        let mut all = self.kept();
         all.extend(self.groups.keys());
         all.retain(|partition| !bases.contains_key(partition));
         let Some(install) = &mut self.installs.install else {
@@ -438,6 +445,14 @@ impl ClusterNode {
                 ));
                 return;
             }
+        }
+        let lacks = |(partition, base): &(&PartitionId, &Base)| {
+            let retired = self.retired.get(partition);
+            retired.is_some_and(|retired| !retired.is_covered_by(base.index))
+        };
+        if bases.iter().any(|found| lacks(&found)) {
+            // It had more there once, and says so: it comes back behind a newer one.
+            return self.want_checkpoint();
         }
         for (&partition, base) in &bases {
             // What follows the checkpoint in a log may be promised, and others may need what is before: it stays if it is of
@@ -469,7 +484,7 @@ impl ClusterNode {
             epoch.0
         ));
         self.wait_for(Then::Installed);
-        self.installs.ending = true;
+        self.installs.end();
     }
 }
 

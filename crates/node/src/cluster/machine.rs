@@ -13,6 +13,7 @@ use super::members::{MEMBERS_TICKS, Membership};
 use super::peers::Peers;
 use super::reads::{Read, Reads};
 use super::recover::held;
+use super::retired::Retired;
 use crate::expiry::ExpiryScan;
 use crate::machine::Refused;
 use crate::options::FsyncPolicy;
@@ -159,7 +160,7 @@ pub struct ClusterEffects {
     pub known: Option<Arc<PartitionMap>>,
     /// What an operator should read.
     pub warnings: Vec<String>,
-    /// End this process and start it again: it goes on behind the checkpoint that was installed, or keeps further
+    /// End this process and start it again: it goes on behind the checkpoint that was installed, or keeps other
     /// partitions, as [`ClusterNode::map`] says.
     pub restart: bool,
     /// This node is no part of the cluster any more, and its process is to end: what to tell its operator.
@@ -188,7 +189,7 @@ pub(super) enum Then {
     Candidate(Epoch),
     /// The groups' logs begin behind the checkpoint of this epoch.
     Rebased(Epoch),
-    /// A checkpoint is installed.
+    /// A checkpoint is installed, or replicas are given up: the process starts anew.
     Installed,
 }
 
@@ -228,7 +229,11 @@ pub(super) struct Beginning {
     pub bootstrap: Bootstrap,
     /// The map that the cluster was founded with.
     pub first_map: PartitionMap,
+    /// The newest map that this node had heard of.
+    pub known: Arc<PartitionMap>,
     pub checkpoints: Checkpoints,
+    /// Replicas of this node that have moved away.
+    pub retired: BTreeMap<PartitionId, Retired>,
 }
 
 /// See the [module's head](super).
@@ -251,8 +256,8 @@ pub struct ClusterNode {
     pub(super) peers: Peers,
     /// Changes that this node wants, until they are in the order.
     wanted: Vec<Control>,
-    /// The version of the newest map of another node that was handed out.
-    pub(super) known_version: u32,
+    /// The newest map of others that this node knows: it may be ahead of its own.
+    known: Arc<PartitionMap>,
     /// The newest epoch that another node has begun.
     begun: Epoch,
     /// What is written, and not yet kept, oldest first.
@@ -285,6 +290,8 @@ pub struct ClusterNode {
     counters: ClusterStatus,
     pub(super) bootstrap: Bootstrap,
     pub(super) membership: Membership,
+    /// Replicas of this node that have moved away.
+    pub(super) retired: BTreeMap<PartitionId, Retired>,
     pub(super) feeds: Feeds,
     pub(super) is_spread: bool,
     /// The map that the cluster was founded with.
@@ -304,7 +311,9 @@ impl ClusterNode {
             nonce,
             bootstrap,
             first_map,
+            known,
             checkpoints,
+            retired,
         } = beginning;
         let next = merge.confirmed().next.clone();
         let is_spread = is_spread(&merge.confirmed().map);
@@ -340,7 +349,7 @@ impl ClusterNode {
             reads: Reads::new(nonce),
             peers: Peers::default(),
             wanted: Vec::new(),
-            known_version: 0,
+            known,
             begun: Epoch(0),
             unkept: VecDeque::new(),
             records: 0,
@@ -364,6 +373,7 @@ impl ClusterNode {
             counters: ClusterStatus::default(),
             bootstrap,
             membership: Membership::default(),
+            retired,
             feeds: Feeds::new(nonce),
             is_spread,
             first_map: Arc::new(first_map),
@@ -373,6 +383,14 @@ impl ClusterNode {
     /// The map that is in force.
     pub fn map(&self) -> &Arc<PartitionMap> {
         &self.merge.confirmed().map
+    }
+
+    /// The newest map that this node knows: its own, or one of others, which is ahead of it.
+    pub(super) fn newest_map(&self) -> &Arc<PartitionMap> {
+        match self.known.version > self.map().version {
+            true => &self.known,
+            false => self.map(),
+        }
     }
 
     /// Where the order stands, as far as this node knows it to be final.
@@ -775,7 +793,7 @@ impl ClusterNode {
             } => {
                 self.checkpoints.heard(from, checkpoint);
                 self.peers.says(from, hears_all);
-                if map_version > self.known_version.max(self.map().version) {
+                if map_version > self.newest_map().version {
                     self.send(from, &Frame::MapWanted, effects);
                 }
                 if let Some(standing) = standing {
@@ -787,9 +805,9 @@ impl ClusterNode {
                 self.send(from, &map, effects);
             }
             Frame::Map(map) => {
-                if map.version > self.known_version.max(self.map().version) {
-                    self.known_version = map.version;
-                    effects.known = Some(Arc::from(map));
+                if map.version > self.newest_map().version {
+                    self.known = Arc::from(map);
+                    effects.known = Some(self.known.clone());
                 }
             }
             Frame::Followed { partition, version } => self.followed(partition, version),
@@ -1254,6 +1272,7 @@ impl ClusterNode {
         if is_base(&kept) && !effects.kept.iter().any(is_base) {
             effects.kept.extend(self.bootstrap.keep_again());
             effects.kept.extend(self.candidate_again());
+            effects.kept.extend(self.retired_again());
         }
         effects.kept.push(kept);
     }

@@ -31,6 +31,13 @@ pub(super) struct Membership {
     left: BTreeSet<PartitionId>,
 }
 
+impl Membership {
+    /// Groups that go on without this node.
+    pub fn left(&self) -> impl Iterator<Item = PartitionId> {
+        self.left.iter().copied()
+    }
+}
+
 /// What a leader knows of its group when it looks for the next step.
 pub(super) struct Situation<'a> {
     /// The leader.
@@ -151,7 +158,7 @@ impl ClusterNode {
     /// Leads the members of the groups that this node leads to the map.
     pub(super) fn lead_members(&mut self, effects: &mut ClusterEffects) {
         self.notice_leaving(effects);
-        if self.is_stopped() {
+        if self.is_stopped() || self.installs.is_ending() {
             return;
         }
         let led: Vec<PartitionId> = self.leads.keys().copied().collect();
@@ -226,16 +233,15 @@ impl ClusterNode {
         better.or(step)
     }
 
-    /// A node that is to leave, and knows itself that a group goes on without it, is not told so: it asks for no votes.
+    /// A node that knows itself that a group goes on without it is not told so: it asks for no votes.
     fn notice_leaving(&mut self, effects: &mut ClusterEffects) {
         let me = self.options.me;
-        let map = self.map().clone();
-        if !map.nodes.get(&me).is_some_and(|entry| entry.leaving) {
-            return;
-        }
+        // Its own may be from before it came.
+        let map = self.newest_map().clone();
+        let kept: BTreeSet<PartitionId> = map.kept_by(me).collect();
         let mut left = Vec::new();
         for (&partition, group) in &self.groups {
-            if !has_part(&group.members(), me) {
+            if !kept.contains(&partition) && !has_part(&group.members(), me) {
                 left.push(partition);
             }
         }
@@ -301,7 +307,7 @@ impl ClusterNode {
     ) -> bool {
         let map = self.map();
         // Who is behind does not know who is new.
-        if self.known_version > map.version {
+        if self.newest_map().version > map.version {
             return false;
         }
         let Some(entry) = map.partitions.get(usize::from(partition.0)) else {
@@ -327,8 +333,11 @@ impl ClusterNode {
         true
     }
 
-    /// A group goes on without this node, says one who has the map of a version. The files stay as they are: a replica that
-    /// forgot what it had promised, and came back, could make two majorities.
+    /// A group goes on without this node, says one who has the map of a version. If all do, it has left; the files stay as they
+    /// are. If it keeps others, it goes on with those ([`Self::retire`]). One that is to leave waits for the last one.
+    ///
+    /// (A node that was down while one change gave it something, and another one took the last from it that it had had
+    /// before, takes itself for one that has left: to its operator, a node to be replaced.)
     pub(super) fn left(
         &mut self,
         partition: PartitionId,
@@ -343,12 +352,17 @@ impl ClusterNode {
         if is_wanted && version <= map.version || !self.groups.contains_key(&partition) {
             return;
         }
+        let nodes = &self.newest_map().nodes;
+        let is_to_leave = nodes
+            .get(&self.options.me)
+            .is_none_or(|entry| entry.leaving);
         self.membership.left.insert(partition);
-        if self
-            .groups
-            .keys()
-            .all(|partition| self.membership.left.contains(partition))
-        {
+        let mut kept = self.groups.keys();
+        if kept.any(|partition| !self.membership.left.contains(partition)) {
+            if !is_to_leave {
+                self.retire(version, effects);
+            }
+        } else {
             let text = "this node has left the cluster: its replicas are with other nodes. Stop it for good; its directory is \
                         not needed any more, and must not be started again under this name";
             self.end(text.to_owned(), effects);
@@ -363,8 +377,7 @@ impl ClusterNode {
     /// Sees to it that this node keeps all that the map wants it to: with logs that begin at the beginning, if its own do, and
     /// otherwise behind one checkpoint of everything, so that all its partitions stand at the end of the same epoch.
     pub(super) fn keep_more(&mut self, effects: &mut ClusterEffects) {
-        let map = self.map().clone();
-        let kept: BTreeSet<PartitionId> = map.kept_by(self.options.me).collect();
+        let kept = self.kept();
         self.membership
             .left
             .retain(|partition| !kept.contains(partition));
@@ -375,6 +388,8 @@ impl ClusterNode {
             return;
         };
         match self.checkpoints.newest() {
+            // What it had promised there counts: it can't begin at the beginning.
+            Epoch(0) if self.retired.contains_key(&missing) => self.want_checkpoint(),
             // A log that begins at the beginning does not go with the first checkpoint, which may count any moment.
             Epoch(0) if self.checkpoints.is_one_coming() => {}
             Epoch(0) => self.start_anew(effects),

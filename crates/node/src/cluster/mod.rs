@@ -42,7 +42,8 @@
 //! # Members
 //!
 //! The map, which is part of the order, says who should keep a replica of what. Each leader leads its group's members there
-//! ([`members`]); a node of which nothing is left ends. How a cluster begins, and why a founder without its data is refused,
+//! ([`members`]); a node of which nothing is left ends, and one that keeps something remembers what it had promised elsewhere
+//! ([`retired`]). How a cluster begins, and why a founder without its data is refused,
 //! is in [`bootstrap`].
 //!
 //! # Builds of several versions
@@ -75,6 +76,7 @@ mod members;
 mod peers;
 mod reads;
 mod recover;
+mod retired;
 
 pub use bootstrap::{IDENTITY, Nonces, Standing, joined_record};
 pub use checkpoint::{ClusterCheckpoint, LoadError, Written};

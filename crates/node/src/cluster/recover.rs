@@ -5,6 +5,7 @@ use super::bootstrap::{Bootstrap, IDENTITY};
 use super::checkpoint::{self, CANDIDATES, Checkpoints, LoadError, newest_bases};
 use super::levels::check_level;
 use super::machine::{Beginning, ClusterNode};
+use super::retired::retired;
 use crate::schedule::Schedule;
 use execute::Engine;
 use order::consensus::{Base, Entry, EntryKind, Group, Members, RaftGroup};
@@ -19,6 +20,8 @@ use txn::{Epoch, PartitionId, Position, Registry};
 pub struct ClusterStart {
     /// The cluster's first map: what counts if nothing was kept.
     pub map: PartitionMap,
+    /// The newest map that this node has heard of, or the first one: by it it knows what it keeps.
+    pub known: Arc<PartitionMap>,
     /// What the journal has of each group.
     pub images: GroupImages,
     /// An engine for each partition of which this node keeps a replica, loaded from its checkpoint if there is one:
@@ -164,7 +167,7 @@ pub struct LoadedEngines {
 /// the checkpoint that the journal tells of; removes what older processes left.
 ///
 /// Where there is a checkpoint, a partition that is not in it gets no engine: it would begin before the others. The node
-/// fetches it once it runs.
+/// fetches it once it runs. Nor does one whose replica has moved away.
 pub fn load_engines<D: Disk>(
     disk: &D,
     mut kept: BTreeSet<PartitionId>,
@@ -214,6 +217,7 @@ impl ClusterNode {
         }
         let (began, bases) = (begin.epoch, begin.bases);
         let candidate = checkpoint::candidate(&start.images);
+        let retired = retired(&start.images);
         start.images.remove(&CANDIDATES);
         let mut log_begin = Epoch(u64::MAX);
         let mut groups: BTreeMap<PartitionId, Box<dyn Group>> = BTreeMap::new();
@@ -297,7 +301,9 @@ impl ClusterNode {
                 nonce: start.nonce,
                 bootstrap,
                 first_map: start.map,
+                known: start.known,
                 checkpoints,
+                retired,
             },
         ))
     }

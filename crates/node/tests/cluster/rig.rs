@@ -244,6 +244,7 @@ impl Rig {
         let engines: BTreeMap<_, _> = host.kept.iter().map(engine).collect();
         let start = ClusterStart {
             map: self.first.clone(),
+            known: Arc::new(self.first.clone()),
             images: host.journal.images(),
             engines: engines.clone(),
             checkpoint_bytes: 0,

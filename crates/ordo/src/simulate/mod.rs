@@ -358,6 +358,7 @@ fn print_report(report: &Report) {
         speculated,
         disks_refused,
         replaced,
+        placed,
         left,
         ..
     } = tally;
@@ -370,6 +371,9 @@ fn print_report(report: &Report) {
             "{shared} of them ran at several partitions; slots moved {moved} times; {widened} came again because they touched \
              partitions that they had not named, or because slots had moved"
         );
+    }
+    if *placed > 0 {
+        say!("replicas moved to another node {placed} times");
     }
     if *replaced > 0 {
         say!(
@@ -407,6 +411,7 @@ fn to_json(options: &Options, report: &Report, violation: Option<&Violation>) ->
         "checkpoints": tally.checkpoints,
         "restarts": tally.restarts,
         "disks_refused": tally.disks_refused,
+        "replicas_placed": tally.placed,
         "nodes_left": tally.left,
         "nodes_replaced": tally.replaced,
         "executed": tally.executed,

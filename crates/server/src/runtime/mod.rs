@@ -453,6 +453,7 @@ impl Runtime {
             .sum();
         let start = ClusterStart {
             map: identity.first,
+            known: known.clone(),
             images,
             engines: engines.clone(),
             checkpoint_bytes,

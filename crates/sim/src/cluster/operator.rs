@@ -1,4 +1,4 @@
-//! Who replaces nodes, and moves slots: a person with `ordo admin`, as a simulated client.
+//! Who replaces nodes, and moves slots and replicas: a person with `ordo admin`, as a simulated client.
 //!
 //! The operator learns that a node was refused for its lost disk, or is told to replace a node that has nothing ([`Fault::Replace`]).
 //! Then it looks at the map of some node, now and then, and does the next thing that is to do: it adds a node in the same
@@ -34,7 +34,7 @@ pub(super) struct Operator {
     /// Its number among the clients, if there is an operator.
     pub me: Option<u16>,
     tasks: Vec<Task>,
-    /// How often slots are still to move.
+    /// How often slots or a replica are still to move.
     moves: u16,
     /// A timer is set.
     waits: bool,
@@ -46,7 +46,7 @@ const REACTION_TICKS: u64 = 60;
 const LOOK_TICKS: u64 = 16;
 
 impl Operator {
-    /// An operator with this number, or none, who moves slots so often.
+    /// An operator with this number, or none, who moves slots or a replica so often.
     pub fn new(me: Option<u16>, moves: u16) -> Operator {
         Operator {
             me,
@@ -165,7 +165,7 @@ impl Cluster {
                 for number in 0..self.operator.tasks.len() {
                     self.go_on_with(number, host, &map, core);
                 }
-                self.move_slots(host, &map, core);
+                self.rebalance(host, &map, core);
             }
             Input::Frame {
                 from: Address::Host(host),
@@ -178,43 +178,24 @@ impl Cluster {
         }
     }
 
-    /// Has some slots of one partition become another's, if there are some to move. Somebody else may be faster, and change the
-    /// map; then they stay.
-    fn move_slots(&mut self, asked: u16, map: &PartitionMap, core: &mut Core<Cluster>) {
+    /// Moves something, if there is something left to move: slots, or a replica within its zone. Somebody else may be faster,
+    /// and change the map; then it stays.
+    fn rebalance(&mut self, asked: u16, map: &PartitionMap, core: &mut Core<Cluster>) {
         let Some(me) = self.operator.me.filter(|_| self.operator.moves > 0) else {
             return;
         };
         self.operator.moves -= 1;
-        let partitions = map.partitions.len() as u64;
-        let from = core.draw.below(partitions);
-        let to = (from + 1 + core.draw.below(partitions - 1)) % partitions;
-        let ranges = &map.partitions[from as usize].slots;
-        let range = core.draw.below(ranges.len().max(1) as u64);
-        let Some(&(first, last)) = ranges.get(range as usize) else {
-            return;
+        let control = match core.draw.percent(50) {
+            true => some_place(map, core),
+            false => None,
         };
-        let count = u64::from(last - first) + 1;
-        let (first, count) = match core.draw.percent(50) {
-            true => (first, count),
-            false => {
-                let skipped = core.draw.below(count);
-                let left = 1 + core.draw.below(count - skipped);
-                (first + skipped as u16, left)
-            }
-        };
-        let control = Control::MoveSlots {
-            version: map.version,
-            slots: SlotRange {
-                first,
-                last: first + (count - 1) as u16,
-            },
-            to: PartitionId(to as u16),
-        };
-        core.send(
-            Address::Client(me),
-            Address::Host(asked),
-            Frame::Order { control },
-        );
+        if let Some(control) = control.or_else(|| some_slots(map, core)) {
+            core.send(
+                Address::Client(me),
+                Address::Host(asked),
+                Frame::Order { control },
+            );
+        }
     }
 
     /// Does the next thing of a task, as the map of the node at a host has it.
@@ -292,4 +273,49 @@ impl Cluster {
             core.note(me, || format!("{} has been replaced by {new}", task.old));
         }
     }
+}
+
+/// A replica moves to another node of its zone, if some node can give one away.
+fn some_place(map: &PartitionMap, core: &mut Core<Cluster>) -> Option<Control> {
+    let mut places = Vec::new();
+    for partition in map.partition_ids() {
+        for &to in map.nodes.keys() {
+            let place = (partition, to);
+            if map.cannot_place(&[place]).is_none() {
+                places.push(place);
+            }
+        }
+    }
+    let place = *places.get(core.draw.below(places.len().max(1) as u64) as usize)?;
+    Some(Control::PlaceReplicas {
+        version: map.version,
+        places: vec![place],
+    })
+}
+
+/// Some slots of one partition become another's.
+fn some_slots(map: &PartitionMap, core: &mut Core<Cluster>) -> Option<Control> {
+    let partitions = map.partitions.len() as u64;
+    let from = core.draw.below(partitions);
+    let to = (from + 1 + core.draw.below(partitions - 1)) % partitions;
+    let ranges = &map.partitions[from as usize].slots;
+    let range = core.draw.below(ranges.len().max(1) as u64);
+    let &(first, last) = ranges.get(range as usize)?;
+    let count = u64::from(last - first) + 1;
+    let (first, count) = match core.draw.percent(50) {
+        true => (first, count),
+        false => {
+            let skipped = core.draw.below(count);
+            let left = 1 + core.draw.below(count - skipped);
+            (first + skipped as u16, left)
+        }
+    };
+    Some(Control::MoveSlots {
+        version: map.version,
+        slots: SlotRange {
+            first,
+            last: first + (count - 1) as u16,
+        },
+        to: PartitionId(to as u16),
+    })
 }

@@ -253,6 +253,7 @@ impl Process {
         };
         let start = ClusterStart {
             map: (*identity.first).clone(),
+            known: identity.map.clone(),
             images,
             engines,
             checkpoint_bytes,
@@ -1004,7 +1005,9 @@ impl Turn<'_> {
             return;
         };
         for (control, changed) in changes {
-            if matches!(control, Control::AddNode { .. } | Control::Drain { .. }) {
+            let is_placed = matches!(control, Control::PlaceReplicas { .. });
+            self.system.tally.placed += u64::from(is_placed && *changed == Changed::Map);
+            if is_placed || matches!(control, Control::AddNode { .. } | Control::Drain { .. }) {
                 let frame = Frame::Ordered { changed: *changed };
                 self.core.send(self.me(), Address::Client(operator), frame);
             }

@@ -234,6 +234,8 @@ pub struct Tally {
     pub disks_refused: u64,
     /// Changes of the map that the operator ordered.
     pub changes: u64,
+    /// Moves of a replica to another node that the operator ordered.
+    pub placed: u64,
     /// Processes that ended because their node had left the cluster.
     pub left: u64,
     /// Nodes in whose place others are.
@@ -279,6 +281,7 @@ impl Tally {
         self.installed += other.installed;
         self.disks_refused += other.disks_refused;
         self.changes += other.changes;
+        self.placed += other.placed;
         self.left += other.left;
         self.replaced += other.replaced;
         self.restarts += other.restarts;

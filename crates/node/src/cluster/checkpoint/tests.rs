@@ -137,6 +137,7 @@ fn recover(
     engines: BTreeMap<PartitionId, Arc<dyn Engine>>,
 ) -> Result<ClusterNode, ClusterRecoverError> {
     let start = ClusterStart {
+        known: Arc::new(map.clone()),
         map,
         images,
         engines,
