@@ -150,7 +150,8 @@ pub enum Control {
     /// Partitions' replicas move to other nodes of their zones, at once. Changes nothing if one of them cannot, or if
     /// a node that keeps something would keep nothing of it any more: a node leaves by [`Control::Drain`].
     ///
-    /// All at once, because who gives away a replica, or gets one, starts anew.
+    /// All at once, because who gives away a replica, or gets one, starts anew. Behind the checkpoint that this orders as well: where
+    /// all nodes have kept all partitions until now, what was read for those of another one before is known to nobody.
     PlaceReplicas {
         /// The version of the map that this was decided on.
         version: u32,
@@ -184,7 +185,7 @@ pub enum Control {
         /// To whom.
         to: PartitionId,
     },
-    /// Every node takes a checkpoint at the end of the epoch that carries this.
+    /// Every node takes a checkpoint at the end of the epoch that carries this. Placing replicas orders one, too.
     Checkpoint {
         /// The one before: it may be asked for more than once.
         after: Epoch,
@@ -234,6 +235,8 @@ pub enum Changed {
     Slots(SlotMove),
     /// A checkpoint is taken at the end of this epoch.
     Checkpoint,
+    /// Replicas are to be with other nodes. The map has a new version, and a checkpoint is taken at the end of this epoch.
+    Placed,
     /// A process got its boot id.
     Boot {
         /// Whose process.
@@ -538,7 +541,9 @@ impl PartitionMap {
                     let entry = &mut self.partitions[usize::from(partition.0)];
                     entry.replicas.insert(zone, to);
                 }
-                self.changed()
+                self.version += 1;
+                self.checkpoint = epoch;
+                Changed::Placed
             }
             Control::Drain { version, node } => {
                 let Some(heirs) = self.heirs(*node).filter(|_| *version == self.version) else {
@@ -1106,13 +1111,11 @@ mod tests {
                 .map(|&partition| (PartitionId(partition), NodeId(to)))
                 .collect(),
         };
-        assert_eq!(map.apply(&place(2, &[1], 5), Epoch(1)), Changed::Map);
+        assert_eq!(map.apply(&place(2, &[1], 5), Epoch(4)), Changed::Placed);
+        assert_eq!(map.checkpoint, Epoch(4));
         assert_eq!(map.replica(PartitionId(1), ZoneId(2)), Some(NodeId(5)));
         for (why, refused) in [
-            (
-                "of another version",
-                place(map.version - 1, &[0], 5),
-            ),
+            ("of another version", place(map.version - 1, &[0], 5)),
             ("nobody", place(map.version, &[0], 9)),
             ("no such partition", place(map.version, &[3], 5)),
             ("it has it", place(map.version, &[1], 5)),

@@ -779,6 +779,16 @@ impl ClusterNode {
         self.record_candidate(effects);
     }
 
+    /// The next process is to start behind this node's newest checkpoint, if it has one that logs do not begin behind.
+    pub(super) fn start_behind_newest(&mut self, effects: &mut ClusterEffects) {
+        let newest = self.checkpoints.taken.back_mut();
+        let Some(newest) = newest.filter(|taken| taken.epoch > self.checkpoints.base) else {
+            return;
+        };
+        newest.start = true;
+        self.record_candidate(effects);
+    }
+
     /// What this node has itself of the checkpoint of an epoch.
     pub(super) fn own_bases(&self, epoch: Epoch) -> BTreeMap<PartitionId, Base> {
         let mut taken = self.checkpoints.taken.iter();

@@ -421,11 +421,12 @@ impl ClusterNode {
             // This node has taken one of its own meanwhile: all partitions are to stand at one epoch.
             return self.begin_install(own, source);
         }
-        // What this node has of that epoch itself counts as fetched.
-        let mut bases = self.own_bases(epoch);
         // The map may want more than it did when this began.
         let mut all = self.kept();
         all.extend(self.groups.keys());
+        // What this node has of that epoch itself counts as fetched.
+        let mut bases = self.own_bases(epoch);
+        bases.retain(|partition, _| all.contains(partition));
         all.retain(|partition| !bases.contains_key(partition));
         let Some(install) = &mut self.installs.install else {
             return;
@@ -451,7 +452,7 @@ impl ClusterNode {
             retired.is_some_and(|retired| !retired.is_covered_by(base.index))
         };
         if bases.iter().any(|found| lacks(&found)) {
-            // It had more there once, and says so: it comes back behind a newer one.
+            // It had promised to have more: it comes back behind a newer one.
             return self.want_checkpoint();
         }
         for (&partition, base) in &bases {

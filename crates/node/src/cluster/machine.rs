@@ -1433,7 +1433,9 @@ impl ClusterNode {
             self.unsettled.push_back((end.epoch, end.next.clone()));
         }
         self.checkpoints.note_bytes(confirmation.bytes);
-        let has_checkpoint = |(_, change): &(Control, Changed)| *change == Changed::Checkpoint;
+        let has_checkpoint = |(_, change): &(Control, Changed)| {
+            [Changed::Checkpoint, Changed::Placed].contains(change)
+        };
         if end.changes.iter().any(has_checkpoint) {
             self.pin(end);
         }

@@ -359,7 +359,8 @@ impl ClusterNode {
         self.membership.left.insert(partition);
         let mut kept = self.groups.keys();
         if kept.any(|partition| !self.membership.left.contains(partition)) {
-            if !is_to_leave {
+            // What is being written is what it starts from.
+            if !is_to_leave && !self.checkpoints.is_one_coming() {
                 self.retire(version, effects);
             }
         } else {

@@ -102,6 +102,9 @@ impl ClusterNode {
             let text = format!("{partition} has moved to another node: starts anew without it");
             effects.warnings.push(text);
         }
+        if self.is_spread {
+            self.start_behind_newest(effects);
+        }
         self.wait_for(Then::Installed);
         self.installs.end();
     }

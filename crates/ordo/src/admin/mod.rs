@@ -5,11 +5,13 @@
 //! one can make it: if its reply is lost, nobody here knows whether it happened, and says so.
 
 mod leaders;
+mod placement;
 mod rebalance;
 mod show;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
+use placement::Place;
 use rebalance::{Holding, Move};
 use server::client::{Answer, Client, ClientError};
 use server::cluster::{ClusterStatus, NodeStatus, PartitionStatus, SlotKeys, config};
@@ -19,8 +21,12 @@ use std::time::{Duration, Instant};
 
 /// How long a node may take to answer. A change waits for its place in the order.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a node may take to answer where others are asked as well.
+const QUICK: Duration = Duration::from_secs(1);
 /// How long to wait before a node that is behind is asked again.
 const LOOK: Duration = Duration::from_millis(20);
+/// How long replicas may take to move before they are left to themselves.
+const PLACE_PATIENCE: Duration = Duration::from_secs(600);
 /// The variable out of which `redis-cli` takes its password.
 const PASSWORD_VARIABLE: &str = "REDISCLI_AUTH";
 
@@ -66,7 +72,8 @@ enum AdminCommand {
         #[arg(long, value_name = "HOST:PORT")]
         client_address: String,
     },
-    /// Moves slots, with their keys, so that all partitions have about as many keys. Clients go on meanwhile.
+    /// Moves replicas, so that the nodes of a zone keep about as many, and then slots, with their keys, so that all partitions
+    /// have about as many keys. Clients go on meanwhile.
     Rebalance {
         /// Shows what would move, and moves nothing.
         #[arg(long)]
@@ -145,8 +152,10 @@ fn run_to(admin: &Admin, password: Option<&str>, out: &mut dyn Write) -> Result<
                  client_address = \"{client_address}\"\njoins = true\n\n\
                  2. Start it on its machine, with an empty directory:\n   \
                  ordo serve --cluster cluster.toml --node {name} --dir DIR\n\
-                 3. It waits, and serves nobody, until it gets something to keep. It takes over what another node of zone '{zone}' \
-                 keeps ({}) once that one is taken out, for good:\n   \
+                 3. It waits, and serves nobody, until it gets something to keep: its share of what the nodes of zone '{zone}' \
+                 keep ({}), with\n   \
+                 ordo admin rebalance\n   \
+                 or all that one of them keeps, once that one is taken out, for good:\n   \
                  ordo admin remove-node NODE",
                 neighbours.join(", ")
             )?;
@@ -186,13 +195,105 @@ fn run_to(admin: &Admin, password: Option<&str>, out: &mut dyn Write) -> Result<
     Ok(())
 }
 
-/// Evens the partitions out, one move after the other: each must be in force before the next one can be asked for.
-fn rebalance(
+/// Evens the nodes out, and then the partitions.
+fn rebalance(node: Node, dry_run: bool, password: Option<&str>, out: &mut dyn Write) -> Result<()> {
+    let (node, placed) = rebalance_replicas(node, dry_run, password, out)?;
+    let moved = rebalance_slots(node, dry_run, password, out)?;
+    match (placed || moved, dry_run) {
+        (false, _) => writeln!(
+            out,
+            "nothing to move: the nodes of each zone keep about as many replicas, and all partitions have about as many keys"
+        )?,
+        (true, false) => writeln!(out, "done")?,
+        (true, true) => {}
+    }
+    Ok(())
+}
+
+/// Evens out what the nodes of each zone keep, all at once, and waits until that is done. Whether there was anything to do. Gives
+/// a node that answers, since the one that was asked may have started anew.
+fn rebalance_replicas(
     mut node: Node,
     dry_run: bool,
     password: Option<&str>,
     out: &mut dyn Write,
-) -> Result<()> {
+) -> Result<(Node, bool)> {
+    let (places, busy) = placement::plan(&node.status);
+    for zone in busy {
+        writeln!(
+            out,
+            "replicas of zone '{zone}' move already, and are left to themselves: see `ordo admin status`"
+        )?;
+    }
+    if places.is_empty() {
+        return Ok((node, false));
+    }
+    for Place {
+        partition,
+        from,
+        to,
+    } in &places
+    {
+        let [from, to] = [from, to].map(|&id| show::name(&node.status, id));
+        writeln!(
+            out,
+            "the replica of partition {partition} at {from} moves to {to}; both start anew"
+        )?;
+    }
+    if dry_run {
+        return Ok((node, true));
+    }
+    let numbers = places.iter().flat_map(|place| [place.partition, place.to]);
+    let numbers: Vec<String> = numbers.map(|number| number.to_string()).collect();
+    let mut words = vec!["PLACE"];
+    words.extend(numbers.iter().map(String::as_str));
+    node.change(&words)?;
+    let addresses: Vec<String> = (node.status.nodes.iter())
+        .map(|node| node.client_address.clone())
+        .collect();
+    let mut left = places.len();
+    let mut since = Instant::now();
+    loop {
+        // They are asked over the network: there is nothing to be woken by.
+        std::thread::sleep(LOOK);
+        let answers = addresses.iter();
+        let mut answers =
+            answers.filter_map(|address| Node::ask_within(address, password, QUICK).ok());
+        let is_open = |status: &ClusterStatus| {
+            let places = places.iter();
+            places
+                .filter(|place| !placement::is_done(status, place))
+                .count()
+        };
+        // Any node may be behind: the one that has seen most counts.
+        let best = answers.by_ref().min_by_key(|node| is_open(&node.status));
+        if let Some(best) = best {
+            let open = is_open(&best.status);
+            if open < left {
+                (left, since) = (open, Instant::now());
+            }
+            if open == 0 {
+                return Ok((best, true));
+            }
+        }
+        if since.elapsed() > PLACE_PATIENCE {
+            bail!(
+                "{left} of {} replicas are not yet where they are to be. They go on moving by themselves: `ordo admin status` tells how \
+                 far they are; the slots have not been looked at, so run this again afterwards",
+                places.len()
+            );
+        }
+    }
+}
+
+/// Evens the partitions out, one move after the other: each must be in force before the next one can be asked for. Whether there
+/// was anything to do.
+fn rebalance_slots(
+    mut node: Node,
+    dry_run: bool,
+    password: Option<&str>,
+    out: &mut dyn Write,
+) -> Result<bool> {
     let mut holdings: Vec<Holding> = node
         .status
         .partitions
@@ -208,13 +309,6 @@ fn rebalance(
         }
     }
     let moves = rebalance::plan(&holdings);
-    if moves.is_empty() {
-        writeln!(
-            out,
-            "nothing to move: all partitions have about as many keys"
-        )?;
-        return Ok(());
-    }
     let mut version = node.status.map_version;
     for (number, moved) in moves.iter().enumerate() {
         let Move {
@@ -238,10 +332,7 @@ fn rebalance(
             version = node.status.map_version;
         }
     }
-    if !dry_run {
-        writeln!(out, "done")?;
-    }
-    Ok(())
+    Ok(!moves.is_empty())
 }
 
 /// How many keys each slot has, by partition: of those that this node does not keep, others are asked.

@@ -239,7 +239,8 @@ fn a_rebalance_moves_one_range_after_the_other_and_a_dry_one_none() {
     let dry = Fake::new(vec![status(), counted.clone()]);
     let text = admin(&[&dry.address], &["rebalance", "--dry-run"]).expect("done");
     assert_eq!(dry.got(), ["ORDO.CLUSTER STATUS", "ORDO.CLUSTER SLOTKEYS"]);
-    let first = "1 of 2: the slots 31 to 8191, with 15000 keys, from partition 0 to partition 1\n";
+    let first = "replicas of zone 'z' move already, and are left to themselves: see `ordo admin status`\n\
+                 1 of 2: the slots 31 to 8191, with 15000 keys, from partition 0 to partition 1\n";
     let second = "2 of 2: the slots 30 to 30, with 15000 keys, from partition 0 to partition 1\n";
     assert_eq!(text, format!("{first}{second}"));
 
@@ -317,7 +318,8 @@ fn changes_go_to_the_node_that_answered() {
                 next,
                 &[
                     "ordo serve --cluster cluster.toml --node e",
-                    "zone 'z' keeps (c, d)",
+                    "the nodes of zone 'z' keep (c, d)",
+                    "ordo admin rebalance",
                     "ordo admin remove-node",
                 ],
             );

@@ -336,6 +336,8 @@ pub enum OrdoClusterCommand {
     AddNode,
     /// ORDO.CLUSTER MOVESLOTS.
     MoveSlots,
+    /// ORDO.CLUSTER PLACE.
+    Place,
     /// ORDO.CLUSTER REMOVENODE.
     RemoveNode,
     /// ORDO.CLUSTER SLOTKEYS.

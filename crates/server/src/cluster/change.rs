@@ -37,6 +37,11 @@ pub enum ClusterChange {
         /// To which partition.
         to: PartitionId,
     },
+    /// Partitions' replicas move to other nodes of their zones.
+    PlaceReplicas {
+        /// Which partition's, and to whom.
+        places: Vec<(PartitionId, NodeId)>,
+    },
     /// Another node leads a partition.
     TransferLeader {
         /// Which partition.
@@ -135,6 +140,14 @@ impl ClusterChange {
                     Some(_) => Ok(()),
                 }
             }
+            ClusterChange::PlaceReplicas { places } => {
+                for (partition, node) in places {
+                    known_partition(map, *partition)?;
+                    known(node)?;
+                }
+                let problem = map.cannot_place(places);
+                problem.map_or(Ok(()), |problem| Err(problem.to_string()))
+            }
             ClusterChange::TransferLeader { partition, to } => {
                 let entry = known_partition(map, *partition)?;
                 known(to)?;
@@ -186,6 +199,9 @@ impl fmt::Display for ClusterChange {
                     "the slots {} to {} move to {to}",
                     slots.first, slots.last
                 )
+            }
+            ClusterChange::PlaceReplicas { places } => {
+                write!(f, "{} replicas move to other nodes", places.len())
             }
             ClusterChange::TransferLeader { partition, to } => {
                 write!(f, "{to} leads {partition}")
@@ -260,6 +276,9 @@ mod tests {
             partition: PartitionId(partition),
             to: NodeId(to),
         };
+        let place = |partition, to| ClusterChange::PlaceReplicas {
+            places: vec![(PartitionId(partition), NodeId(to))],
+        };
         let moved = |first, last, to| ClusterChange::MoveSlots {
             slots: SlotRange { first, last },
             to: PartitionId(to),
@@ -297,6 +316,23 @@ mod tests {
                  zone first",
             ),
             (moved(0, 5_000, 1), ""),
+            (
+                place(0, 9),
+                "there is no node 9: the cluster has 'a' (node 1), 'b' (node 2), 'c' (node 3), 'd' (node 4)",
+            ),
+            (
+                place(7, 4),
+                "there is no partition 7: the cluster has 0 to 2",
+            ),
+            (place(2, 4), ""),
+            (
+                place(1, 4),
+                "node 4 keeps partition 1 already, or partition 1 is named twice for one zone",
+            ),
+            (
+                place(1, 1),
+                "node 4 would keep nothing of what it keeps: leave it a partition, or take it out with 'ordo admin remove-node'",
+            ),
             (
                 moved(0, 5_461, 1),
                 "the slots 0 to 5461 are not all of one partition: move those of each by themselves ('ordo admin status' shows whose they are)",

@@ -112,8 +112,8 @@ fn verdict(map: &PartitionMap, name: &str) -> Verdict {
     }
     if map.kept_by(node).next().is_none() {
         return Verdict::Wait(format!(
-            "'{name}' is {node} of the cluster, and keeps nothing yet: 'ordo admin remove-node' of another node of its zone \
-             lets it take over what that one keeps"
+            "'{name}' is {node} of the cluster, and keeps nothing yet: 'ordo admin rebalance' gives it its share of what the nodes \
+             of its zone keep, and 'ordo admin remove-node' of one of them all of that one's"
         ));
     }
     Verdict::Start(node)

@@ -600,6 +600,15 @@ impl Member {
                 self.changes.push((control.clone(), answer, now_ms));
                 ClusterEvent::ChangeWanted(control)
             }
+            ClusterChange::PlaceReplicas { places } => {
+                let control = Control::PlaceReplicas {
+                    version: map.version,
+                    places: places.clone(),
+                };
+                self.has_leader()?;
+                self.changes.push((control.clone(), answer, now_ms));
+                ClusterEvent::ChangeWanted(control)
+            }
             ClusterChange::RemoveNode { node } => {
                 let control = Control::Drain {
                     version: map.version,

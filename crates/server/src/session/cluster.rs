@@ -91,7 +91,8 @@ impl Session {
         }
     }
 
-    /// ORDO.CLUSTER ADDNODE, MOVESLOTS, REMOVENODE and TRANSFER; and SLOTKEYS, which takes as long. `None` if the change was started: it is answered once it ended.
+    /// ORDO.CLUSTER ADDNODE, MOVESLOTS, PLACE, REMOVENODE and TRANSFER; and SLOTKEYS, which takes as long. `None` if the change was
+    /// started: it is answered once it ended.
     pub(super) fn change_cluster(
         &mut self,
         desk: &Desk<'_>,
@@ -259,6 +260,16 @@ fn parse_change(command: OrdoClusterCommand, args: &[Blob]) -> Result<ClusterCha
             },
             to: PartitionId(whole("partition", partition)?),
         }),
+        (O::Place, places) if places.len().is_multiple_of(2) => {
+            let place = |pair: &[Blob]| {
+                Ok((
+                    PartitionId(whole("partition", &pair[0])?),
+                    node_id(&pair[1])?,
+                ))
+            };
+            let places: Result<_, Reply> = places.chunks(2).map(place).collect();
+            Ok(ClusterChange::PlaceReplicas { places: places? })
+        }
         (O::RemoveNode, [node]) => Ok(ClusterChange::RemoveNode {
             node: node_id(node)?,
         }),

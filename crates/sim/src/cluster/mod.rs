@@ -275,21 +275,20 @@ const SETTLE_MS: u64 = 20_000;
 /// When a node tells a client that nobody knows: soon enough to be seen within a run.
 const REQUEST_TIMEOUT_MS: u64 = SETTLE_MS * 3 / 4;
 
-/// How many nodes are to be replaced, at most: so many spare hosts there are.
-fn replacements(options: &Options) -> u16 {
+/// How many nodes are to be replaced, at most, and one that may join beside them where an operator moves things: so many spare
+/// hosts there are.
+fn spares(options: &Options) -> u16 {
     let faults = options.faults.iter();
-    faults
-        .filter(|timed| timed.fault.replaces_node())
-        .count()
-        .try_into()
-        .unwrap_or(u16::MAX)
+    let replaced = faults.filter(|timed| timed.fault.replaces_node()).count();
+    let spares = replaced + usize::from(options.moves > 0);
+    spares.try_into().unwrap_or(u16::MAX)
 }
 
 /// Bounds of a run: a client's commands may all be left when the faults are over, and each takes some flights.
 fn limits(options: &Options) -> WorldLimits {
     let each_us = options.think_us + options.latency.flight_us() * 10;
     // A node that is replaced has to be missed, to fetch what the others have, and to be let go.
-    let replacements = u64::from(replacements(options));
+    let replacements = u64::from(spares(options));
     let replacement_ms = replacements * REPLACEMENT_FLIGHTS * options.latency.flight_us() / 1_000;
     WorldLimits {
         settle_ms: SETTLE_MS
@@ -347,7 +346,7 @@ fn run_plan(
         plan.speculate = model.speculate;
     }
     let work = Work::new(model.map_or(0, |model| model.work_ns));
-    let spares = replacements(options);
+    let spares = spares(options);
     let system = Cluster::new(plan, population, work, options.zones, spares);
     let setting = Setting {
         hosts: options.nodes + spares,

@@ -1,4 +1,4 @@
-//! Who replaces nodes, and moves slots and replicas: a person with `ordo admin`, as a simulated client.
+//! Who adds and replaces nodes, and moves slots and replicas: a person with `ordo admin`, as a simulated client.
 //!
 //! The operator learns that a node was refused for its lost disk, or is told to replace a node that has nothing ([`Fault::Replace`]).
 //! Then it looks at the map of some node, now and then, and does the next thing that is to do: it adds a node in the same
@@ -17,14 +17,16 @@ use std::fmt;
 use std::sync::Arc;
 use txn::{BootId, NodeId, PartitionId, SlotRange, ZoneId};
 
-/// One node takes the place of another.
+/// A node joins, and takes the place of another one, or some of what the others of its zone keep.
 struct Task {
-    old: NodeId,
-    old_host: u16,
+    /// Whose place it takes, and that one's host.
+    old: Option<(NodeId, u16)>,
     zone: ZoneId,
     /// The new one's.
     name: String,
     host: u16,
+    /// There was nothing for it: it is taken out again, unless it gets something before that.
+    is_idle: bool,
     done: bool,
 }
 
@@ -62,7 +64,8 @@ impl Operator {
 
     /// Whether a node is to be replaced, or was.
     pub fn replaces(&self, node: NodeId) -> bool {
-        self.tasks.iter().any(|task| task.old == node)
+        let mut replaced = self.tasks.iter().filter_map(|task| task.old);
+        replaced.any(|(old, _)| old == node)
     }
 }
 
@@ -70,16 +73,15 @@ impl fmt::Display for Operator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for task in self.tasks.iter().filter(|task| !task.done) {
             let Task {
-                old,
-                old_host,
-                name,
-                host,
-                ..
+                old, name, host, ..
             } = task;
-            write!(
-                f,
-                "{old} at host {old_host} is to be replaced by {name} at host {host}; "
-            )?;
+            match old {
+                Some((old, at)) => write!(
+                    f,
+                    "{old} at host {at} is to be replaced by {name} at host {host}; "
+                )?,
+                None => write!(f, "{name} is to join at host {host}; ")?,
+            }
         }
         Ok(())
     }
@@ -93,23 +95,18 @@ impl Cluster {
         let Some(old) = site.node().filter(|&old| !self.operator.replaces(old)) else {
             return;
         };
-        let is_spare = |host: u16| {
-            let is_vacant = matches!(self.sites[usize::from(host)].post, Post::Vacant);
-            is_vacant && !self.operator.tasks.iter().any(|task| task.host == host)
-        };
-        let spare = (self.plan.hosts..self.sites.len() as u16).find(|&host| is_spare(host));
-        let host = match spare {
+        let host = match self.spare_host() {
             _ if site.lost_disk && core.draw.percent(50) => old_host,
             Some(spare) => spare,
             None => return,
         };
         let task = Task {
-            old,
-            old_host,
+            old: Some((old, old_host)),
             // Hosts are dealt to zones in turn, and a new node is in its predecessor's.
             zone: self.zone_of(old),
             name: format!("n{old_host}-{}", self.operator.tasks.len()),
             host,
+            is_idle: false,
             done: false,
         };
         core.note(Address::Client(me), || {
@@ -118,6 +115,15 @@ impl Cluster {
         self.operator.tasks.push(task);
         let after_ns = core.draw.below(REACTION_TICKS) * self.plan.tick_ns;
         self.look_later(after_ns, core);
+    }
+
+    /// A host at which nothing runs, and nothing is to.
+    fn spare_host(&self) -> Option<u16> {
+        let is_spare = |host: &u16| {
+            let is_vacant = matches!(self.sites[usize::from(*host)].post, Post::Vacant);
+            is_vacant && !self.operator.tasks.iter().any(|task| task.host == *host)
+        };
+        (self.plan.hosts..self.sites.len() as u16).find(is_spare)
     }
 
     fn zone_of(&self, node: NodeId) -> ZoneId {
@@ -185,8 +191,25 @@ impl Cluster {
             return;
         };
         self.operator.moves -= 1;
-        let control = match core.draw.percent(50) {
-            true => some_place(map, core),
+        if core.draw.percent(30)
+            && let Some(host) = self.spare_host()
+        {
+            let zones = map.zones.len() as u64;
+            let task = Task {
+                old: None,
+                zone: ZoneId(core.draw.below(zones) as u16),
+                name: format!("m{host}-{}", self.operator.tasks.len()),
+                host,
+                is_idle: false,
+                done: false,
+            };
+            core.note(Address::Client(me), || {
+                format!("adds {} to {} at host {host}", task.name, task.zone)
+            });
+            return self.operator.tasks.push(task);
+        }
+        let control = match core.draw.percent(60) {
+            true => some_place(map, None, core),
             false => None,
         };
         if let Some(control) = control.or_else(|| some_slots(map, core)) {
@@ -210,7 +233,7 @@ impl Cluster {
             return;
         };
         let task = &mut self.operator.tasks[number];
-        if task.done || map.last_node < task.old {
+        if task.done || task.old.is_some_and(|(old, _)| map.last_node < old) {
             return;
         }
         let order = |control, core: &mut Core<Cluster>| {
@@ -218,6 +241,10 @@ impl Cluster {
         };
         let mut nodes = map.nodes.iter();
         let Some((&new, entry)) = nodes.find(|(_, entry)| entry.name == task.name) else {
+            if task.is_idle {
+                task.done = true;
+                return;
+            }
             let control = Control::AddNode {
                 version: map.version,
                 name: task.name.clone(),
@@ -249,37 +276,60 @@ impl Cluster {
             *learnt = Some(map.clone());
             core.start(task.host);
         }
-        if let Some(old) = map.nodes.get(&task.old) {
-            if !old.leaving {
+        let Some((old, old_host)) = task.old else {
+            task.done = entry.boot != BootId(0);
+            if map.kept_by(new).next().is_none() {
+                let place = some_place(map, Some(new), core);
+                task.is_idle |= place.is_none();
+                let control = place.unwrap_or(Control::RemoveNode {
+                    version: map.version,
+                    node: new,
+                });
+                order(control, core);
+            }
+            return;
+        };
+        if let Some(entry) = map.nodes.get(&old) {
+            if !entry.leaving {
                 let control = Control::Drain {
                     version: map.version,
-                    node: task.old,
+                    node: old,
                 };
                 order(control, core);
             }
             return;
         }
         // The old node is out of the map. Its process may not know: it may have been down all the time.
-        let site = &mut self.sites[usize::from(task.old_host)];
-        if site.node() == Some(task.old) {
+        let site = &mut self.sites[usize::from(old_host)];
+        if site.node() == Some(old) {
             site.post = Post::Vacant;
             site.identity = None;
         }
         if matches!(site.post, Post::Vacant) && site.runs {
-            core.exit(task.old_host);
+            core.exit(old_host);
         } else if entry.boot != BootId(0) {
             task.done = true;
             self.tally.replaced += 1;
-            core.note(me, || format!("{} has been replaced by {new}", task.old));
+            core.note(me, || format!("{old} has been replaced by {new}"));
         }
     }
 }
 
-/// A replica moves to another node of its zone, if some node can give one away.
-fn some_place(map: &PartitionMap, core: &mut Core<Cluster>) -> Option<Control> {
+/// A replica moves to another node of its zone, or to this one, if some node can give one away.
+fn some_place(
+    map: &PartitionMap,
+    taker: Option<NodeId>,
+    core: &mut Core<Cluster>,
+) -> Option<Control> {
     let mut places = Vec::new();
     for partition in map.partition_ids() {
-        for &to in map.nodes.keys() {
+        let takers = map.nodes.keys();
+        // Nobody else starts a node that has never been started.
+        let may_take = |to: &NodeId| match taker {
+            Some(taker) => taker == *to,
+            None => map.nodes[to].boot != BootId(0),
+        };
+        for &to in takers.filter(|&to| may_take(to)) {
             let place = (partition, to);
             if map.cannot_place(&[place]).is_none() {
                 places.push(place);

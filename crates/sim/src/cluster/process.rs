@@ -1005,9 +1005,8 @@ impl Turn<'_> {
             return;
         };
         for (control, changed) in changes {
-            let is_placed = matches!(control, Control::PlaceReplicas { .. });
-            self.system.tally.placed += u64::from(is_placed && *changed == Changed::Map);
-            if is_placed || matches!(control, Control::AddNode { .. } | Control::Drain { .. }) {
+            self.system.tally.placed += u64::from(*changed == Changed::Placed);
+            if matches!(control, Control::AddNode { .. } | Control::Drain { .. }) {
                 let frame = Frame::Ordered { changed: *changed };
                 self.core.send(self.me(), Address::Client(operator), frame);
             }

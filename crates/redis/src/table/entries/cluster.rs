@@ -143,6 +143,11 @@ const ORDO_CLUSTER: &[Command] = &[
         "O(N) in the number of keys of the partition that has the slots",
         "Moves slots with their keys to another partition.",
     ),
+    change("ordo.cluster|place", -4, O::Place).about(
+        "0.1.0",
+        "O(N) in the size of the partitions",
+        "Moves replicas to other nodes of their zones.",
+    ),
     change("ordo.cluster|removenode", 3, O::RemoveNode).about(
         "0.1.0",
         "O(N) in the size of what the node keeps",
@@ -175,6 +180,8 @@ fn ordo_help(_: &[txn::Blob]) -> txn::Reply {
             "    Lets a node join: start it afterwards.",
             "MOVESLOTS <first> <last> <partition>",
             "    Moves slots of one partition, with their keys, to another one.",
+            "PLACE <partition> <node-id> [<partition> <node-id> ...]",
+            "    Moves the replica that the node's zone has of the partition to the node.",
             "REMOVENODE <node-id>",
             "    Moves what a node keeps to the other nodes of its zone, and forgets it for good.",
             "SLOTKEYS",
