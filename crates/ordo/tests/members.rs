@@ -10,6 +10,9 @@ use server::cluster::local::free_port;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -303,6 +306,109 @@ fn a_new_node_takes_the_place_of_one_that_leaves() {
     cluster.run(3);
     cluster.run(1);
     assert_eq!(cluster.call(3, &["GET", "k0"]), "again");
+}
+
+/// A client that counts up in turn two keys of a hundred, in one block. It gives how often, when it is told to stop.
+fn count_up(address: String, seed: u64, stop: Arc<AtomicBool>) -> JoinHandle<u64> {
+    std::thread::spawn(move || {
+        let mut client = Client::open(&address, PATIENCE).expect("a connection");
+        let mut count = 0;
+        while !stop.load(Ordering::Relaxed) {
+            let (first, second) = ((count + seed) % 100, (count * 7 + seed + 1) % 100);
+            let key = |number: u64| format!("counter:{number}");
+            let mut call = |words: &[&str]| client.call(words).expect("a reply");
+            call(&["MULTI"]);
+            for number in [first, second] {
+                let answer = call(&["INCR", &key(number)]);
+                assert_eq!(answer, Answer::Text("QUEUED".to_owned()));
+            }
+            match call(&["EXEC"]) {
+                Answer::List(replies) => assert_eq!(replies.len(), 2),
+                other => panic!("{other:?}"),
+            }
+            count += 1;
+        }
+        count
+    })
+}
+
+#[test]
+fn a_new_node_gets_its_share_of_its_zone_under_load() {
+    let mut cluster = Cluster::start(&["zone-a", "zone-b", "zone-c"], 4);
+    assert_eq!(cluster.call(1, &["SET", "k", "v"]), "OK");
+    cluster.describe("d", "zone-a", true);
+    cluster.run(3);
+    let stop = Arc::new(AtomicBool::new(false));
+    let clients: Vec<JoinHandle<u64>> = (0..4)
+        .map(|number| {
+            let address = cluster.nodes[1 + number % 2].client.clone();
+            count_up(address, number as u64 * 25, stop.clone())
+        })
+        .collect();
+    let (done, said) = cluster.admit(1, 3);
+    assert!(done, "{said}");
+    cluster.until(1, "the newcomer is seen to wait", || {
+        let said = cluster.admin(1, &["status"]);
+        said.contains("Node d runs, and waits").then_some(())
+    });
+    let said = cluster.admin(1, &["rebalance", "--dry-run"]);
+    assert!(said.contains("at a moves to d"), "{said}");
+    let said = cluster.admin(1, &["rebalance"]);
+    assert_eq!(said.matches("at a moves to d").count(), 2, "{said}");
+    assert!(said.ends_with("done\n"), "{said}");
+    stop.store(true, Ordering::Relaxed);
+    let counts = clients.into_iter().map(|client| client.join());
+    let counts: Vec<u64> = counts.map(|count| count.expect("no error")).collect();
+    assert!(counts.iter().all(|&count| count > 0), "{counts:?}");
+    let total = |cluster: &Cluster, at: usize| -> u64 {
+        let values =
+            (0..100).map(|number| cluster.call(at, &["GET", &format!("counter:{number}")]));
+        values
+            .map(|value| value.parse::<u64>().expect("a number"))
+            .sum()
+    };
+    let kept = |status: &ClusterStatus, node: u16| {
+        let replicas = status.partitions.iter().flat_map(|found| &found.replicas);
+        replicas.filter(|replica| replica.node == node).count()
+    };
+    let status = cluster.status(1);
+    assert_eq!([1, 2, 3, 4].map(|node| kept(&status, node)), [2, 4, 4, 2]);
+    for at in 0..4 {
+        assert_eq!(
+            total(&cluster, at),
+            2 * counts.iter().sum::<u64>(),
+            "at {at}"
+        );
+    }
+    let said = cluster.admin(2, &["rebalance", "--dry-run"]);
+    assert!(!said.contains("the replica of"), "{said}");
+    // Both count, and start again as what they are now.
+    cluster.kill(2);
+    assert_eq!(cluster.call(0, &["SET", "k", "again"]), "OK");
+    for place in [0, 1, 3] {
+        cluster.kill(place);
+    }
+    for place in [0, 1, 3] {
+        cluster.run(place);
+    }
+    assert_eq!(cluster.call(3, &["GET", "k"]), "again");
+    assert_eq!(total(&cluster, 0), 2 * counts.iter().sum::<u64>());
+    // What has moved away can come back.
+    cluster.run(2);
+    cluster.until(1, "all are there", || {
+        let status = cluster.status(1);
+        status.nodes.iter().all(|node| node.reachable).then_some(())
+    });
+    cluster.admin(1, &["remove-node", "d"]);
+    let ended = cluster.ended(3);
+    assert_eq!(ended.code(), Some(78), "{}", cluster.said(3));
+    cluster.until(1, "the one that leaves is out of the map", || {
+        (cluster.status(1).nodes.len() == 3).then_some(())
+    });
+    assert_eq!(kept(&cluster.status(1), 1), 4);
+    cluster.kill(1);
+    assert_eq!(cluster.call(0, &["SET", "k", "third"]), "OK");
+    assert_eq!(total(&cluster, 0), 2 * counts.iter().sum::<u64>());
 }
 
 #[test]
