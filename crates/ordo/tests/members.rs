@@ -167,6 +167,17 @@ impl Cluster {
         })
     }
 
+    /// The number that a node answers, once it does.
+    fn number(&self, place: usize, words: &[&str]) -> i64 {
+        self.until(place, "it answers with a number", || {
+            let mut client = Client::open(&self.nodes[place].client, PATIENCE).ok()?;
+            match client.call(words) {
+                Ok(Answer::Text(number)) => number.parse().ok(),
+                _ => None,
+            }
+        })
+    }
+
     fn until<T>(&self, place: usize, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         let start = Instant::now();
         loop {
@@ -533,5 +544,53 @@ fn nodes_of_a_zone_share_its_partitions_until_one_takes_over_from_the_other() {
         assert_eq!(cluster.call(0, &["GET", &name(key)]), before);
         assert_eq!(cluster.call(1, &["SET", &name(key), "four"]), "OK");
         assert_eq!(cluster.call(0, &["GET", &name(key)]), "four");
+    }
+}
+
+#[test]
+fn what_is_larger_than_a_frame_travels_between_nodes() {
+    const PART: usize = 24 << 20;
+    let cluster = Cluster::start(&["zone-a", "zone-b", "zone-c", "zone-a"], 2);
+    // `large` and `small` are keys of different partitions, of which neither a nor d keeps both.
+    let keeper = |key: &str| {
+        let slot = cluster.number(0, &["CLUSTER", "KEYSLOT", key]);
+        let partitions = cluster.status(0).partitions;
+        let found = partitions.iter().find(|partition| {
+            let mut ranges = partition.slots.iter();
+            ranges.any(|&(first, last)| (i64::from(first)..=i64::from(last)).contains(&slot))
+        });
+        found.expect("a partition").id
+    };
+    let of = |partition: u16| {
+        let mut names = (0..).map(|number| format!("key{number}"));
+        names
+            .find(|name| keeper(name) == partition)
+            .expect("endless")
+    };
+    let (large, small) = (of(0), of(1));
+    let piece = "x".repeat(PART);
+    for length in 1..=3 {
+        let grown = cluster.number(1, &["APPEND", &large, &piece]);
+        assert_eq!(grown, (length * PART) as i64);
+    }
+    assert_eq!(cluster.call(1, &["SET", &small, "v"]), "OK");
+    for place in 0..4 {
+        let mut client =
+            Client::open(&cluster.nodes[place].client, PATIENCE).expect("a connection");
+        match client.call(&["MGET", &large, &small]).expect("a reply") {
+            Answer::List(values) => match &values[..] {
+                [Answer::Text(all), Answer::Text(other)] => {
+                    assert_eq!((all.len(), other.as_str()), (3 * PART, "v"), "at {place}");
+                }
+                _ => panic!("at {place}: not two values"),
+            },
+            _ => panic!("at {place}: not a list"),
+        }
+        // As a transaction, too: both partitions need both values.
+        let copy = "redis.call('SET', KEYS[2], redis.call('STRLEN', KEYS[1])) return 'done'";
+        let answer = client.call(&["EVAL", copy, "2", &large, &small]);
+        assert_eq!(answer.expect("a reply"), Answer::Text("done".to_owned()));
+        assert_eq!(cluster.call(1, &["GET", &small]), (3 * PART).to_string());
+        assert_eq!(cluster.call(1, &["SET", &small, "v"]), "OK");
     }
 }

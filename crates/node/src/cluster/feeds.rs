@@ -14,6 +14,9 @@
 //! share ([`execute::siblings`]): one frame for each follower and round has all of it. A follower that comes anew is told again what
 //! its partitions have not final-committed. Whoever has forgotten some of that tells it to fetch a checkpoint instead.
 //!
+//! A frame may not be of any size, and a link not hold any number of them. So what is too large for one frame goes in parts, one
+//! after the other; and a follower that has not said to have heard what it was sent is told little more than that there is something.
+//!
 //! A subscription numbers its frames. One that comes too early waits for those before it, a little while: then they are lost, and
 //! that ends the subscription. The follower begins another behind what is confirmed. One that has not begun in time is not waited for, but is taken if
 //! it begins before a later one: over a slow link, what is told may take longer than anybody's patience.
@@ -23,7 +26,7 @@
 //! 2. A follower is sent all that it executes, whichever map either of the two has.
 //! 3. A follower never confirms what its group has not agreed on, whomever it follows, and however often that changes.
 
-use super::frames::Frame;
+use super::frames::{Frame, decode_answered, encode_answered};
 use super::machine::{ClusterEffects, ClusterNode};
 use crate::session;
 use bytes::Bytes;
@@ -38,6 +41,8 @@ use txn::{BootId, Epoch, NodeId, Outcome, PartitionId, Position, RequestId};
 
 /// About how many bytes of batches go into one frame, and of outcomes.
 const FRAME_BYTES_MAX: u64 = 1 << 20;
+/// A frame with at least this share of what may be on its way counts as on its way.
+const HEAVY: u64 = 1 << 10;
 /// A follower hears of every group at least once in so many ticks.
 const FEED_TICKS: u64 = 4;
 /// One that has not heard of a group for so many ticks follows it through another node.
@@ -90,6 +95,26 @@ impl Answered {
     }
 }
 
+/// What a part is one of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Item {
+    /// The outcome of a request.
+    Answer,
+    /// What the group's partition has to say to this one.
+    Message(PartitionId),
+}
+
+/// A part of something that is too large for one frame. Parts of one thing follow each other.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// What it is one of.
+    pub item: Item,
+    /// How many bytes follow in further parts.
+    pub left: u64,
+    /// Its bytes.
+    pub bytes: Bytes,
+}
+
 /// An outcome that may be asked for again.
 #[derive(Clone, Debug)]
 struct Recent {
@@ -120,9 +145,54 @@ struct Follower {
     answers: Vec<Answered>,
     /// What the group's partition has to say to its partitions, as bytes of messages.
     messages: VecDeque<(PartitionId, Bytes)>,
+    /// What is left of what goes to it in parts, as bytes.
+    large: VecDeque<(Item, Bytes)>,
+    /// Frames that it has not said to have heard: their numbers, and about how many bytes of news are in each.
+    unheard: VecDeque<(u64, u64)>,
 }
 
 impl Follower {
+    /// It is to be told an outcome.
+    fn answer(&mut self, answered: Answered, part_bytes: usize) {
+        match answered.bytes() > part_bytes {
+            true => {
+                let bytes = encode_answered(&answered).into();
+                self.large.push_back((Item::Answer, bytes));
+            }
+            false => self.answers.push(answered),
+        }
+    }
+
+    /// One of its partitions is to be told something.
+    fn say(&mut self, to: PartitionId, message: Bytes, part_bytes: usize) {
+        match message.len() > part_bytes {
+            true => self.large.push_back((Item::Message(to), message)),
+            false => self.messages.push_back((to, message)),
+        }
+    }
+
+    /// The part that goes into the next frame.
+    fn next_part(&mut self, part_bytes: usize) -> Option<Part> {
+        let (item, rest) = self.large.front_mut()?;
+        let (item, bytes) = (*item, rest.split_to(part_bytes.clamp(1, rest.len())));
+        let left = rest.len() as u64;
+        if left == 0 {
+            self.large.pop_front();
+        }
+        Some(Part { item, left, bytes })
+    }
+
+    /// Whether it can be told more, if so many bytes may be on their way.
+    fn has_room(&self, window_bytes: u64) -> bool {
+        let unheard: u64 = self.unheard.iter().map(|(_, bytes)| bytes).sum();
+        unheard < window_bytes
+    }
+
+    /// Whether something waits to be told that takes room.
+    fn has_more(&self) -> bool {
+        !self.answers.is_empty() || !self.messages.is_empty() || !self.large.is_empty()
+    }
+
     /// The answers that go into the next frame.
     fn next_answers(&mut self) -> Vec<Answered> {
         let mut bytes = 0;
@@ -168,6 +238,7 @@ pub(super) struct News {
     pub leader: Option<(NodeId, u64)>,
     pub answers: Vec<Answered>,
     pub messages: Vec<(PartitionId, Bytes)>,
+    pub part: Option<Part>,
 }
 
 /// A group that this node follows.
@@ -180,6 +251,8 @@ struct Followed {
     news_tick: u64,
     /// Whom it has asked last, and when.
     asked: Option<(NodeId, u64, u64)>,
+    /// The parts of what comes in parts, until the last one is there.
+    parts: Vec<u8>,
     /// Frames that have overtaken others, by their numbers, and since when the first of those is missed.
     early: BTreeMap<u64, News>,
     early_since: u64,
@@ -237,6 +310,15 @@ impl Feeds {
         for followed in self.followed.values_mut() {
             followed.through.take_if(|(through, ..)| *through == node);
             followed.asked.take_if(|(asked, ..)| *asked == node);
+        }
+    }
+
+    /// A follower has heard a frame.
+    pub fn heard(&mut self, group: PartitionId, node: NodeId, subscription: u64, number: u64) {
+        let follower = self.followers.get_mut(&(group, node));
+        if let Some(follower) = follower.filter(|known| known.subscription == subscription) {
+            // What was sent before has come, or is lost, and that ends the subscription.
+            follower.unheard.retain(|(sent, _)| *sent > number);
         }
     }
 
@@ -355,7 +437,9 @@ impl ClusterNode {
             let follower = self.feeds.followers.get_mut(&(answered.partition, node));
             match follower {
                 Some(follower) if follower.kept.contains(&answered.partition) => continue,
-                Some(follower) => follower.answers.push(answered.clone()),
+                Some(follower) => {
+                    follower.answer(answered.clone(), self.options.feed_part_bytes);
+                }
                 None => {}
             }
             self.feeds.remember(Recent {
@@ -383,8 +467,9 @@ impl ClusterNode {
             let pieces: Vec<Bytes> = pieces.into_iter().map(Bytes::from).collect();
             let followers = self.feeds.of_group(from);
             for (_, follower) in followers.filter(|(_, follower)| follower.kept.contains(&to)) {
-                let pieces = pieces.iter().map(|piece| (to, piece.clone()));
-                follower.messages.extend(pieces);
+                for piece in &pieces {
+                    follower.say(to, piece.clone(), self.options.feed_part_bytes);
+                }
             }
         }
         self.feed(effects);
@@ -432,9 +517,11 @@ impl ClusterNode {
             // Whoever steps the engines next takes it from them.
             effects.delivered = true;
         }
-        let follower = Follower {
+        let mut follower = Follower {
             messages: VecDeque::new(),
-            answers: self.feeds.lacking(from, group, &waits, after),
+            large: VecDeque::new(),
+            unheard: VecDeque::new(),
+            answers: Vec::new(),
             kept,
             subscription,
             boot,
@@ -445,6 +532,9 @@ impl ClusterNode {
             leader: None,
             told_tick: 0,
         };
+        for answered in self.feeds.lacking(from, group, &waits, after) {
+            follower.answer(answered, self.options.feed_part_bytes);
+        }
         self.feeds.followers.insert((group, from), follower);
     }
 
@@ -516,7 +606,11 @@ impl ClusterNode {
         let mut batches: Vec<Fed> = Vec::new();
         let mut bytes = 0;
         let mut is_full = false;
-        if follower.told >= self.merge.confirmed().epoch {
+        let window_bytes = self.options.feed_window_bytes / self.map().partitions.len() as u64;
+        let has_room = follower.has_room(window_bytes.max(1));
+        if !has_room {
+            // It is told of what it lacks when it has heard what is on its way.
+        } else if follower.told >= self.merge.confirmed().epoch {
             for held in self.merge.held_behind(group, follower.told) {
                 if bytes >= FRAME_BYTES_MAX {
                     is_full = true;
@@ -561,8 +655,7 @@ impl ClusterNode {
         let is_late = self.ticks >= follower.told_tick + FEED_TICKS;
         let has_news = agreed > follower.agreed
             || leader != follower.leader
-            || !follower.answers.is_empty()
-            || !follower.messages.is_empty();
+            || has_room && follower.has_more();
         if batches.is_empty() && !has_news && !is_late && follower.number > 0 {
             return Some(false);
         }
@@ -571,6 +664,19 @@ impl ClusterNode {
         follower.agreed = agreed;
         follower.leader = leader;
         follower.told_tick = self.ticks;
+        let (mut answers, mut messages, mut part) = (Vec::new(), Vec::new(), None);
+        if has_room {
+            answers = follower.next_answers();
+            messages = follower.next_messages();
+            part = follower.next_part(self.options.feed_part_bytes);
+        }
+        let answered = answers.iter().map(|answered| answered.bytes() as u64);
+        let said = messages.iter().map(|(_, message)| message.len() as u64);
+        let parted = part.iter().map(|part| part.bytes.len() as u64);
+        bytes += answered.chain(said).chain(parted).sum::<u64>();
+        if bytes * HEAVY >= window_bytes {
+            follower.unheard.push_back((follower.number, bytes));
+        }
         let frame = Frame::Feed {
             partition: group,
             subscription: follower.subscription,
@@ -579,11 +685,14 @@ impl ClusterNode {
             held: self.merge.held(group),
             agreed,
             leader,
-            answers: follower.next_answers(),
-            messages: follower.next_messages(),
+            answers,
+            messages,
+            part,
+            // Asked for with every frame until it is heard: what is said of one says it of those before.
+            asks: !follower.unheard.is_empty(),
         };
         self.send(node, &frame, effects);
-        Some(has_more || !follower.answers.is_empty() || !follower.messages.is_empty())
+        Some(follower.has_room(window_bytes.max(1)) && (has_more || follower.has_more()))
     }
 
     /// The index of the first batch behind what a follower was told, which is confirmed here. `None` if it is gone.
@@ -622,15 +731,11 @@ impl ClusterNode {
         // These may come in any order, and from anybody: only what is lost matters, and that is what subscriptions see to. Over a
         // slow link they would come too late for theirs again and again.
         for (to, message) in news.messages.drain(..) {
-            let Some(message) = Message::decode(&message) else {
+            if !self.hear(group, to, &message, effects) {
                 effects.warnings.push(format!(
                     "{from} says something of {group} to {to} that this node cannot read"
                 ));
                 return self.lose_feed(group, effects);
-            };
-            if let Some(engine) = self.engine(to) {
-                engine.receive(group, message);
-                effects.delivered = true;
             }
         }
         let Some(followed) = self.feeds.followed.get_mut(&group) else {
@@ -643,6 +748,7 @@ impl ClusterNode {
             followed.over = subscription;
             followed.asked.take_if(|(_, name, _)| *name <= subscription);
             followed.early.clear();
+            followed.parts.clear();
             let before = followed.through.replace((from, subscription, 1));
             if let Some((before, ..)) = before.filter(|&(before, ..)| before != from) {
                 self.send(before, &Frame::Unfollow { partition: group }, effects);
@@ -678,6 +784,24 @@ impl ClusterNode {
         }
     }
 
+    /// A partition hears something of another one. False if it cannot be read.
+    fn hear(
+        &self,
+        from: PartitionId,
+        to: PartitionId,
+        message: &[u8],
+        effects: &mut ClusterEffects,
+    ) -> bool {
+        let Some(message) = Message::decode(message) else {
+            return false;
+        };
+        if let Some(engine) = self.engine(to) {
+            engine.receive(from, message);
+            effects.delivered = true;
+        }
+        true
+    }
+
     /// Takes the next news of a group that this node follows.
     fn take_news(
         &mut self,
@@ -699,7 +823,27 @@ impl ClusterNode {
         if !news.batches.is_empty() {
             followed.news_tick = now;
         }
-        for answered in news.answers {
+        let mut answers = news.answers;
+        if let Some(Part { item, left, bytes }) = news.part {
+            followed.parts.extend_from_slice(&bytes);
+            if left == 0 {
+                let whole = std::mem::take(&mut followed.parts);
+                let is_read = match item {
+                    Item::Answer => {
+                        let answered = decode_answered(&whole);
+                        answered.map(|answered| answers.push(answered)).is_some()
+                    }
+                    Item::Message(to) => self.hear(group, to, &whole, effects),
+                };
+                if !is_read {
+                    effects.warnings.push(format!(
+                        "{from} says something of {group} that this node cannot read"
+                    ));
+                    return self.lose_feed(group, effects);
+                }
+            }
+        }
+        for answered in answers {
             if self.feeds.unanswered.remove(&answered.id).is_some() {
                 effects.answered.push(answered);
             }

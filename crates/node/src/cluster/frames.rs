@@ -3,7 +3,7 @@
 //! Every frame begins with the sender's clock: who leads compares it with its own.
 
 use super::bootstrap::Standing;
-use super::feeds::{Answered, Fed};
+use super::feeds::{Answered, Fed, Item, Part};
 use super::install::Piece;
 use bytes::Bytes;
 use order::{Control, PartitionMap, Submission, put_submission, take_submission};
@@ -113,6 +113,19 @@ pub enum Frame {
         answers: Vec<Answered>,
         /// What the group's partition tells the receiver's of transactions that they share.
         messages: Vec<(PartitionId, Bytes)>,
+        /// The next part of an answer or a message that is too large for one frame.
+        part: Option<Part>,
+        /// Whether the sender wants to know that this came.
+        asks: bool,
+    },
+    /// A frame of a subscription came.
+    Heard {
+        /// The group.
+        partition: PartitionId,
+        /// Under which name.
+        subscription: u64,
+        /// The frame's number.
+        number: u64,
     },
     /// Nothing but the clock, and where the sender stands.
     Clock {
@@ -173,6 +186,7 @@ const FEED: u8 = 16;
 const MAP_WANTED: u8 = 17;
 const MAP: u8 = 18;
 const WISH: u8 = 19;
+const HEARD: u8 = 20;
 
 /// How an outcome begins.
 const REPLIED: u8 = 0;
@@ -246,6 +260,20 @@ fn take_waits(reader: &mut Reader<'_>) -> Option<Vec<RequestId>> {
         });
     }
     Some(waits)
+}
+
+/// An answer by itself, as bytes.
+pub(super) fn encode_answered(answered: &Answered) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_answered(&mut out, answered);
+    out
+}
+
+/// Reads what [`encode_answered`] wrote.
+pub(super) fn decode_answered(bytes: &[u8]) -> Option<Answered> {
+    let mut reader = Reader::new(bytes);
+    let answered = take_answered(&mut reader)?;
+    reader.is_empty().then_some(answered)
 }
 
 fn put_answered(out: &mut Vec<u8>, answered: &Answered) {
@@ -397,6 +425,8 @@ impl Frame {
                 leader,
                 answers,
                 messages,
+                part,
+                asks,
             } => {
                 out.push(FEED);
                 put_varint(&mut out, u64::from(partition.0));
@@ -420,6 +450,26 @@ impl Frame {
                     put_varint(&mut out, u64::from(to.0));
                     put_bytes(&mut out, message);
                 }
+                out.push(u8::from(*asks));
+                if let Some(Part { item, left, bytes }) = part {
+                    let item = match item {
+                        Item::Answer => 0,
+                        Item::Message(to) => u64::from(to.0) + 1,
+                    };
+                    put_varint(&mut out, item);
+                    put_varint(&mut out, *left);
+                    put_bytes(&mut out, bytes);
+                }
+            }
+            Frame::Heard {
+                partition,
+                subscription,
+                number,
+            } => {
+                out.push(HEARD);
+                put_varint(&mut out, u64::from(partition.0));
+                put_varint(&mut out, *subscription);
+                put_varint(&mut out, *number);
             }
             Frame::Clock {
                 standing,
@@ -560,16 +610,29 @@ fn describe_frame(bytes: &Bytes) -> Option<String> {
             agreed,
             answers,
             messages,
+            part,
             ..
         } => {
             let epochs: Vec<u64> = batches.iter().map(|fed| fed.epoch.0).collect();
             let answers = answers.len();
             let messages = messages.len();
+            let part = part.as_ref().map_or(String::new(), |part| {
+                format!(
+                    " and {} bytes of one, {} to come",
+                    part.bytes.len(),
+                    part.left
+                )
+            });
             format!(
-                "{partition}: epochs {epochs:?}, agreed up to {agreed}, {answers} answers, {messages} messages \
+                "{partition}: epochs {epochs:?}, agreed up to {agreed}, {answers} answers, {messages} messages{part} \
                  ({subscription}.{number})"
             )
         }
+        Frame::Heard {
+            partition,
+            subscription,
+            number,
+        } => format!("{partition}: has heard {subscription}.{number}"),
         Frame::Clock { standing, .. } => match standing {
             Some(Standing::Bootstrapping { nonce }) => format!("clock {clock_ms}, new {nonce:x}"),
             _ => format!("clock {clock_ms}"),
@@ -690,6 +753,22 @@ fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
                 let to = take_partition(reader)?;
                 messages.push((to, bytes.slice_ref(reader.bytes()?)));
             }
+            let asks = match reader.u8()? {
+                0 => false,
+                1 => true,
+                _ => return None,
+            };
+            let part = match reader.is_empty() {
+                true => None,
+                false => Some(Part {
+                    item: match u16::try_from(reader.varint()?).ok()?.checked_sub(1) {
+                        None => Item::Answer,
+                        Some(to) => Item::Message(PartitionId(to)),
+                    },
+                    left: reader.varint()?,
+                    bytes: bytes.slice_ref(reader.bytes()?),
+                }),
+            };
             Frame::Feed {
                 partition,
                 subscription,
@@ -700,8 +779,15 @@ fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
                 leader: (node != NodeId(0)).then_some((node, term)),
                 answers,
                 messages,
+                part,
+                asks,
             }
         }
+        HEARD => Frame::Heard {
+            partition: take_partition(reader)?,
+            subscription: reader.varint()?,
+            number: reader.varint()?,
+        },
         CLOCK => Frame::Clock {
             checkpoint: Epoch(reader.varint()?),
             hears_all: reader.u8()? == 1,

@@ -774,7 +774,17 @@ impl ClusterNode {
                 leader,
                 answers,
                 messages,
+                part,
+                asks,
             } => {
+                if asks {
+                    let heard = Frame::Heard {
+                        partition,
+                        subscription,
+                        number,
+                    };
+                    self.send(from, &heard, effects);
+                }
                 let news = News {
                     batches,
                     held,
@@ -782,9 +792,15 @@ impl ClusterNode {
                     leader,
                     answers,
                     messages,
+                    part,
                 };
                 self.fed(from, partition, subscription, number, news, effects);
             }
+            Frame::Heard {
+                partition,
+                subscription,
+                number,
+            } => self.feeds.heard(partition, from, subscription, number),
             Frame::Clock {
                 standing,
                 checkpoint,

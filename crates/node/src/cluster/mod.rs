@@ -80,7 +80,7 @@ mod retired;
 
 pub use bootstrap::{IDENTITY, Nonces, Standing, joined_record};
 pub use checkpoint::{ClusterCheckpoint, LoadError, Written};
-pub use feeds::{Answered, Fed};
+pub use feeds::{Answered, Fed, Item, Part};
 pub use frames::{Frame, FrameError, describe};
 pub use install::{Piece, read_piece, write_piece};
 pub use leaders::TRANSFER_KEPT_MS;
@@ -115,6 +115,10 @@ pub struct ClusterOptions {
     /// Whether epochs are executed while they are being agreed on. If not, they are delivered when they are confirmed:
     /// only to measure what that costs.
     pub speculate: bool,
+    /// What nodes tell each other of groups, and is larger than this, travels in parts of so many bytes.
+    pub feed_part_bytes: usize,
+    /// How much a node is told of groups, in all, that it has not said to have heard.
+    pub feed_window_bytes: u64,
     /// How far a leader's clock may be ahead of a majority.
     pub clock_ahead_ms_max: u64,
     /// When a client is told that nobody knows how its request ended.
@@ -142,6 +146,8 @@ impl ClusterOptions {
             trail_bytes_max: 32 << 20,
             epochs_in_flight_max: 4,
             speculate: true,
+            feed_part_bytes: 256 << 10,
+            feed_window_bytes: 16 << 20,
             clock_ahead_ms_max: 500,
             request_timeout_ms: 10_000,
             level: LEVEL,

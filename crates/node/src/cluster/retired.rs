@@ -19,7 +19,7 @@ use txn::codec::{Reader, put_varint};
 /// See the module's head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Retired {
-    /// The last entry that the replica had, and its term.
+    /// The last entry that the replica had, and its term; zeros if it had none.
     last: (u64, u64),
     /// The version of the map that gave the replica to another node.
     version: u32,
@@ -28,7 +28,7 @@ pub(super) struct Retired {
 impl Retired {
     /// What a base says of a replica that has moved away; `None` if it is another one's.
     fn read(base: &Base) -> Option<Retired> {
-        if base.index == 0 || base.members != Members::default() {
+        if base.state.is_empty() || base.members != Members::default() {
             return None;
         }
         let mut reader = Reader::new(&base.state);

@@ -246,6 +246,9 @@ impl Process {
             checkpoint_bytes: plan.checkpoint_bytes,
             trail_bytes_max: plan.trail_bytes_max,
             speculate: plan.speculate,
+            feed_part_bytes: plan.feed_part_bytes,
+            // As little as makes its bounds felt, for each partition.
+            feed_window_bytes: plan.feed_part_bytes as u64 * 64,
             request_timeout_ms: super::REQUEST_TIMEOUT_MS,
             expire: Some(Arc::new(redis_surface::ExpireProcedure)),
             expire_system: Some(Arc::new(redis_surface::ExpireSystemProcedure)),
