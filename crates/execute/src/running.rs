@@ -4,7 +4,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use txn::{Access, Call, Outcome, ProcedureFuture, Request, Stop, Tx, TxContext};
+use txn::{Access, Call, Outcome, ProcedureFuture, Reply, Request, Stop, Tx, TxContext};
 
 /// Starts an incarnation of a request.
 ///
@@ -15,6 +15,9 @@ pub(crate) fn start(request: &Arc<Request>, context: TxContext) -> Result<Proced
 
 /// The same with another handle.
 pub(crate) fn start_as(tx: Tx, request: &Arc<Request>) -> Result<ProcedureFuture, Stop> {
+    if request.elsewhere {
+        return Ok(Box::pin(async { Ok(Reply::Nil) }));
+    }
     let call = Call::new(request.clone());
     catch_unwind(AssertUnwindSafe(|| request.procedure.run(tx, call))).map_err(panicked)
 }
@@ -27,7 +30,7 @@ pub(crate) fn poll<A: Access + Any>(
     access: Box<A>,
     future: &mut ProcedureFuture,
 ) -> (Box<A>, Poll<Outcome>) {
-    let (access, polled) = txn::tx::lend(access, || {
+    let (access, polled) = txn::tx::lend_to_procedure(access, || {
         catch_unwind(AssertUnwindSafe(|| {
             future
                 .as_mut()

@@ -154,7 +154,7 @@ impl SnapshotReader {
         access.must_order = false;
         access.looks = 0;
 
-        let (access, polled) = tx::lend(access, || {
+        let (access, polled) = tx::lend_to_procedure(access, || {
             // A panic must not escape: the snapshot would stay open, and the thread serves other clients.
             catch_unwind(AssertUnwindSafe(|| {
                 let call = Call::new(request.clone());

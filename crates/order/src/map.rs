@@ -391,6 +391,14 @@ impl PartitionMap {
         })
     }
 
+    /// Whether some node keeps no replica of some partition: then outcomes travel.
+    pub fn is_spread(&self) -> bool {
+        let all = self.partitions.len();
+        self.nodes
+            .keys()
+            .any(|&node| self.kept_by(node).count() < all)
+    }
+
     /// Who keeps a partition's replica in a zone.
     pub fn replica(&self, partition: PartitionId, zone: ZoneId) -> Option<NodeId> {
         self.partition(partition).replicas.get(&zone).copied()

@@ -393,9 +393,14 @@ impl Merge {
 
     /// Delivers the next epoch, if the batches of all groups are held.
     ///
+    /// What only reads, at several partitions, changes nothing, and only its client's node needs to know what it reads. Where every
+    /// node keeps all partitions, the others do not execute it (Sparkle, section 4.4). This process is `boot`: what earlier ones
+    /// were asked for nobody waits for. (Where partitions are spread it is executed everywhere: a node may need
+    /// what another zone has read, in place of its neighbour.)
+    ///
     /// # Panics
     /// If they were not read.
-    pub fn deliver(&mut self) -> Option<Delivery> {
+    pub fn deliver(&mut self, boot: BootId) -> Option<Delivery> {
         let place = self.delivered.len();
         if !self.is_next_held() {
             return None;
@@ -416,7 +421,11 @@ impl Merge {
             };
             end.digest = mix(end.digest ^ held.digest);
             for submission in &batch.submissions {
-                let request = as_ordered(&submission.request, &map);
+                let mut request = as_ordered(&submission.request, &map);
+                let only_reads = submission.place.reads_only && submission.boot != boot;
+                if only_reads && !map.is_spread() {
+                    Arc::make_mut(&mut request).elsewhere = true;
+                }
                 for partition in &request.route.partitions {
                     if let Ok(local) = self.local.binary_search(partition) {
                         parts[local].push(Placed {
@@ -648,7 +657,7 @@ mod tests {
             assert_eq!(streams.last(BootId(3)), 3);
             merge.read_next(&registry).expect("it can be read");
             assert_eq!(unread(&merge), 3 - number as usize);
-            let delivery = merge.deliver().expect("it is held");
+            let delivery = merge.deliver(BootId(0)).expect("it is held");
             let (_, batch) = &delivery.batches[0];
             assert_eq!(batch.requests[0].id.sequence, number);
             let confirmation = merge.confirm().expect("it is agreed");
@@ -656,14 +665,14 @@ mod tests {
             assert_eq!(merge.group(GROUP).0.last(BootId(3)), number);
         }
         merge.read_next(&registry).expect("there is nothing more");
-        assert!(merge.deliver().is_none());
+        assert!(merge.deliver(BootId(0)).is_none());
     }
 
     #[test]
     fn a_batch_that_means_nothing_to_this_build_is_named_before_it_is_delivered() {
         let mut merge = found(2);
         merge.read_next(&registry()).expect("it can be read");
-        merge.deliver().expect("it is held");
+        merge.deliver(BootId(0)).expect("it is held");
         let refused = merge.read_next(&Registry::new()).expect_err("unknown");
         assert_eq!((refused.group, refused.index), (GROUP, 2));
         assert!(matches!(refused.cause, RequestError::UnknownProcedure(_)));
@@ -756,7 +765,7 @@ mod tests {
         merge.appended(PartitionId(1), held(2, vec![], vec![]));
         let deliver = |merge: &mut Merge| {
             merge.read_next(&registry()).expect("it can be read");
-            merge.deliver().expect("it is held").batches
+            merge.deliver(BootId(0)).expect("it is held").batches
         };
         let names = |batch: &Batch| -> Vec<(u64, bool)> {
             let requests = batch.requests.iter();

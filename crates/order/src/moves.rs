@@ -96,6 +96,7 @@ impl SlotMove {
                 partitions,
                 slots,
             },
+            elsewhere: false,
         })
     }
 }
@@ -182,5 +183,6 @@ pub(crate) fn misrouted(request: &Request) -> Arc<Request> {
         procedure: Arc::new(Misrouted),
         args: Args::new(),
         route: request.route.clone(),
+        elsewhere: false,
     })
 }

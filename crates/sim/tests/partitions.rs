@@ -263,6 +263,41 @@ fn a_clear_over_two_of_three_partitions_does_nothing() {
     });
 }
 
+/// A key that is elsewhere is not absent: who takes it for that leaves nothing behind either.
+#[test]
+fn whoever_strays_comes_again_whatever_it_makes_of_the_refusal() {
+    alone(|| {
+        for kind in ALL {
+            for partitions in [&[0][..], &[0, 1][..]] {
+                let mut world = World::new(kind, 3);
+                let (here, elsewhere) = (key_of(0, 3), key_of(2, 3));
+                world.put(&elsewhere, 2);
+                let stray = {
+                    let (here, elsewhere) = (here.clone(), elsewhere.clone());
+                    FnProcedure::new("stray", move |mut tx: Tx, _: Call| {
+                        let (here, elsewhere) = (here.clone(), elsewhere.clone());
+                        async move {
+                            if tx.get(&elsewhere).await.unwrap_or(None).is_none() {
+                                tx.put(&here, &b"absent"[..]).await?;
+                            }
+                            Ok(Reply::OK)
+                        }
+                    })
+                };
+                for answer in world.ask(Arc::new(stray), partitions, false) {
+                    assert_eq!(answer, Err(Stop::Undeclared), "{kind:?} at {partitions:?}");
+                }
+                let found = world.ask(get_all(vec![here]), &[0], false);
+                assert_eq!(
+                    found[0],
+                    Ok(Reply::Integer(0)),
+                    "{kind:?} at {partitions:?}"
+                );
+            }
+        }
+    });
+}
+
 #[test]
 fn what_is_written_to_the_system_space_everywhere_is_everywhere() {
     alone(|| {

@@ -122,6 +122,9 @@ pub struct Request {
     pub footprint: Footprint,
     /// Through which group's log it goes, and which partitions execute it. All zero where there is one partition.
     pub route: PartitionRoute,
+    /// It only reads, and for a client of another replica, which executes it: here it has its place in the order, does nothing,
+    /// and its outcome is nobody's. Not logged.
+    pub elsewhere: bool,
 }
 
 /// The partitions that a request involves, in order.
@@ -248,6 +251,7 @@ impl Request {
             args,
             footprint,
             route: PartitionRoute::default(),
+            elsewhere: false,
         }
     }
 }

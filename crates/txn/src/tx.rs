@@ -1,5 +1,6 @@
 //! The handle through which a procedure reads and writes.
 
+use crate::Outcome;
 use crate::hash::mix;
 use crate::ids::{PartitionId, Position};
 use crate::key::{Key, Space};
@@ -9,7 +10,7 @@ use crate::request::Request;
 use crate::slots::SlotRange;
 use crate::value::{Entry, Value};
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
@@ -136,10 +137,13 @@ pub trait Access: Send {
 #[cfg(feature = "shuttle")]
 shuttle::thread_local! {
     static LENT: RefCell<Option<Box<dyn Access>>> = RefCell::new(None);
+    static STRAYED: Cell<bool> = Cell::new(false);
 }
 #[cfg(not(feature = "shuttle"))]
 thread_local! {
     static LENT: RefCell<Option<Box<dyn Access>>> = const { RefCell::new(None) };
+    /// An operation of the present poll was refused, because what it touches is not where the transaction runs.
+    static STRAYED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Runs `poll` (one poll of a procedure's future) with `access` behind every [`Tx`] on this thread, and gives it back.
@@ -151,6 +155,30 @@ pub fn lend<R>(access: Box<dyn Access>, poll: impl FnOnce() -> R) -> (Box<dyn Ac
     let result = poll();
     let access = LENT.with(|lent| std::mem::replace(&mut *lent.borrow_mut(), outer));
     (access.expect("a poll gives back what it was lent"), result)
+}
+
+/// Runs one poll of a procedure in the same way. A procedure that strays ends there ([`Stop::Undeclared`]), whatever it makes of
+/// the refusal: it would take for absent what is elsewhere.
+pub fn lend_to_procedure<E>(
+    access: Box<dyn Access>,
+    poll: impl FnOnce() -> Result<Poll<Outcome>, E>,
+) -> (Box<dyn Access>, Result<Poll<Outcome>, E>) {
+    let outer = STRAYED.with(|strayed| strayed.replace(false));
+    let (access, result) = lend(access, poll);
+    let has_strayed = STRAYED.with(|strayed| strayed.replace(outer));
+    let result = result.map(|polled| match has_strayed {
+        true => Poll::Ready(Err(Stop::Undeclared)),
+        false => polled,
+    });
+    (access, result)
+}
+
+/// Notes a refusal: see [`lend_to_procedure`].
+fn noted<T>(result: Result<T, Stop>) -> Result<T, Stop> {
+    if matches!(result, Err(Stop::Undeclared)) {
+        STRAYED.with(|strayed| strayed.set(true));
+    }
+    result
 }
 
 /// The handle through which a procedure reads and writes. It works only inside the procedure that it was given to.
@@ -206,7 +234,7 @@ impl Tx {
     #[inline]
     fn stays_at(&self, key: &Key) -> Result<(), Stop> {
         match &self.request {
-            Some(request) if !request.route.holds(key) => Err(Stop::Undeclared),
+            Some(request) if !request.route.holds(key) => noted(Err(Stop::Undeclared)),
             _ => Ok(()),
         }
     }
@@ -214,7 +242,7 @@ impl Tx {
     /// The same for what is at no partition alone.
     fn stays_in(&self, space: Space) -> Result<(), Stop> {
         match self.request.is_some() && space == Space::User {
-            true => Err(Stop::Undeclared),
+            true => noted(Err(Stop::Undeclared)),
             false => Ok(()),
         }
     }
@@ -234,7 +262,8 @@ impl Tx {
     /// Reads a record with its version. Expired entries read as absent.
     pub async fn read(&mut self, key: &Key, intent: Intent) -> Result<Read, Stop> {
         self.stays_at(key)?;
-        let mut read = poll_fn(|_| self.with(|access| access.read(key, intent))).await?;
+        let read = poll_fn(|_| self.with(|access| access.read(key, intent))).await;
+        let mut read = noted(read)?;
         if read
             .entry
             .as_ref()
@@ -274,13 +303,14 @@ impl Tx {
     }
     async fn write(&mut self, key: &Key, entry: Option<Entry>) -> Result<(), Stop> {
         self.stays_at(key)?;
-        poll_fn(|_| self.with(|access| access.admit_write(key))).await?;
-        self.with(|access| access.write(key, entry))
+        noted(poll_fn(|_| self.with(|access| access.admit_write(key))).await)?;
+        noted(self.with(|access| access.write(key, entry)))
     }
     /// Lists a part of a space in hash order, without expired entries.
     pub async fn scan(&mut self, range: ScanRange) -> Result<ScanPage, Stop> {
         self.stays_in(range.space)?;
-        let mut page = poll_fn(|_| self.with(|access| access.scan(range))).await?;
+        let page = poll_fn(|_| self.with(|access| access.scan(range))).await;
+        let mut page = noted(page)?;
         page.entries
             .retain(|(_, entry)| !entry.expired(self.context.now_ms));
         Ok(page)
@@ -292,16 +322,16 @@ impl Tx {
         partition: PartitionId,
         range: ScanRange,
     ) -> Result<ScanPage, Stop> {
-        poll_fn(|_| self.with(|access| access.scan_at(partition, range))).await
+        noted(poll_fn(|_| self.with(|access| access.scan_at(partition, range))).await)
     }
     /// The number of user entries (as DBSIZE counts: entries that expired and were not yet removed are counted).
     pub async fn count(&mut self) -> Result<u64, Stop> {
         self.stays_in(Space::User)?;
-        poll_fn(|_| self.with(|access| access.count())).await
+        noted(poll_fn(|_| self.with(|access| access.count())).await)
     }
     /// Removes every user entry (FLUSHALL).
     pub async fn clear(&mut self) -> Result<(), Stop> {
         self.stays_in(Space::User)?;
-        poll_fn(|_| self.with(|access| access.clear())).await
+        noted(poll_fn(|_| self.with(|access| access.clear())).await)
     }
 }

@@ -114,6 +114,7 @@ impl Draw {
             args: self.args,
             footprint,
             route: self.route,
+            elsewhere: false,
         }
     }
 }

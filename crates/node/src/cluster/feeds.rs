@@ -31,8 +31,8 @@ use super::machine::{ClusterEffects, ClusterNode};
 use crate::session;
 use bytes::Bytes;
 use execute::siblings::{Message, Sent, Twins};
+use order::GroupBatch;
 use order::merge::{Content, Held};
-use order::{GroupBatch, PartitionMap};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -41,6 +41,8 @@ use txn::{BootId, Epoch, NodeId, Outcome, PartitionId, Position, RequestId};
 
 /// About how many bytes of batches go into one frame, and of outcomes.
 const FRAME_BYTES_MAX: u64 = 1 << 20;
+/// So many frames that take room are on their way to a follower at most: fewer than it lets overtake each other.
+const UNHEARD_MAX: usize = EARLY_MAX / 2;
 /// A frame with at least this share of what may be on its way counts as on its way.
 const HEAVY: u64 = 1 << 10;
 /// A follower hears of every group at least once in so many ticks.
@@ -185,7 +187,7 @@ impl Follower {
     /// Whether it can be told more, if so many bytes may be on their way.
     fn has_room(&self, window_bytes: u64) -> bool {
         let unheard: u64 = self.unheard.iter().map(|(_, bytes)| bytes).sum();
-        unheard < window_bytes
+        unheard < window_bytes && self.unheard.len() < UNHEARD_MAX
     }
 
     /// Whether something waits to be told that takes room.
@@ -398,14 +400,6 @@ impl Feeds {
         });
         of_node.map(|recent| recent.answered.clone()).collect()
     }
-}
-
-/// Whether some node keeps no replica of some partition: then outcomes travel.
-pub(super) fn is_spread(map: &PartitionMap) -> bool {
-    let all = map.partitions.len();
-    map.nodes
-        .keys()
-        .any(|&node| map.kept_by(node).count() < all)
 }
 
 impl ClusterNode {

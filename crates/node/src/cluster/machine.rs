@@ -3,7 +3,7 @@
 use super::ClusterOptions;
 use super::bootstrap::Bootstrap;
 use super::checkpoint::{CANDIDATES, Checkpoints, ClusterCheckpoint, Needed};
-use super::feeds::{Answered, Feeds, News, Wish, is_spread};
+use super::feeds::{Answered, Feeds, News, Wish};
 use super::frames::Frame;
 use super::gateway::Gateway;
 use super::install::{Installs, Piece};
@@ -316,7 +316,7 @@ impl ClusterNode {
             retired,
         } = beginning;
         let next = merge.confirmed().next.clone();
-        let is_spread = is_spread(&merge.confirmed().map);
+        let is_spread = merge.confirmed().map.is_spread();
         let settled = merge.confirmed().epoch;
         let executors = engines
             .into_iter()
@@ -1415,7 +1415,7 @@ impl ClusterNode {
         while self.executors.values().all(room)
             && (self.options.speculate || self.merge.is_next_agreed())
             && self.read_next(effects)
-            && let Some(delivery) = self.merge.deliver()
+            && let Some(delivery) = self.merge.deliver(self.boot)
         {
             for (partition, batch) in delivery.batches {
                 let Some(executor) = self.executors.get_mut(&partition) else {
@@ -1480,7 +1480,7 @@ impl ClusterNode {
             }
         }
         if !end.changes.is_empty() {
-            self.is_spread = is_spread(&end.map);
+            self.is_spread = end.map.is_spread();
         }
         for partition in self.gateway.groups() {
             let agreed = self.merge.group(partition).0.last(self.boot);

@@ -91,6 +91,7 @@ fn request(sequence: u64, draft: &Draft) -> Arc<Request> {
         args: draft.args.clone(),
         footprint: draft.footprint.clone(),
         route: txn::PartitionRoute::default(),
+        elsewhere: false,
     })
 }
 

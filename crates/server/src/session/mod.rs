@@ -475,6 +475,7 @@ impl Session {
             args,
             footprint,
             route: partition_route,
+            elsewhere: false,
         });
         let may_widen = reach.strays && request.route.partitions.len() < runtime.partitions_count();
         let flight = Flight::new(request, reach);

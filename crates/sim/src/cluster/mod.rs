@@ -114,7 +114,7 @@ impl Plan {
             epochs_in_flight_max: draw.pick(&[1, 2, 4, 16]),
             checkpoint_bytes: options.checkpoint_bytes,
             trail_bytes_max: draw.pick(&[0, 500, 5_000, 1 << 30]),
-            feed_part_bytes: [256 << 10, 256 << 10, 1_000, 50][(mix(options.seed) % 4) as usize],
+            feed_part_bytes: [256 << 10, 256 << 10, 2_000, 400][(mix(options.seed) % 4) as usize],
             segment_bytes: options.segment_bytes,
             speculate: true,
             costs: options.costs,

@@ -247,8 +247,8 @@ impl Process {
             trail_bytes_max: plan.trail_bytes_max,
             speculate: plan.speculate,
             feed_part_bytes: plan.feed_part_bytes,
-            // As little as makes its bounds felt, for each partition.
-            feed_window_bytes: plan.feed_part_bytes as u64 * 64,
+            // Little enough to make its bounds felt, and more than a slow network needs to get on.
+            feed_window_bytes: 64 << 10,
             request_timeout_ms: super::REQUEST_TIMEOUT_MS,
             expire: Some(Arc::new(redis_surface::ExpireProcedure)),
             expire_system: Some(Arc::new(redis_surface::ExpireSystemProcedure)),
@@ -708,6 +708,7 @@ impl Turn<'_> {
             args: draft.args.clone(),
             footprint: draft.footprint.clone(),
             route,
+            elsewhere: false,
         });
         let is_everywhere = request.route.partitions.len() == usize::from(request.route.of());
         // What follows must not overtake it, should it come again.

@@ -496,6 +496,7 @@ impl Turn<'_> {
             args: draft.args.clone(),
             footprint: draft.footprint.clone(),
             route: txn::PartitionRoute::default(),
+            elsewhere: false,
         });
         let asker = node::Asker {
             unfinished,
