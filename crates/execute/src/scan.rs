@@ -42,10 +42,7 @@ pub(crate) fn with_own(
     let end = page.next_hash.unwrap_or(u64::MAX);
     own(&mut |key, entry| {
         let hash = key.hash64();
-        if key.space() == range.space
-            && hash >= range.from_hash
-            && (hash < end || page.next_hash.is_none())
-        {
+        if range.has(key) && hash >= range.from_hash && (hash < end || page.next_hash.is_none()) {
             writes.push((key.clone(), entry.cloned()));
         }
     });

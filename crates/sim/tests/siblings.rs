@@ -117,8 +117,8 @@ fn find(mutant: Mutant, kind: Kind) {
     assert!(found.is_some(), "nothing notices {mutant:?} of {kind:?}");
 }
 
-/// The defects of the protocol's book are found by whole engines too (one that takes a crash at a certain moment is left to
-/// the model in `execute`).
+/// The defects of the protocol are found in whole engines too (those that take a crash or a cascade at a certain moment are
+/// left to the model in `execute`).
 #[test]
 fn defects_of_the_protocol_are_found() {
     for mutant in [
@@ -127,6 +127,11 @@ fn defects_of_the_protocol_are_found() {
         Mutant::BelieveAnyValue,
         Mutant::KeepOldValues,
         Mutant::DropLaterNumbers,
+        Mutant::ForgetRaised,
+        Mutant::AnchorOnlyFirst,
+        Mutant::CommitUnsettled,
+        Mutant::RaiseOnStartOver,
+        Mutant::VoidDependencies,
     ] {
         find(mutant, Kind::Sparkle(Variant::default()));
     }

@@ -7,11 +7,10 @@ use std::sync::Arc;
 use std::task::Poll;
 use store::{Snapshot, View};
 use txn::hash::FixedMap;
-use txn::key::partition_of_slot;
 use txn::tx::Read;
 use txn::{
     Access, Entry, Footprint, Intent, Key, KeySets, PartitionId, Partitions, Position, Request,
-    ScanPage, ScanRange, Space, Stop, Tx, TxContext,
+    ScanPage, ScanRange, Slots, Space, Stop, Tx, TxContext,
 };
 
 /// What a dry run found.
@@ -35,6 +34,11 @@ pub fn reconnoitre(engines: &[Arc<dyn Engine>], request: &Arc<Request>, now_ms: 
     let mut scout = Box::new(Scout {
         engines: engines.to_vec(),
         first,
+        slots: match usize::from(request.route.of()) == engines.len() {
+            true => request.route.slots.clone(),
+            // It was not routed yet.
+            false => Slots::even(engines.len() as u16),
+        },
         snapshots: engines.iter().map(|_| None).collect(),
         touched: Vec::new(),
         places: FixedMap::default(),
@@ -58,6 +62,8 @@ struct Scout {
     engines: Vec<Arc<dyn Engine>>,
     /// The first partition of the request.
     first: PartitionId,
+    /// Whose the slots are.
+    slots: Slots,
     /// Opened when a partition is first looked at, and until the run has ended.
     snapshots: Vec<Option<Snapshot>>,
     /// Keys in the order of their first use, with whether they are written.
@@ -80,7 +86,7 @@ impl Scout {
         match self.engines.len() {
             0 | 1 => PartitionId(0),
             _ if key.space() == Space::System => self.first,
-            several => partition_of_slot(key.slot(), several as u16),
+            _ => self.slots.partition_of_key(key),
         }
     }
     fn at<R>(

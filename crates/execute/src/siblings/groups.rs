@@ -185,7 +185,10 @@ impl<B> Groups<B> {
 
     /// No replica will ask for what was read in these epochs.
     pub(crate) fn forget(&self, upto: Epoch) {
-        self.known.lock().closed.retain(|id, _| id.epoch > upto);
+        let mut known = self.known.lock();
+        known.closed.retain(|id, _| id.epoch > upto);
+        // What was said of groups that were never opened here, or were retracted.
+        known.early = known.early.split_off(&Epoch(upto.0 + 1));
     }
 
     /// All groups from this position on are void.

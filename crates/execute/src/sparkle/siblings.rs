@@ -14,6 +14,7 @@ use crate::siblings::{AbortNumber, Asked, Basis, Exchange, Message, Note, Told};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use store::sync::atomic::{AtomicU64, Ordering};
+use txn::mutant::{Mutant, is_active};
 use txn::{Epoch, PartitionId, Position};
 
 /// The book of a sub-transaction, and what its engine notes beside it.
@@ -39,7 +40,9 @@ impl Member {
         Note::Anchor {
             member: self.place,
             number,
-            raised: later.filter(|(_, number)| number.count > 0).collect(),
+            raised: later
+                .filter(|(_, number)| number.count > 0 && !is_active(Mutant::AnchorOnlyFirst))
+                .collect(),
         }
     }
     /// What to say when it is speculatively committed, and has aborted these.
@@ -172,7 +175,11 @@ impl Shared {
     pub(super) fn begin_undo_member(&self, member: &Member, me: Position) -> super::status::Word {
         let mut book = member.book().lock();
         let here = std::mem::take(&mut book.doomed_here);
-        self.slot(me).status.begin_undo(!here)
+        if !here && is_active(Mutant::RaiseOnStartOver) {
+            book.exchange.abort();
+        }
+        let keeps = !here && !is_active(Mutant::VoidDependencies);
+        self.slot(me).status.begin_undo(keeps)
     }
 
     // What others do to it.
@@ -198,7 +205,7 @@ impl Shared {
         if raised.is_some() && by >= member.group.first {
             let aborter = (by.0 - member.group.first.0) as usize;
             let mut book = member.group.members[aborter].lock();
-            if !book.raised.contains(&member.place) {
+            if !book.raised.contains(&member.place) && !is_active(Mutant::ForgetRaised) {
                 book.raised.push(member.place);
             }
         }
@@ -209,7 +216,10 @@ impl Shared {
 
     /// Whether nothing that its siblings told is in doubt any more.
     pub(super) fn is_settled(&self, at: Position) -> bool {
-        let Some(member) = self.member(at) else {
+        let Some(member) = self
+            .member(at)
+            .filter(|_| !is_active(Mutant::CommitUnsettled))
+        else {
             return true;
         };
         let Some(before) = member.place.checked_sub(1) else {

@@ -452,7 +452,7 @@ pub(super) struct Checkpoints {
     durable_base: Epoch,
     /// The newest that other nodes have, as they say.
     others: BTreeMap<NodeId, Epoch>,
-    /// Bytes of agreed batches since the last one was ordered, and when that was or the process began; 0 before its first event.
+    /// Bytes of agreed batches, and of what partitions told those of other nodes, since the last one was ordered, and when that was or the process began; 0 before its first event.
     bytes: u64,
     since_ms: u64,
     schedule: Schedule,
@@ -520,12 +520,12 @@ impl Checkpoints {
         (self.bytes, self.since_ms) = (0, now_ms);
     }
 
-    /// Batches were agreed.
+    /// Batches were agreed, or partitions told each other something.
     pub fn note_bytes(&mut self, bytes: u64) {
         self.bytes += bytes;
     }
 
-    /// Bytes of agreed batches since the last one was ordered.
+    /// Bytes of agreed batches, and of what partitions told those of other nodes, since the last one was ordered.
     pub fn log_bytes(&self) -> u64 {
         self.bytes
     }

@@ -459,6 +459,9 @@ impl ClusterNode {
         for Sent { from, to, message } in sent {
             let pieces = message.encode_in_pieces(FRAME_BYTES_MAX as usize);
             let pieces: Vec<Bytes> = pieces.into_iter().map(Bytes::from).collect();
+            // It stays in memory as long as the log that makes it: until the next checkpoint.
+            let bytes = pieces.iter().map(|piece| piece.len() as u64);
+            self.checkpoints.note_bytes(bytes.sum());
             let followers = self.feeds.of_group(from);
             for (_, follower) in followers.filter(|(_, follower)| follower.kept.contains(&to)) {
                 for piece in &pieces {
