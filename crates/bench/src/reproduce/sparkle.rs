@@ -1,8 +1,11 @@
 //! `ordo reproduce sparkle`: section 5 of the Sparkle paper.
 //!
 //! Figs 6a and 6b (one node, more and more cores) run for real as far as this machine has cores, and in the scale model
-//! ([`sim::scale`]) up to 50 workers. Figs 7 to 10 (clusters) are modelled. What a step of an engine costs is measured
+//! ([`sim::scale`]) up to 50 workers. Figs 7 to 10 (clusters) are modelled; three real processes show what the model is worth
+//! ([`processes`]). What a step of an engine costs is measured
 //! here first, with one real worker, on each workload.
+
+mod processes;
 
 use super::figure::{Axis, Claim, Figure, Panel, Point, Series};
 use super::lab::{Job, Lab, Measured, series};
@@ -19,7 +22,7 @@ pub struct Options {
     pub dir: PathBuf,
     /// Fewer points and shorter runs.
     pub quick: bool,
-    /// The figures wanted: 6a, 6b, 7, 8, 9, 10; none means all.
+    /// The figures wanted: 6a, 6b, 7, 8, 9, 10, 3p; none means all.
     pub only: Vec<String>,
     /// The seed of everything.
     pub seed: u64,
@@ -32,7 +35,7 @@ pub struct Options {
 }
 
 /// The figures.
-pub const FIGURES: [&str; 6] = ["6a", "6b", "7", "8", "9", "10"];
+pub const FIGURES: [&str; 7] = ["6a", "6b", "7", "8", "9", "10", "3p"];
 
 const SPARKLE: Contender = Contender::Sparkle(SparkleVariant::ScSchedule);
 /// Nodes and workers of Figs 7 to 9.
@@ -168,6 +171,7 @@ impl Study {
             "7" => self.synthetic(),
             "8" => self.tpcc(),
             "9" => self.variants(),
+            "3p" => self.processes(),
             _ => self.nodes(),
         }
     }
