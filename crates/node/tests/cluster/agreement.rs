@@ -49,7 +49,7 @@ fn a_stale_replica_replaces_what_is_agreed() {
     merge.agreed(p1, 10);
     merge.appended(P0, held(1, 1, 1));
     merge.agreed(P0, 1);
-    merge.deliver(BootId(0)).expect("both are held");
+    merge.deliver(txn::BootId(0)).expect("both are held");
     merge.confirm().expect("confirmed");
     assert_eq!(
         merge.group(p1).1,
