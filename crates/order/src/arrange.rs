@@ -5,7 +5,8 @@
 //!
 //! 1. read-only transactions over several partitions come first: they read what the epoch before has left;
 //! 2. transactions over the same partitions stand together, as a *group*, so that each confirms the next one;
-//! 3. between groups there is work that needs no sibling, while they settle: transactions of this partition only.
+//! 3. between groups there is work that needs no sibling, while they settle: transactions of this partition only, and more of them
+//!    where there are more siblings to wait for.
 //!
 //! ```text
 //!   | read-only groups | group | single | group | single | group | single, bound || next section ...
@@ -144,16 +145,23 @@ fn arrange_section(section: u32, requests: Vec<Placed>, arranged: &mut Arranged)
             rank => groups.entry(rank).or_default().push(request),
         }
     }
-    let (count, all) = (groups.len(), free.len());
-    let mut free = free.into_iter();
-    for (place, (rank, members)) in groups.into_iter().enumerate() {
+    // Behind a group as much as it has siblings: the more, the later the last of them.
+    let siblings = |rank: &Rank| match rank {
+        Rank::Group(_, partitions, ..) => partitions - 1,
+        Rank::Bound => 0,
+    };
+    let (all, of_all) = (free.len(), groups.keys().map(siblings).sum::<usize>());
+    let (mut free, mut so_far) = (free.into_iter(), 0);
+    for (rank, members) in groups {
         arranged.groups.push(Group {
             first: arranged.requests.len(),
             members: members.len(),
             part: 2 * section + u32::from(matches!(rank, Rank::Group(true, ..))),
         });
         arranged.requests.extend(members);
-        let share = all * (place + 1) / count - all * place / count;
+        let before = so_far;
+        so_far += siblings(&rank);
+        let share = all * so_far / of_all - all * before / of_all;
         arranged.requests.extend(free.by_ref().take(share));
     }
     arranged.requests.extend(free);
@@ -397,6 +405,18 @@ mod tests {
             part: 1,
         });
         assert_eq!(arranged.groups, groups);
+    }
+
+    #[test]
+    fn more_of_them_stand_behind_more_siblings() {
+        let all = [vec![0, 1, 2, 3], vec![0, 1]];
+        let all = all.into_iter().chain(std::iter::repeat_n(vec![0], 8));
+        let requests = all.zip(1..).map(|(on, n)| request(n, 1, &on, 4));
+        let arranged = at(0, &placed(&requests.collect::<Vec<_>>()));
+        let groups = arranged.groups.iter();
+        let places: Vec<_> = groups.map(|group| group.first).collect();
+        // Two behind the pair, the six others behind the four.
+        assert_eq!((places, arranged.requests.len()), (vec![0, 3], 10));
     }
 
     #[test]
