@@ -12,26 +12,16 @@ const VERSION: u8 = 1;
 const HAS_BASE: u8 = 1;
 const RESETS: u8 = 2;
 const HAS_HARD_STATE: u8 = 4;
-const FORGOTTEN: u8 = 8;
 
 const ENTRY_BATCH: u8 = 0;
 const ENTRY_MEMBERSHIP: u8 = 1;
-
-/// What a record says of one group.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Part {
-    /// It keeps this.
-    Kept(Box<Kept>),
-    /// It has left the node, and nothing of it is kept any more.
-    Forgotten(PartitionId),
-}
 
 /// A record's payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Payload {
     /// The oldest record that the state with this record is made of: reading must begin there or before.
     pub needed: Position,
-    pub parts: Vec<Part>,
+    pub parts: Vec<Kept>,
 }
 
 /// Appends what comes before the parts.
@@ -72,12 +62,6 @@ pub(super) fn put_kept(out: &mut Vec<u8>, kept: &Kept, hard_state: Option<HardSt
     }
 }
 
-/// Appends that a group has left.
-pub(super) fn put_forgotten(out: &mut Vec<u8>, partition: PartitionId) {
-    put_varint(out, u64::from(partition.0));
-    out.push(FORGOTTEN);
-}
-
 /// Reads a payload, padding included. `None` on anything that was not written as above; what it
 /// allocates is bounded by a multiple of the input's length.
 pub(super) fn take(payload: &[u8]) -> Option<Payload> {
@@ -89,19 +73,16 @@ pub(super) fn take(payload: &[u8]) -> Option<Payload> {
     let count = reader.varint()?;
     let mut parts = Vec::new();
     for _ in 0..count {
-        parts.push(take_part(&mut reader)?);
+        parts.push(take_kept(&mut reader)?);
     }
     let padding = reader.rest();
     let padded = padding.len() < record::ALIGNMENT && padding.iter().all(|&byte| byte == 0);
     padded.then_some(Payload { needed, parts })
 }
 
-fn take_part(reader: &mut Reader<'_>) -> Option<Part> {
+fn take_kept(reader: &mut Reader<'_>) -> Option<Kept> {
     let partition = PartitionId(take_u16(reader)?);
     let flags = reader.u8()?;
-    if flags == FORGOTTEN {
-        return Some(Part::Forgotten(partition));
-    }
     let has = |flag| flags & flag != 0;
     if flags > HAS_BASE | RESETS | HAS_HARD_STATE || has(RESETS) && !has(HAS_BASE) {
         return None;
@@ -119,13 +100,13 @@ fn take_part(reader: &mut Reader<'_>) -> Option<Part> {
         }),
         false => None,
     };
-    Some(Part::Kept(Box::new(Kept {
+    Some(Kept {
         partition,
         base,
         reset: has(RESETS),
         entries,
         hard_state,
-    })))
+    })
 }
 
 fn take_entries(reader: &mut Reader<'_>) -> Option<Vec<Entry>> {
@@ -209,38 +190,32 @@ mod tests {
         })
     }
 
-    fn part() -> impl Strategy<Value = Part> {
+    fn kept() -> impl Strategy<Value = Kept> {
         let base = proptest::option::of((base(), any::<bool>()));
         let hard_state = (number(), number(), number())
             .prop_map(|(term, vote, commit)| HardState { term, vote, commit });
         let hard_state = proptest::option::of(hard_state);
-        prop_oneof![
-            1 => any::<u16>().prop_map(|partition| Part::Forgotten(PartitionId(partition))),
-            9 => (any::<u16>(), base, entries(), hard_state).prop_map(
-                |(partition, base, entries, hard_state)| Part::Kept(Box::new(Kept {
-                    partition: PartitionId(partition),
-                    reset: base.as_ref().is_some_and(|(_, reset)| *reset),
-                    base: base.map(|(base, _)| base),
-                    entries,
-                    hard_state,
-                }))
-            ),
-        ]
+        (any::<u16>(), base, entries(), hard_state).prop_map(
+            |(partition, base, entries, hard_state)| Kept {
+                partition: PartitionId(partition),
+                reset: base.as_ref().is_some_and(|(_, reset)| *reset),
+                base: base.map(|(base, _)| base),
+                entries,
+                hard_state,
+            },
+        )
     }
 
     fn payload() -> impl Strategy<Value = Payload> {
-        (number().prop_map(Position), vec(part(), 0..4))
+        (number().prop_map(Position), vec(kept(), 0..4))
             .prop_map(|(needed, parts)| Payload { needed, parts })
     }
 
     fn encode(payload: &Payload) -> Vec<u8> {
         let mut out = Vec::new();
         put_front(&mut out, payload.needed, payload.parts.len());
-        for part in &payload.parts {
-            match part {
-                Part::Kept(kept) => put_kept(&mut out, kept, kept.hard_state),
-                Part::Forgotten(partition) => put_forgotten(&mut out, *partition),
-            }
+        for kept in &payload.parts {
+            put_kept(&mut out, kept, kept.hard_state);
         }
         out
     }
@@ -297,6 +272,30 @@ mod tests {
                 *version = VERSION;
             }
             prop_assert!(is_canonical(&input));
+        }
+    }
+
+    #[test]
+    fn unknown_flags_and_resets_without_a_base_are_refused() {
+        let with = |flags: u8, rest: &[u8]| {
+            let front = [VERSION, 1, 1, 1, flags];
+            take(&[&front, rest].concat())
+        };
+        // A part that ends behind the flags, and what is whole with no flag, with a hard state, and with a base.
+        let bare = [0];
+        let hard_state = [0, 0, 0, 0];
+        let base = [0; 9];
+        let rests: [&[u8]; 4] = [&[], &bare, &hard_state, &base];
+        for (flags, rest) in [0, HAS_HARD_STATE, HAS_BASE].into_iter().zip(&rests[1..]) {
+            assert!(with(flags, rest).is_some(), "flags {flags}");
+        }
+        for flags in 8..=u8::MAX {
+            for rest in rests {
+                assert_eq!(with(flags, rest), None, "flags {flags}, then {rest:?}");
+            }
+        }
+        for flags in [RESETS, RESETS | HAS_HARD_STATE] {
+            assert_eq!(with(flags, &hard_state), None, "flags {flags}");
         }
     }
 

@@ -4,7 +4,7 @@
 //! entries whose predecessors are gone, because a base that is read later covers them. Once entries of a group are
 //! known, the next ones must follow them; and in the end every group must be whole.
 
-use super::encoding::{self, Part};
+use super::encoding;
 use super::needs::Needs;
 use crate::consensus::{Base, Entry, HardState, Kept};
 use crate::error::{OpenError, Problem};
@@ -37,8 +37,6 @@ pub(super) struct Found {
     pub entries: VecDeque<(Position, Entry)>,
     /// The last entry's index; `None` while that may have been in a record that was removed.
     pub last: Option<u64>,
-    /// It has left the node.
-    forgotten: bool,
 }
 
 /// All groups as far as they were read.
@@ -56,23 +54,16 @@ impl Replay for Images {
         let first = *self.first.get_or_insert(head.first);
         let payload = encoding::take(payload).ok_or(PayloadError::Problem(Problem::Groups))?;
         self.needed = payload.needed;
-        for part in payload.parts {
-            match part {
-                Part::Forgotten(partition) => {
-                    self.groups.insert(partition, Found::new(true, true));
-                }
-                Part::Kept(kept) => {
-                    let partition = kept.partition;
-                    let known = first == Position::FIRST;
-                    let found = self
-                        .groups
-                        .entry(partition)
-                        .or_insert_with(|| Found::new(known, false));
-                    found
-                        .take(head.first, *kept)
-                        .ok_or(PayloadError::Problem(Problem::Gapped(partition)))?;
-                }
-            }
+        let known = first == Position::FIRST;
+        for kept in payload.parts {
+            let partition = kept.partition;
+            let found = self
+                .groups
+                .entry(partition)
+                .or_insert_with(|| Found::new(known));
+            found
+                .take(head.first, kept)
+                .ok_or(PayloadError::Problem(Problem::Gapped(partition)))?;
         }
         Ok(0)
     }
@@ -89,7 +80,6 @@ impl Replay for Images {
                 found: oldest,
             });
         }
-        self.groups.retain(|_, found| !found.forgotten);
         match self.groups.iter().find(|(_, found)| !found.is_whole()) {
             None => Ok(()),
             Some((&partition, _)) => Err(OpenError::Corrupt {
@@ -124,10 +114,9 @@ impl Images {
 }
 
 impl Found {
-    fn new(known: bool, forgotten: bool) -> Found {
+    fn new(known: bool) -> Found {
         Found {
             last: known.then_some(0),
-            forgotten,
             ..Found::default()
         }
     }
@@ -138,7 +127,6 @@ impl Found {
 
     /// Takes what a record says. `None` if it does not follow.
     fn take(&mut self, record: Position, kept: Kept) -> Option<()> {
-        self.forgotten = false;
         if let Some(base) = kept.base {
             if base.index < self.base_index() {
                 return None;

@@ -95,7 +95,10 @@ impl<D: Disk> Journal<D> {
             .filter(|kept| !kept.is_empty() || kept.reset)
             .collect();
         if kept.is_empty() {
-            return Ok(self.unchanged());
+            return Ok(Appended {
+                position: self.log.tail().last(),
+                rotated: false,
+            });
         }
         let plan = self.needs.plan(&kept, self.log.tail().next).map_err(|problem| {
             let text = format!(
@@ -104,38 +107,18 @@ impl<D: Disk> Journal<D> {
             );
             io::Error::new(io::ErrorKind::InvalidInput, text)
         })?;
-        self.write(plan, |payload, plan| {
-            encoding::put_front(payload, plan.oldest, kept.len());
-            for (kept, hard_state) in kept.iter().zip(&plan.hard_states) {
-                encoding::put_kept(payload, kept, *hard_state);
-            }
-        })
+        self.write(&kept, plan)
     }
 
-    /// Writes that a group has left this node: from this record on nothing of it is kept. It may come back later, as a
-    /// new one. Nothing is written if there is no such group.
-    pub fn forget(&mut self, partition: PartitionId) -> io::Result<Appended> {
-        match self.needs.plan_to_forget(partition, self.log.tail().next) {
-            None => Ok(self.unchanged()),
-            Some(plan) => self.write(plan, |payload, plan| {
-                encoding::put_front(payload, plan.oldest, 1);
-                encoding::put_forgotten(payload, partition);
-            }),
-        }
-    }
-
-    fn unchanged(&self) -> Appended {
-        Appended {
-            position: self.log.tail().last(),
-            rotated: false,
-        }
-    }
-
-    fn write(&mut self, plan: Plan, put: impl FnOnce(&mut Vec<u8>, &Plan)) -> io::Result<Appended> {
+    fn write(&mut self, kept: &[&Kept], plan: Plan) -> io::Result<Appended> {
         self.buffer.clear();
         self.buffer.shrink_to(BUFFER_BYTES_KEPT);
         let mut draft = Draft::begin(&mut self.buffer, Kind::Groups);
-        put(draft.payload(), &plan);
+        let payload = draft.payload();
+        encoding::put_front(payload, plan.oldest, kept.len());
+        for (kept, hard_state) in kept.iter().zip(&plan.hard_states) {
+            encoding::put_kept(payload, kept, *hard_state);
+        }
         let bytes = draft.len_bytes();
         if bytes > BATCH_BYTES_MAX {
             let text = format!(
@@ -209,9 +192,5 @@ impl<D: Disk> Journal<D> {
 /// Reads a payload as recovery does, for fuzzers. Returns how many groups and entries it holds.
 pub(crate) fn fuzz_payload(payload: &[u8]) -> usize {
     let parts = encoding::take(payload).map_or_else(Vec::new, |payload| payload.parts);
-    let count = |part: &encoding::Part| match part {
-        encoding::Part::Kept(kept) => 1 + kept.entries.len(),
-        encoding::Part::Forgotten(_) => 1,
-    };
-    parts.iter().map(count).sum()
+    parts.iter().map(|kept| 1 + kept.entries.len()).sum()
 }

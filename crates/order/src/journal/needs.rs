@@ -54,8 +54,7 @@ struct Run {
 /// What a record will change, worked out before it is written.
 pub(super) struct Plan {
     record: Position,
-    /// `None` forgets the group.
-    steps: BTreeMap<PartitionId, Option<Step>>,
+    steps: BTreeMap<PartitionId, Step>,
     /// The hard states that the record must hold, part by part.
     pub hard_states: Vec<Option<HardState>>,
     /// The oldest record that will be needed.
@@ -98,47 +97,23 @@ impl Needs {
         for kept in kept {
             let step = steps.entry(kept.partition).or_insert_with(|| {
                 let marks = self.groups.get(&kept.partition).map(|group| group.marks);
-                Some(Step::new(marks.unwrap_or_default()))
+                Step::new(marks.unwrap_or_default())
             });
-            // None of these steps forgets its group.
-            if let Some(step) = step {
-                let hard_state = step
-                    .follow(kept, record)
-                    .map_err(|problem| format!("{}: {problem}", kept.partition))?;
-                hard_states.push(hard_state);
-            }
+            let hard_state = step
+                .follow(kept, record)
+                .map_err(|problem| format!("{}: {problem}", kept.partition))?;
+            hard_states.push(hard_state);
         }
-        Ok(self.plan_of(steps, hard_states, record))
-    }
-
-    /// What a record that forgets a group will change. `None` if there is nothing to forget.
-    pub fn plan_to_forget(&self, partition: PartitionId, record: Position) -> Option<Plan> {
-        self.groups.get(&partition)?;
-        let steps = BTreeMap::from([(partition, None)]);
-        Some(self.plan_of(steps, Vec::new(), record))
-    }
-
-    fn plan_of(
-        &self,
-        steps: BTreeMap<PartitionId, Option<Step>>,
-        hard_states: Vec<Option<HardState>>,
-        record: Position,
-    ) -> Plan {
-        Plan {
+        Ok(Plan {
             record,
             oldest: self.oldest_with(&steps, record),
             steps,
             hard_states,
-        }
+        })
     }
 
-    fn oldest_with(
-        &self,
-        steps: &BTreeMap<PartitionId, Option<Step>>,
-        record: Position,
-    ) -> Position {
+    fn oldest_with(&self, steps: &BTreeMap<PartitionId, Step>, record: Position) -> Position {
         let stepped = steps.iter().filter_map(|(partition, step)| {
-            let step = step.as_ref()?;
             let earlier = self
                 .groups
                 .get(partition)
@@ -156,13 +131,8 @@ impl Needs {
     /// Notes that the planned record was written.
     pub fn written(&mut self, plan: Plan) {
         for (partition, step) in plan.steps {
-            match step {
-                None => drop(self.groups.remove(&partition)),
-                Some(step) => {
-                    let group = self.groups.entry(partition).or_default();
-                    group.step(&step, plan.record);
-                }
-            }
+            let group = self.groups.entry(partition).or_default();
+            group.step(&step, plan.record);
         }
         if self.oldest != plan.oldest {
             self.oldest = plan.oldest;

@@ -1,8 +1,9 @@
 //! Random histories of rounds, syncs, truncations, failures, crashes and restarts.
 
-use super::{Opened, Round, Source, State, open};
+use super::{Opened, Source, State, open};
 use crate::seeds;
 use crate::virtual_disk::VirtualDisk;
+use order::consensus::Kept;
 use order::{Journal, SyncTicket, Truncation};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -128,7 +129,7 @@ impl Run {
         let journal = self.journal.as_mut().unwrap();
         let last = self.model.states.last().unwrap();
         let round = self.source.round(last);
-        if matches!(&round, Round::Kept(kept) if kept.iter().all(|kept| kept.is_empty())) {
+        if round.0.iter().all(Kept::is_empty) {
             let appended = round.append(journal).unwrap();
             assert_eq!(appended.position.0 as usize, self.model.last());
             return;

@@ -40,42 +40,31 @@ fn open<D: Disk + Clone>(
 
 /// What a round writes.
 #[derive(Clone, Debug)]
-enum Round {
-    Kept(Vec<Kept>),
-    Forget(PartitionId),
-}
+struct Round(Vec<Kept>);
 
 impl Round {
     fn append<D: Disk>(&self, journal: &mut Journal<D>) -> std::io::Result<order::Appended> {
-        match self {
-            Round::Kept(kept) => journal.append(kept),
-            Round::Forget(partition) => journal.forget(*partition),
-        }
+        journal.append(&self.0)
     }
 
     /// The state behind this round, worked out entry by entry.
     fn apply(&self, state: &State) -> State {
         let mut state = state.clone();
-        match self {
-            Round::Forget(partition) => drop(state.remove(partition)),
-            Round::Kept(kept) => {
-                for kept in kept.iter().filter(|kept| !kept.is_empty()) {
-                    let image = state.entry(kept.partition).or_default();
-                    if let Some(base) = &kept.base {
-                        let index = base.index;
-                        image.base = base.clone();
-                        image
-                            .entries
-                            .retain(|entry| entry.index > index && !kept.reset);
-                    }
-                    for entry in &kept.entries {
-                        image.entries.retain(|old| old.index < entry.index);
-                        image.entries.push(entry.clone());
-                    }
-                    image.hard_state = kept.hard_state.unwrap_or(image.hard_state);
-                    image.hard_state.commit = image.hard_state.commit.max(image.base.index);
-                }
+        for kept in self.0.iter().filter(|kept| !kept.is_empty()) {
+            let image = state.entry(kept.partition).or_default();
+            if let Some(base) = &kept.base {
+                let index = base.index;
+                image.base = base.clone();
+                image
+                    .entries
+                    .retain(|entry| entry.index > index && !kept.reset);
             }
+            for entry in &kept.entries {
+                image.entries.retain(|old| old.index < entry.index);
+                image.entries.push(entry.clone());
+            }
+            image.hard_state = kept.hard_state.unwrap_or(image.hard_state);
+            image.hard_state.commit = image.hard_state.commit.max(image.base.index);
         }
         state
     }
@@ -126,11 +115,6 @@ impl Source {
     }
 
     fn round(&mut self, state: &State) -> Round {
-        if self.rng.random_bool(0.01)
-            && let Some(partition) = state.keys().next()
-        {
-            return Round::Forget(*partition);
-        }
         let mut kept = Vec::new();
         for partition in 0..self.groups {
             if self.rng.random_bool(0.7) {
@@ -139,13 +123,13 @@ impl Source {
                 kept.push(self.kept(partition, &image));
                 if self.rng.random_bool(0.2) {
                     // It had another turn before the round was written.
-                    let after = Round::Kept(kept.clone()).apply(state);
+                    let after = Round(kept.clone()).apply(state);
                     let image = after.get(&partition).cloned().unwrap_or_default();
                     kept.push(self.kept(partition, &image));
                 }
             }
         }
-        Round::Kept(kept)
+        Round(kept)
     }
 
     fn kept(&mut self, partition: PartitionId, image: &GroupImage) -> Kept {

@@ -135,7 +135,6 @@ fn nothing_to_keep_writes_nothing() {
     let nothing = [Kept::nothing(PARTITION), Kept::nothing(PartitionId(4))];
     assert_eq!(journal.append(&nothing).unwrap().position, Position::NONE);
     assert_eq!(journal.append(&[]).unwrap().position, Position::NONE);
-    assert_eq!(journal.forget(PARTITION).unwrap().position, Position::NONE);
     assert!(journal.sync_ticket().is_none());
 }
 

@@ -79,36 +79,6 @@ fn an_idle_group_pins_the_journal_until_its_next_base() {
 }
 
 #[test]
-fn a_group_that_left_pins_nothing() {
-    let (disk, mut journal) = with_an_idle_group();
-    let last = journal.status().last;
-    assert_eq!(
-        journal.forget(PartitionId(9)).unwrap().position,
-        last.next()
-    );
-    assert_eq!(
-        journal.forget(PartitionId(9)).unwrap().position,
-        last.next()
-    );
-    assert_eq!(truncate(&mut journal), 0, "the record is not durable");
-    journal.sync().unwrap();
-    assert!(truncate(&mut journal) > 3);
-    journal.forget(PartitionId(1)).unwrap();
-    journal.sync().unwrap();
-    truncate(&mut journal);
-    disk.crash();
-    let opened = open(&disk, SEGMENT_BYTES, 2).unwrap();
-    assert_eq!(opened.state, State::new());
-    assert_eq!(opened.journal.pinned_by(), None);
-
-    // It may come back, and starts from nothing.
-    let mut journal = opened.journal;
-    assert!(journal.append(&[news(9, 4)]).is_err());
-    journal.append(&[news(9, 1)]).unwrap();
-    assert_eq!(state_of(&disk)[&PartitionId(9)].entries.len(), 3);
-}
-
-#[test]
 fn a_checkpoint_that_was_installed_lets_go_of_what_it_replaces() {
     let disk = VirtualDisk::new(3);
     let mut journal = open(&disk, SEGMENT_BYTES, 1).unwrap().journal;
