@@ -63,6 +63,7 @@ impl Caller {
             args,
             footprint,
             route: txn::PartitionRoute::default(),
+            elsewhere: false,
         });
         if at_once && let ReadOutcome::Done(outcome) = runtime.read(&self.port, &request) {
             return result_of(outcome);

@@ -183,6 +183,7 @@ impl Carrier {
                     args,
                     footprint,
                     route: txn::PartitionRoute::default(),
+                    elsewhere: false,
                 });
                 if at_once && let ReadOutcome::Done(outcome) = runtime.read(&self.port, &request) {
                     complete(&slot, result_of(outcome));

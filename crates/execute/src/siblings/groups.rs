@@ -13,7 +13,8 @@
 
 use super::{GroupId, Message, Note};
 use crate::engine::Batch;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 use store::sync::Mutex;
 use store::sync::atomic::{AtomicBool, Ordering};
@@ -26,10 +27,48 @@ pub(crate) struct GroupBook<B> {
     /// The position of its first member.
     pub(crate) first: Position,
     pub(crate) members: Box<[Mutex<B>]>,
+    /// What is noted of many of them. Nobody waits for another latch behind this one.
+    pub(crate) notes: Mutex<GroupNotes>,
     /// It was retracted. Nothing is said of it from then on: its transactions are undone one after the other, and those that
     /// are still alive meanwhile read what never was. Set before the first of them is retracted; each of them is under its
     /// latch, so that nobody who has found the group alive there touches what comes into its place afterwards.
     void: AtomicBool,
+}
+
+/// What an engine notes of a group, so that not every member must be asked each time.
+#[derive(Default)]
+pub(crate) struct GroupNotes {
+    /// Members that were aborted after they had told something.
+    raised: BTreeSet<u32>,
+    /// From which member on a process of a sibling is known to have begun all with its first number.
+    begun: BTreeMap<(PartitionId, u64), u32>,
+}
+
+impl GroupNotes {
+    /// A member's number was raised.
+    pub(crate) fn raise(&mut self, member: u32) {
+        self.raised.insert(member);
+    }
+
+    /// The members behind this one whose numbers were raised.
+    pub(crate) fn raised_behind(&self, member: u32) -> Vec<u32> {
+        let behind = member.saturating_add(1)..;
+        self.raised.range(behind).copied().collect()
+    }
+
+    /// A process of a sibling says of all members behind this one, out of so many, how far they are. Of which it had not said so.
+    pub(crate) fn begin(
+        &mut self,
+        (from, era): (PartitionId, u64),
+        behind: u32,
+        members: u32,
+    ) -> Range<u32> {
+        let first = behind.saturating_add(1).min(members);
+        let begun = self.begun.entry((from, era)).or_insert(members);
+        let news = first..(*begun).max(first);
+        *begun = first.min(*begun);
+        news
+    }
 }
 
 impl<B> GroupBook<B> {
@@ -148,6 +187,7 @@ impl<B> Groups<B> {
             let group = Arc::new(GroupBook {
                 first: batch.first.advanced(first as u64),
                 members: (0..members).map(|_| Mutex::new(book(&id))).collect(),
+                notes: Mutex::default(),
                 id: id.clone(),
                 void: AtomicBool::new(false),
             });

@@ -34,14 +34,16 @@ pub(super) type Member = groups::Member<Book>;
 impl Member {
     /// What to say when the head has come to it.
     fn anchor(&self, number: AbortNumber) -> Note {
-        let later = self
-            .followers()
+        // Of the others it says that they have their first numbers.
+        let later = self.group.notes.lock().raised_behind(self.place);
+        let later = later
+            .into_iter()
             .map(|later| (later, self.group.number(later)));
         Note::Anchor {
             member: self.place,
             number,
             raised: later
-                .filter(|(_, number)| number.count > 0 && !is_active(Mutant::AnchorOnlyFirst))
+                .filter(|_| !is_active(Mutant::AnchorOnlyFirst))
                 .collect(),
         }
     }
@@ -200,6 +202,9 @@ impl Shared {
             }
             book.doomed_here = true;
             let raised = book.exchange.abort();
+            if raised.is_some() {
+                member.group.notes.lock().raise(member.place);
+            }
             (status.doom(ticket), raised)
         };
         if raised.is_some() && by >= member.group.first {
@@ -387,9 +392,13 @@ impl Shared {
                     raised,
                 } => {
                     let first = AbortNumber::first(number.era);
-                    for later in member.saturating_add(1)..group.members.len() as u32 {
-                        let named = raised.iter().find(|(named, _)| *named == later);
-                        let number = named.map_or(first, |(_, number)| *number);
+                    let members = group.members.len() as u32;
+                    let who = (from, number.era);
+                    let begun = group.notes.lock().begin(who, member, members);
+                    for later in begun {
+                        self.hear_number(group, later, from, first);
+                    }
+                    for (later, number) in raised {
                         self.hear_number(group, later, from, number);
                     }
                     self.hear_of(group, member, |book| book.learn_anchor(from, number));

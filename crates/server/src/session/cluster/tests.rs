@@ -338,6 +338,13 @@ fn changes_are_parsed_or_refused() {
         })
     );
     assert_eq!(
+        parse(O::Place, "2 4 0 1"),
+        Ok(ClusterChange::PlaceReplicas {
+            places: vec![(PartitionId(2), NodeId(4)), (PartitionId(0), NodeId(1))],
+        })
+    );
+    assert_eq!(parse(O::Place, "2 4 0"), Err(errors::SYNTAX));
+    assert_eq!(
         parse(O::RemoveNode, "3"),
         Ok(ClusterChange::RemoveNode { node: NodeId(3) })
     );
