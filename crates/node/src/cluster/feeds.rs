@@ -14,8 +14,8 @@
 //! share ([`execute::siblings`]): one frame for each follower and round has all of it. A follower that comes anew is told again what
 //! its partitions have not final-committed. Whoever has forgotten some of that tells it to fetch a checkpoint instead.
 //!
-//! A frame may not be of any size, and a link not hold any number of them. So what is too large for one frame goes in parts, one
-//! after the other; and a follower that has not said to have heard what it was sent is told little more than that there is something.
+//! A frame may not be of any size, and a link not hold any number of them. So what is too large for one frame goes in parts, which may
+//! come in any order; and a follower that has not said to have heard what it was sent is told little more than that there is something.
 //!
 //! A subscription numbers its frames. One that comes too early waits for those before it, a little while: then they are lost, and
 //! that ends the subscription. The follower begins another behind what is confirmed. One that has not begun in time is not waited for, but is taken if
@@ -41,8 +41,8 @@ use txn::{BootId, Epoch, NodeId, Outcome, PartitionId, Position, RequestId};
 
 /// About how many bytes of batches go into one frame, and of outcomes.
 const FRAME_BYTES_MAX: u64 = 1 << 20;
-/// So many frames that take room are on their way to a follower at most: fewer than it lets overtake each other.
-const UNHEARD_MAX: usize = EARLY_MAX / 2;
+/// What has come in parts, but not whole, is given up when no part has come for so many ticks.
+const PARTS_TICKS: u64 = 600;
 /// A frame with at least this share of what may be on its way counts as on its way.
 const HEAVY: u64 = 1 << 10;
 /// A follower hears of every group at least once in so many ticks.
@@ -106,15 +106,38 @@ pub enum Item {
     Message(PartitionId),
 }
 
-/// A part of something that is too large for one frame. Parts of one thing follow each other.
+/// A part of something that is too large for one frame.
 #[derive(Clone, Debug)]
 pub struct Part {
     /// What it is one of.
     pub item: Item,
-    /// How many bytes follow in further parts.
-    pub left: u64,
+    /// Names the whole: the sender says nothing else under this number.
+    pub number: u64,
+    /// The bytes of the whole.
+    pub total: u64,
+    /// Where the part begins.
+    pub offset: u64,
     /// Its bytes.
     pub bytes: Bytes,
+}
+
+/// What is left to send of something that goes in parts.
+#[derive(Clone, Debug)]
+struct Large {
+    item: Item,
+    number: u64,
+    total: u64,
+    rest: Bytes,
+}
+
+/// What has come of something that comes in parts.
+#[derive(Clone, Debug)]
+struct Assembly {
+    bytes: Vec<u8>,
+    /// Where parts begin that are missing no more.
+    known: BTreeSet<u64>,
+    left: u64,
+    news_tick: u64,
 }
 
 /// An outcome that may be asked for again.
@@ -147,47 +170,59 @@ struct Follower {
     answers: Vec<Answered>,
     /// What the group's partition has to say to its partitions, as bytes of messages.
     messages: VecDeque<(PartitionId, Bytes)>,
-    /// What is left of what goes to it in parts, as bytes.
-    large: VecDeque<(Item, Bytes)>,
+    /// What is left of what goes to it in parts.
+    large: VecDeque<Large>,
     /// Frames that it has not said to have heard: their numbers, and about how many bytes of news are in each.
     unheard: VecDeque<(u64, u64)>,
 }
 
 impl Follower {
     /// It is to be told an outcome.
-    fn answer(&mut self, answered: Answered, part_bytes: usize) {
+    fn answer(&mut self, answered: Answered, part_bytes: usize, number: &mut u64) {
         match answered.bytes() > part_bytes {
-            true => {
-                let bytes = encode_answered(&answered).into();
-                self.large.push_back((Item::Answer, bytes));
-            }
+            true => self.part(Item::Answer, encode_answered(&answered).into(), number),
             false => self.answers.push(answered),
         }
     }
 
     /// One of its partitions is to be told something.
-    fn say(&mut self, to: PartitionId, message: Bytes, part_bytes: usize) {
+    fn say(&mut self, to: PartitionId, message: Bytes, part_bytes: usize, number: &mut u64) {
         match message.len() > part_bytes {
-            true => self.large.push_back((Item::Message(to), message)),
+            true => self.part(Item::Message(to), message, number),
             false => self.messages.push_back((to, message)),
         }
     }
 
+    fn part(&mut self, item: Item, rest: Bytes, number: &mut u64) {
+        *number += 1;
+        self.large.push_back(Large {
+            item,
+            number: *number,
+            total: rest.len() as u64,
+            rest,
+        });
+    }
+
     /// The part that goes into the next frame.
     fn next_part(&mut self, part_bytes: usize) -> Option<Part> {
-        let (item, rest) = self.large.front_mut()?;
-        let (item, bytes) = (*item, rest.split_to(part_bytes.clamp(1, rest.len())));
-        let left = rest.len() as u64;
-        if left == 0 {
+        let large = self.large.front_mut()?;
+        let part = Part {
+            item: large.item,
+            number: large.number,
+            total: large.total,
+            offset: large.total - large.rest.len() as u64,
+            bytes: large.rest.split_to(part_bytes.clamp(1, large.rest.len())),
+        };
+        if large.rest.is_empty() {
             self.large.pop_front();
         }
-        Some(Part { item, left, bytes })
+        Some(part)
     }
 
     /// Whether it can be told more, if so many bytes may be on their way.
     fn has_room(&self, window_bytes: u64) -> bool {
         let unheard: u64 = self.unheard.iter().map(|(_, bytes)| bytes).sum();
-        unheard < window_bytes && self.unheard.len() < UNHEARD_MAX
+        unheard < window_bytes
     }
 
     /// Whether something waits to be told that takes room.
@@ -253,8 +288,6 @@ struct Followed {
     news_tick: u64,
     /// Whom it has asked last, and when.
     asked: Option<(NodeId, u64, u64)>,
-    /// The parts of what comes in parts, until the last one is there.
-    parts: Vec<u8>,
     /// Frames that have overtaken others, by their numbers, and since when the first of those is missed.
     early: BTreeMap<u64, News>,
     early_since: u64,
@@ -277,6 +310,10 @@ pub(super) struct Feeds {
     unanswered: BTreeMap<RequestId, (PartitionId, u64)>,
     /// Whether a follower keeps a partition that this node keeps too.
     twins: Twins,
+    /// The last number of what was sent in parts.
+    large: u64,
+    /// What comes in parts, by group, sender and number.
+    assemblies: BTreeMap<(PartitionId, NodeId, u64), Assembly>,
 }
 
 impl Feeds {
@@ -284,6 +321,7 @@ impl Feeds {
     pub fn new(nonce: u64) -> Feeds {
         Feeds {
             subscriptions: (nonce & 0xff_ffff_ffff) << 20,
+            large: (nonce & 0xff_ffff_ffff) << 20,
             ..Feeds::default()
         }
     }
@@ -432,7 +470,8 @@ impl ClusterNode {
             match follower {
                 Some(follower) if follower.kept.contains(&answered.partition) => continue,
                 Some(follower) => {
-                    follower.answer(answered.clone(), self.options.feed_part_bytes);
+                    let part_bytes = self.options.feed_part_bytes;
+                    follower.answer(answered.clone(), part_bytes, &mut self.feeds.large);
                 }
                 None => {}
             }
@@ -457,17 +496,20 @@ impl ClusterNode {
             return;
         }
         for Sent { from, to, message } in sent {
-            let pieces = message.encode_in_pieces(FRAME_BYTES_MAX as usize);
+            let part_bytes = self.options.feed_part_bytes;
+            let pieces = message.encode_in_pieces(part_bytes);
             let pieces: Vec<Bytes> = pieces.into_iter().map(Bytes::from).collect();
             // It stays in memory as long as the log that makes it: until the next checkpoint.
             let bytes = pieces.iter().map(|piece| piece.len() as u64);
             self.checkpoints.note_bytes(bytes.sum());
+            let mut large = self.feeds.large;
             let followers = self.feeds.of_group(from);
             for (_, follower) in followers.filter(|(_, follower)| follower.kept.contains(&to)) {
                 for piece in &pieces {
-                    follower.say(to, piece.clone(), self.options.feed_part_bytes);
+                    follower.say(to, piece.clone(), part_bytes, &mut large);
                 }
             }
+            self.feeds.large = large;
         }
         self.feed(effects);
     }
@@ -530,7 +572,8 @@ impl ClusterNode {
             told_tick: 0,
         };
         for answered in self.feeds.lacking(from, group, &waits, after) {
-            follower.answer(answered, self.options.feed_part_bytes);
+            let part_bytes = self.options.feed_part_bytes;
+            follower.answer(answered, part_bytes, &mut self.feeds.large);
         }
         self.feeds.followers.insert((group, from), follower);
     }
@@ -735,6 +778,14 @@ impl ClusterNode {
                 return self.lose_feed(group, effects);
             }
         }
+        if let Some(part) = news.part.take()
+            && !self.part_came(from, group, part, effects)
+        {
+            effects.warnings.push(format!(
+                "{from} says something of {group} that this node cannot read"
+            ));
+            return self.lose_feed(group, effects);
+        }
         let Some(followed) = self.feeds.followed.get_mut(&group) else {
             return;
         };
@@ -745,7 +796,6 @@ impl ClusterNode {
             followed.over = subscription;
             followed.asked.take_if(|(_, name, _)| *name <= subscription);
             followed.early.clear();
-            followed.parts.clear();
             let before = followed.through.replace((from, subscription, 1));
             if let Some((before, ..)) = before.filter(|&(before, ..)| before != from) {
                 self.send(before, &Frame::Unfollow { partition: group }, effects);
@@ -778,6 +828,67 @@ impl ClusterNode {
         {
             followed.early_since = now;
             self.take_news(group, next, news, effects);
+        }
+    }
+
+    /// A part has come, perhaps the last one that was missing. False if the whole cannot be read.
+    fn part_came(
+        &mut self,
+        from: NodeId,
+        group: PartitionId,
+        part: Part,
+        effects: &mut ClusterEffects,
+    ) -> bool {
+        let Part {
+            item,
+            number,
+            total,
+            offset,
+            bytes,
+        } = part;
+        let (Ok(first), Ok(total)) = (usize::try_from(offset), usize::try_from(total)) else {
+            return false;
+        };
+        let end = first.saturating_add(bytes.len());
+        let key = (group, from, number);
+        let known = self
+            .feeds
+            .assemblies
+            .entry(key)
+            .or_insert_with(|| Assembly {
+                bytes: Vec::new(),
+                known: BTreeSet::new(),
+                left: total as u64,
+                news_tick: 0,
+            });
+        known.news_tick = self.ticks;
+        if end > total {
+            return false;
+        }
+        if known.known.insert(offset) {
+            if known.bytes.len() < end {
+                known.bytes.resize(end, 0);
+            }
+            known.bytes[first..end].copy_from_slice(&bytes);
+            known.left = known.left.saturating_sub(bytes.len() as u64);
+        }
+        if known.left > 0 {
+            return true;
+        }
+        let Some(Assembly { bytes: whole, .. }) = self.feeds.assemblies.remove(&key) else {
+            return true;
+        };
+        match item {
+            Item::Answer => {
+                let Some(answered) = decode_answered(&whole) else {
+                    return false;
+                };
+                if self.feeds.unanswered.remove(&answered.id).is_some() {
+                    effects.answered.push(answered);
+                }
+                true
+            }
+            Item::Message(to) => self.hear(group, to, &whole, effects),
         }
     }
 
@@ -820,27 +931,7 @@ impl ClusterNode {
         if !news.batches.is_empty() {
             followed.news_tick = now;
         }
-        let mut answers = news.answers;
-        if let Some(Part { item, left, bytes }) = news.part {
-            followed.parts.extend_from_slice(&bytes);
-            if left == 0 {
-                let whole = std::mem::take(&mut followed.parts);
-                let is_read = match item {
-                    Item::Answer => {
-                        let answered = decode_answered(&whole);
-                        answered.map(|answered| answers.push(answered)).is_some()
-                    }
-                    Item::Message(to) => self.hear(group, to, &whole, effects),
-                };
-                if !is_read {
-                    effects.warnings.push(format!(
-                        "{from} says something of {group} that this node cannot read"
-                    ));
-                    return self.lose_feed(group, effects);
-                }
-            }
-        }
-        for answered in answers {
+        for answered in news.answers {
             if self.feeds.unanswered.remove(&answered.id).is_some() {
                 effects.answered.push(answered);
             }
@@ -903,6 +994,9 @@ impl ClusterNode {
         let now = self.ticks;
         let me = self.options.me;
         let zone = map.nodes.get(&me).map(|entry| entry.zone);
+        let old = now.saturating_sub(PARTS_TICKS);
+        let assemblies = &mut self.feeds.assemblies;
+        assemblies.retain(|_, assembly| assembly.news_tick >= old);
         let silent = self.feeds.followers.keys().map(|&(_, node)| node);
         let silent: BTreeSet<NodeId> = silent.filter(|&node| !self.is_live(node)).collect();
         self.feeds

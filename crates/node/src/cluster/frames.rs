@@ -451,14 +451,15 @@ impl Frame {
                     put_bytes(&mut out, message);
                 }
                 out.push(u8::from(*asks));
-                if let Some(Part { item, left, bytes }) = part {
-                    let item = match item {
+                if let Some(part) = part {
+                    let item = match part.item {
                         Item::Answer => 0,
                         Item::Message(to) => u64::from(to.0) + 1,
                     };
-                    put_varint(&mut out, item);
-                    put_varint(&mut out, *left);
-                    put_bytes(&mut out, bytes);
+                    for number in [item, part.number, part.total, part.offset] {
+                        put_varint(&mut out, number);
+                    }
+                    put_bytes(&mut out, &part.bytes);
                 }
             }
             Frame::Heard {
@@ -618,9 +619,8 @@ fn describe_frame(bytes: &Bytes) -> Option<String> {
             let messages = messages.len();
             let part = part.as_ref().map_or(String::new(), |part| {
                 format!(
-                    " and {} bytes of one, {} to come",
-                    part.bytes.len(),
-                    part.left
+                    " and number {} from {} on, of {}",
+                    part.number, part.offset, part.total
                 )
             });
             format!(
@@ -765,7 +765,9 @@ fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
                         None => Item::Answer,
                         Some(to) => Item::Message(PartitionId(to)),
                     },
-                    left: reader.varint()?,
+                    number: reader.varint()?,
+                    total: reader.varint()?,
+                    offset: reader.varint()?,
                     bytes: bytes.slice_ref(reader.bytes()?),
                 }),
             };

@@ -70,6 +70,12 @@ pub(super) fn is_settled(wanted: &BTreeSet<NodeId>, members: &Members) -> bool {
         && members.voters.iter().all(|node| wanted.contains(node))
 }
 
+/// Whether a node has a vote in a group.
+fn has_vote(members: &Members, node: NodeId) -> bool {
+    let mut voters = members.voters.iter().chain(&members.voters_outgoing);
+    voters.any(|&voter| voter == node)
+}
+
 /// Whether a node has any part in a group.
 pub(super) fn has_part(members: &Members, node: NodeId) -> bool {
     [
@@ -233,7 +239,8 @@ impl ClusterNode {
         better.or(step)
     }
 
-    /// A node that knows itself that a group goes on without it is not told so: it asks for no votes.
+    /// A node that knows itself that a group goes on without it is not told so: it asks for no votes. Nor is one that only
+    /// learns, which is not missed: a map that does not want it is enough.
     fn notice_leaving(&mut self, effects: &mut ClusterEffects) {
         let me = self.options.me;
         // Its own may be from before it came.
@@ -241,7 +248,7 @@ impl ClusterNode {
         let kept: BTreeSet<PartitionId> = map.kept_by(me).collect();
         let mut left = Vec::new();
         for (&partition, group) in &self.groups {
-            if !kept.contains(&partition) && !has_part(&group.members(), me) {
+            if !kept.contains(&partition) && !has_vote(&group.members(), me) {
                 left.push(partition);
             }
         }

@@ -248,7 +248,7 @@ impl Process {
             speculate: plan.speculate,
             feed_part_bytes: plan.feed_part_bytes,
             // Little enough to make its bounds felt, and more than a slow network needs to get on.
-            feed_window_bytes: 64 << 10,
+            feed_window_bytes: 256 << 10,
             request_timeout_ms: super::REQUEST_TIMEOUT_MS,
             expire: Some(Arc::new(redis_surface::ExpireProcedure)),
             expire_system: Some(Arc::new(redis_surface::ExpireSystemProcedure)),
