@@ -82,9 +82,9 @@ fn what_is_told_too_late_is_of_use() {
 
 /// Outcomes that wait for a follower may be more than a frame can carry.
 #[test]
-fn large_outcomes_go_into_several_frames() {
+fn many_outcomes_go_into_several_frames() {
     let mut rig = spread();
-    rig.outcome_bytes = 300 << 10;
+    rig.outcome_bytes = 200 << 10;
     rig.wire.feeds_lost.push((NEIGHBOUR, GATEWAY));
     for _ in 0..20 {
         assert!(rig.add(GATEWAY, P0));
@@ -93,6 +93,22 @@ fn large_outcomes_go_into_several_frames() {
     let longest = rig.wire.feed_bytes;
     assert!(
         (1 << 20..2 << 20).contains(&longest),
-        "20 outcomes of 300 KiB, and the longest frame has {longest} bytes"
+        "20 outcomes of 200 KiB, and the longest frame has {longest} bytes"
+    );
+}
+
+/// And so may one.
+#[test]
+fn a_large_outcome_goes_in_parts() {
+    let mut rig = spread();
+    rig.outcome_bytes = 30 << 20;
+    for _ in 0..3 {
+        assert!(rig.add(GATEWAY, P0));
+    }
+    rig.until("all is answered", |rig| answered(rig) == 3);
+    let longest = rig.wire.feed_bytes;
+    assert!(
+        (256 << 10..300 << 10).contains(&longest),
+        "3 outcomes of 30 MiB, and the longest frame has {longest} bytes"
     );
 }

@@ -248,10 +248,17 @@ fn rebalance_replicas(
     let mut words = vec!["PLACE"];
     words.extend(numbers.iter().map(String::as_str));
     node.change(&words)?;
+    // Who gives a replica away, or gets one, starts anew, and is no help before that.
+    let ids = places.iter().flat_map(|place| [place.from, place.to]);
+    let boot = |status: &ClusterStatus, id: u16| {
+        let mut nodes = status.nodes.iter();
+        nodes.find(|node| node.id == id).map_or(0, |node| node.boot)
+    };
+    let boots: BTreeMap<u16, u32> = ids.map(|id| (id, boot(&node.status, id))).collect();
     let addresses: Vec<String> = (node.status.nodes.iter())
         .map(|node| node.client_address.clone())
         .collect();
-    let mut left = places.len();
+    let mut left = usize::MAX;
     let mut since = Instant::now();
     loop {
         // They are asked over the network: there is nothing to be woken by.
@@ -260,10 +267,11 @@ fn rebalance_replicas(
         let mut answers =
             answers.filter_map(|address| Node::ask_within(address, password, QUICK).ok());
         let is_open = |status: &ClusterStatus| {
-            let places = places.iter();
-            places
-                .filter(|place| !placement::is_done(status, place))
-                .count()
+            let moving = places.iter();
+            let moving = moving.filter(|place| !placement::is_done(status, place));
+            let old = boots.iter();
+            let old = old.filter(|&(&id, &before)| boot(status, id) == before);
+            moving.count() + old.count()
         };
         // Any node may be behind: the one that has seen most counts.
         let best = answers.by_ref().min_by_key(|node| is_open(&node.status));
@@ -278,7 +286,7 @@ fn rebalance_replicas(
         }
         if since.elapsed() > PLACE_PATIENCE {
             bail!(
-                "{left} of {} replicas are not yet where they are to be. They go on moving by themselves: `ordo admin status` tells how \
+                "not all of the {} replicas are where they are to be. They go on moving by themselves: `ordo admin status` tells how \
                  far they are; the slots have not been looked at, so run this again afterwards",
                 places.len()
             );
