@@ -255,9 +255,13 @@ fn rebalance_replicas(
         nodes.find(|node| node.id == id).map_or(0, |node| node.boot)
     };
     let boots: BTreeMap<u16, u32> = ids.map(|id| (id, boot(&node.status, id))).collect();
-    let addresses: Vec<String> = (node.status.nodes.iter())
-        .map(|node| node.client_address.clone())
-        .collect();
+    let others = |node: &&NodeStatus| !boots.contains_key(&node.id);
+    let asked: Vec<&NodeStatus> = match node.status.nodes.iter().filter(others).count() {
+        0 => node.status.nodes.iter().collect(),
+        _ => node.status.nodes.iter().filter(others).collect(),
+    };
+    let addresses = asked.iter().map(|node| node.client_address.clone());
+    let addresses: Vec<String> = addresses.collect();
     let mut left = usize::MAX;
     let mut since = Instant::now();
     loop {
