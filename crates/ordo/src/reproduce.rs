@@ -22,7 +22,7 @@ pub struct SparkleArgs {
     /// Fewer points and shorter runs.
     #[arg(long)]
     quick: bool,
-    /// Only these figures: 6a, 6b, 7, 8, 9, 10.
+    /// Only these figures: 6a, 6b, 7, 8, 9, 10, 3p (three real processes beside their model).
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Seed of records, calls and network.
