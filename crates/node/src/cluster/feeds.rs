@@ -133,9 +133,8 @@ struct Large {
 /// What has come of something that comes in parts.
 #[derive(Clone, Debug)]
 struct Assembly {
-    bytes: Vec<u8>,
-    /// Where parts begin that are missing no more.
-    known: BTreeSet<u64>,
+    /// By where they begin.
+    parts: BTreeMap<u64, Bytes>,
     left: u64,
     news_tick: u64,
 }
@@ -846,38 +845,34 @@ impl ClusterNode {
             offset,
             bytes,
         } = part;
-        let (Ok(first), Ok(total)) = (usize::try_from(offset), usize::try_from(total)) else {
-            return false;
-        };
-        let end = first.saturating_add(bytes.len());
         let key = (group, from, number);
         let known = self
             .feeds
             .assemblies
             .entry(key)
             .or_insert_with(|| Assembly {
-                bytes: Vec::new(),
-                known: BTreeSet::new(),
-                left: total as u64,
+                parts: BTreeMap::new(),
+                left: total,
                 news_tick: 0,
             });
         known.news_tick = self.ticks;
-        if end > total {
-            return false;
-        }
-        if known.known.insert(offset) {
-            if known.bytes.len() < end {
-                known.bytes.resize(end, 0);
-            }
-            known.bytes[first..end].copy_from_slice(&bytes);
-            known.left = known.left.saturating_sub(bytes.len() as u64);
+        let length = bytes.len() as u64;
+        if known.parts.insert(offset, bytes).is_none() {
+            known.left = known.left.saturating_sub(length);
         }
         if known.left > 0 {
             return true;
         }
-        let Some(Assembly { bytes: whole, .. }) = self.feeds.assemblies.remove(&key) else {
+        let Some(Assembly { parts, .. }) = self.feeds.assemblies.remove(&key) else {
             return true;
         };
+        let mut whole = Vec::new();
+        for (offset, bytes) in parts {
+            if offset != whole.len() as u64 {
+                return false;
+            }
+            whole.extend_from_slice(&bytes);
+        }
         match item {
             Item::Answer => {
                 let Some(answered) = decode_answered(&whole) else {
