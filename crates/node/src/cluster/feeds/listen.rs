@@ -1,0 +1,376 @@
+//! The side that follows: through whom, and what becomes of the news.
+
+use super::News;
+use super::parts::{Assembly, Item, Part};
+use crate::cluster::frames::{Frame, decode_answered};
+use crate::cluster::machine::{ClusterEffects, ClusterNode};
+use execute::siblings::Message;
+use order::GroupBatch;
+use order::merge::{Content, Held};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use txn::mutant::{Mutant, is_active};
+use txn::{NodeId, PartitionId};
+
+/// What has come in parts, but not whole, is given up when no part has come for so many ticks.
+const PARTS_TICKS: u64 = 600;
+/// One that has not heard of a group for so many ticks follows it through another node.
+const PATIENCE_TICKS: u64 = 12;
+/// So many ticks a frame waits for those before it, and so many frames.
+const EARLY_TICKS: u64 = 4;
+const EARLY_MAX: usize = 64;
+/// A node that does not follow its neighbour looks every so many ticks whether it can.
+const NEIGHBOUR_TICKS: u64 = 40;
+
+/// A group that this node follows.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Followed {
+    /// Whom it follows: the subscription, and the number of the next frame.
+    through: Option<(NodeId, u64, u64)>,
+    heard_tick: u64,
+    /// When it last heard something new, or needed nothing.
+    news_tick: u64,
+    /// Whom it has asked last, and when.
+    asked: Option<(NodeId, u64, u64)>,
+    /// Frames that have overtaken others, by their numbers, and since when the first of those is missed.
+    early: BTreeMap<u64, News>,
+    early_since: u64,
+    /// What it was told of transactions has gone with the books of a retracted epoch.
+    retell: bool,
+    /// Subscriptions up to this one are over, or were asked for by another process, or under another name.
+    over: u64,
+}
+
+impl Followed {
+    /// Subscriptions up to this one are over, and nobody was asked since.
+    pub fn after(over: u64) -> Followed {
+        Followed {
+            over,
+            ..Followed::default()
+        }
+    }
+
+    /// What a node has sent may be lost.
+    pub fn lost(&mut self, node: NodeId) {
+        self.through.take_if(|(through, ..)| *through == node);
+        self.asked.take_if(|(asked, ..)| *asked == node);
+    }
+
+    /// What it was told of transactions has gone.
+    pub fn retell(&mut self) {
+        self.retell = true;
+    }
+}
+
+impl ClusterNode {
+    /// News of a group that this node follows.
+    pub(in crate::cluster) fn fed(
+        &mut self,
+        from: NodeId,
+        group: PartitionId,
+        subscription: u64,
+        number: u64,
+        mut news: News,
+        effects: &mut ClusterEffects,
+    ) {
+        let now = self.ticks;
+        let newest = self.feeds.subscriptions;
+        if !self.feeds.followed.contains_key(&group) {
+            return;
+        }
+        // These may come in any order, and from anybody: only what is lost matters, and that is what subscriptions see to. Over a
+        // slow link they would come too late for theirs again and again.
+        for (to, message) in news.messages.drain(..) {
+            if !self.hear(group, to, &message, effects) {
+                effects.warnings.push(format!(
+                    "{from} says something of {group} to {to} that this node cannot read"
+                ));
+                return self.lose_feed(group, effects);
+            }
+        }
+        if let Some(part) = news.part.take()
+            && !self.part_came(from, group, part, effects)
+        {
+            effects.warnings.push(format!(
+                "{from} says something of {group} that this node cannot read"
+            ));
+            return self.lose_feed(group, effects);
+        }
+        let Some(followed) = self.feeds.followed.get_mut(&group) else {
+            return;
+        };
+        if number == 1
+            && (followed.over + 1..=newest).contains(&subscription)
+            && news.held >= self.merge.confirmed().epoch
+        {
+            followed.over = subscription;
+            followed.asked.take_if(|(_, name, _)| *name <= subscription);
+            followed.early.clear();
+            let before = followed.through.replace((from, subscription, 1));
+            if let Some((before, ..)) = before.filter(|&(before, ..)| before != from) {
+                self.send(before, &Frame::Unfollow { partition: group }, effects);
+            }
+        }
+        let Some(followed) = self.feeds.followed.get_mut(&group) else {
+            return;
+        };
+        let next = match followed.through {
+            Some((through, name, next)) if (through, name) == (from, subscription) => next,
+            _ => return,
+        };
+        if number > next {
+            if followed.early.is_empty() {
+                followed.early_since = now;
+            }
+            followed.early.insert(number, news);
+            if followed.early.len() > EARLY_MAX {
+                self.lose_feed(group, effects);
+            }
+            return;
+        }
+        if number < next && !is_active(Mutant::FeedOutOfTurn) {
+            return;
+        }
+        self.take_news(group, number.max(next), news, effects);
+        while let Some(followed) = self.feeds.followed.get_mut(&group)
+            && let Some((.., next)) = followed.through
+            && let Some(news) = followed.early.remove(&next)
+        {
+            followed.early_since = now;
+            self.take_news(group, next, news, effects);
+        }
+    }
+
+    /// A part has come, perhaps the last one that was missing. False if the whole cannot be read.
+    fn part_came(
+        &mut self,
+        from: NodeId,
+        group: PartitionId,
+        part: Part,
+        effects: &mut ClusterEffects,
+    ) -> bool {
+        let Part {
+            item,
+            number,
+            total,
+            offset,
+            bytes,
+        } = part;
+        let key = (group, from, number);
+        let known = self
+            .feeds
+            .assemblies
+            .entry(key)
+            .or_insert_with(|| Assembly::new(total));
+        known.news_tick = self.ticks;
+        if !known.take(offset, bytes) {
+            return true;
+        }
+        let assembly = self.feeds.assemblies.remove(&key);
+        let Some(whole) = assembly.and_then(Assembly::whole) else {
+            return false;
+        };
+        match item {
+            Item::Answer => {
+                let Some(answered) = decode_answered(&whole) else {
+                    return false;
+                };
+                if self.feeds.unanswered.remove(&answered.id).is_some() {
+                    effects.answered.push(answered);
+                }
+                true
+            }
+            Item::Message(to) => self.hear(group, to, &whole, effects),
+        }
+    }
+
+    /// A partition hears something of another one. False if it cannot be read.
+    fn hear(
+        &self,
+        from: PartitionId,
+        to: PartitionId,
+        message: &[u8],
+        effects: &mut ClusterEffects,
+    ) -> bool {
+        let Some(message) = Message::decode(message) else {
+            return false;
+        };
+        if let Some(engine) = self.engine(to) {
+            engine.receive(from, message);
+            effects.delivered = true;
+        }
+        true
+    }
+
+    /// Takes the next news of a group that this node follows.
+    fn take_news(
+        &mut self,
+        group: PartitionId,
+        number: u64,
+        news: News,
+        effects: &mut ClusterEffects,
+    ) {
+        let now = self.ticks;
+        let Some(followed) = self.feeds.followed.get_mut(&group) else {
+            return;
+        };
+        let Some((from, _, next)) = &mut followed.through else {
+            return;
+        };
+        *next = number + 1;
+        let from = *from;
+        followed.heard_tick = now;
+        if !news.batches.is_empty() {
+            followed.news_tick = now;
+        }
+        for answered in news.answers {
+            if self.feeds.unanswered.remove(&answered.id).is_some() {
+                effects.answered.push(answered);
+            }
+        }
+        self.leader_is(group, news.leader);
+        let boot = self.boot;
+        for fed in news.batches {
+            let epoch = fed.epoch;
+            if epoch <= self.merge.confirmed().epoch {
+                continue;
+            }
+            let batch = GroupBatch::decode(&fed.part, &self.registry);
+            let Some(batch) = batch
+                .ok()
+                .filter(|batch| batch.epoch == epoch && epoch.0 <= self.merge.held(group).0 + 1)
+            else {
+                // Behind something that this node does not know, or not to be read: it begins anew.
+                effects.warnings.push(format!(
+                    "{from} tells of epoch {} of {group}, which this node cannot use",
+                    epoch.0
+                ));
+                return self.lose_feed(group, effects);
+            };
+            let held = Held {
+                epoch,
+                index: fed.index,
+                term: fed.term,
+                digest: fed.digest,
+                bytes: fed.bytes,
+                batch: Content::Read(Arc::new(batch)),
+                noted: (boot, fed.noted),
+            };
+            match self.merge.told(group, held) {
+                Ok(None) => {}
+                Ok(Some(retraction)) => self.retract(group, &retraction, effects),
+                Err(_) => {
+                    effects.warnings.push(format!(
+                        "{from} has another epoch {} of {group} than was agreed on: it is not followed",
+                        epoch.0
+                    ));
+                    return self.lose_feed(group, effects);
+                }
+            }
+        }
+        self.merge.agreed(group, news.agreed);
+    }
+
+    /// What this node hears of a group is not whole: it asks anew.
+    fn lose_feed(&mut self, group: PartitionId, effects: &mut ClusterEffects) {
+        if let Some(followed) = self.feeds.followed.get_mut(&group) {
+            followed.through = None;
+            followed.early.clear();
+        }
+        self.look_at_feeds(effects);
+    }
+
+    /// Sees to it that this node follows every group that it has no part in.
+    pub(in crate::cluster) fn look_at_feeds(&mut self, effects: &mut ClusterEffects) {
+        let map = self.map().clone();
+        let now = self.ticks;
+        let me = self.options.me;
+        let zone = map.nodes.get(&me).map(|entry| entry.zone);
+        let old = now.saturating_sub(PARTS_TICKS);
+        let assemblies = &mut self.feeds.assemblies;
+        assemblies.retain(|_, assembly| assembly.news_tick >= old);
+        let silent = self.feeds.followers.keys().map(|&(_, node)| node);
+        let silent: BTreeSet<NodeId> = silent.filter(|&node| !self.is_live(node)).collect();
+        self.feeds
+            .followers
+            .retain(|(_, node), _| !silent.contains(node));
+        for group in map.partition_ids() {
+            if self.groups.contains_key(&group) {
+                self.feeds.followed.remove(&group);
+                continue;
+            }
+            let replicas = &map.partition(group).replicas;
+            let neighbour = zone.and_then(|zone| replicas.get(&zone)).copied();
+            let neighbour = neighbour.filter(|&node| self.is_live(node));
+            let is_missed = self.merge.held(group) < self.merge.newest();
+            let known = self.feeds.followed.get_mut(&group);
+            let (through, asked, heard_tick, retell) =
+                known.map_or((None, None, now, false), |known| {
+                    if !is_missed {
+                        known.news_tick = now;
+                    }
+                    if !known.early.is_empty() && now >= known.early_since + EARLY_TICKS {
+                        // What they wait for is lost.
+                        known.through = None;
+                        known.early.clear();
+                    }
+                    let heard_tick = known.heard_tick.min(known.news_tick);
+                    (known.through, known.asked, heard_tick, known.retell)
+                });
+            let is_heard = through
+                .is_some_and(|(node, ..)| self.is_live(node) && now < heard_tick + PATIENCE_TICKS);
+            let waits = asked.is_some_and(|(_, _, tick)| now < tick + PATIENCE_TICKS);
+            let through = through.map(|(node, ..)| node);
+            let better = neighbour
+                .filter(|&node| Some(node) != through && now.is_multiple_of(NEIGHBOUR_TICKS));
+            if waits || is_heard && better.is_none() && !retell {
+                continue;
+            }
+            // Whoever was asked in vain, or has fallen silent, is asked again last.
+            let tried = [asked.map(|(node, ..)| node), through.filter(|_| !is_heard)];
+            let leader = self.leader(group).into_iter();
+            let all = neighbour
+                .into_iter()
+                .chain(leader)
+                .chain(replicas.values().copied());
+            let able: Vec<NodeId> = all
+                .filter(|&node| node != me && self.is_live(node))
+                .collect();
+            let fresh = able.iter().find(|&&node| !tried.contains(&Some(node)));
+            let Some(&node) = better.as_ref().or(fresh).or(able.first()) else {
+                continue;
+            };
+            self.feeds.subscriptions += 1;
+            let subscription = self.feeds.subscriptions;
+            let followed = self.feeds.followed.entry(group);
+            let followed = followed.or_insert_with(|| Followed::after(subscription - 1));
+            followed.asked = Some((node, subscription, now));
+            followed.retell = false;
+            followed.news_tick = now;
+            let frame = Frame::Follow {
+                partition: group,
+                subscription,
+                boot: self.boot,
+                after: self.merge.confirmed().epoch,
+                waits: self.feeds.waiting(group),
+                kept: self.engines().map(|(partition, _)| partition).collect(),
+                settled: self.settled(),
+                heard: self.heard_of(group),
+            };
+            self.send(node, &frame, effects);
+        }
+    }
+
+    /// Whether this node hears of every group that it has no part in.
+    pub(in crate::cluster) fn hears_all(&self) -> bool {
+        let has_source = |group: PartitionId| {
+            let followed = self.feeds.followed.get(&group);
+            followed.is_some_and(|followed| {
+                let heard = self.ticks < followed.heard_tick + PATIENCE_TICKS;
+                followed.through.is_some() && heard
+            })
+        };
+        let mut groups = self.map().partition_ids();
+        groups.all(|group| self.groups.contains_key(&group) || has_source(group))
+    }
+}
