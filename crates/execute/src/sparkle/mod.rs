@@ -83,7 +83,7 @@ use store::sync::Mutex;
 use store::{Partition, View};
 use txn::{Epoch, PartitionId, Position};
 
-/// The least speculation window where transactions have siblings: what workers do while these are waited for. (In the scale model
+/// The speculation window where transactions have siblings, unless most is thrown away: what workers do while these are waited for. (In the scale model
 /// 16 nodes are 0.63 of what they should be without, and 0.99 with it.)
 pub const WINDOW_MIN_ACROSS: usize = 512;
 
@@ -94,8 +94,8 @@ pub struct Options {
     pub workers: usize,
     /// Transactions that can be between delivery and final commit inside the engine; more wait in a queue. A power of two.
     pub capacity: usize,
-    /// The speculation window never gets smaller: what keeps workers busy while siblings' messages are on their way. Two for each worker
-    /// if it is less than that.
+    /// The speculation window gets smaller only where more is thrown away than final-commits: what keeps workers busy while siblings'
+    /// messages are on their way. Two for each worker if it is less than that.
     pub window_min: usize,
     /// A deliberate defect, to test the tests.
     pub mutant: Option<Mutant>,
