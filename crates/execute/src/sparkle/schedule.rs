@@ -330,10 +330,7 @@ impl Worker {
         };
         let next = (!word.has(RETRACTED)).then(|| Ticket::new(position, word.incarnation()));
         if next.is_some() {
-            self.shared
-                .counters
-                .restarts
-                .fetch_add(1, Ordering::Relaxed);
+            self.shared.count_restart();
         }
         let Some(execution) = &mut self.execution else {
             return;

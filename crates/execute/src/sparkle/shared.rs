@@ -5,7 +5,7 @@ use super::ready::ReadySet;
 use super::siblings::{Member, Siblings};
 use super::slot::{Body, Slot};
 use super::status::{COMMITTED, DELIVERED, EMPTY, Effect, HEAVY, MULTI, Ticket, Word};
-use super::window::{Controller, Window};
+use super::window::{Controller, ROUND, Window};
 use super::{Mutant, Options, Variant};
 use crate::engine::{Batch, Status, Waiting};
 use crossbeam_utils::CachePadded;
@@ -252,6 +252,18 @@ impl Shared {
     fn start_limit(&self) -> u64 {
         let window = self.head.load(Ordering::SeqCst) + self.window.size();
         self.filled.load(Ordering::SeqCst).min(window)
+    }
+    /// An incarnation is thrown away.
+    pub(super) fn count_restart(&self) {
+        let restarts = 1 + self.counters.restarts.fetch_add(1, Ordering::Relaxed);
+        if restarts.is_multiple_of(ROUND)
+            && let Some(mut committer) = self.committer.try_lock()
+        {
+            // Read behind the latch: whoever had it before may have seen more of them.
+            let restarts = self.counters.restarts.load(Ordering::Relaxed);
+            self.window
+                .committed(&mut committer.controller, 0, restarts);
+        }
     }
     /// Whether the head can final-commit.
     #[inline]

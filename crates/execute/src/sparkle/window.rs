@@ -14,8 +14,8 @@
 
 use store::sync::atomic::{AtomicU64, Ordering};
 
-/// Commits between two looks.
-const ROUND: u64 = 64;
+/// Commits between two looks, or incarnations that were thrown away.
+pub(super) const ROUND: u64 = 64;
 
 #[derive(Debug)]
 pub(super) struct Window {
@@ -49,13 +49,14 @@ impl Window {
     pub(super) fn size(&self) -> u64 {
         self.size.load(Ordering::Relaxed)
     }
-    /// Counts commits; `restarts` is cumulative.
+    /// Counts commits; `restarts` is cumulative. To be called after every [`ROUND`] of those too: nothing may commit for long while
+    /// everything behind it is executed again and again.
     pub(super) fn committed(&self, controller: &mut Controller, commits: u64, restarts: u64) {
         controller.commits += commits;
-        if controller.commits < ROUND {
+        let thrown_away = restarts - controller.restarts_before;
+        if controller.commits.max(thrown_away) < ROUND {
             return;
         }
-        let thrown_away = restarts - controller.restarts_before;
         let size = self.size();
         let new = if thrown_away > controller.commits {
             (size / 2).max(self.least)
