@@ -34,44 +34,53 @@ impl ReadySet {
             self.count.fetch_sub(1, Ordering::SeqCst);
         }
     }
-    /// Whether there is one from `head` on, before `position`, which is in the same window.
-    pub(super) fn has_before(&self, head: Position, position: Position) -> bool {
-        let mut at = head.0;
-        while at < position.0 && self.len() > 0 {
-            let bit = at & self.mask;
-            // To the end of its word, or to the position.
-            let count = (64 - bit % 64).min(position.0 - at);
-            let bits = u64::MAX >> (64 - count) << (bit % 64);
-            if self.words[(bit / 64) as usize].load(Ordering::SeqCst) & bits != 0 {
-                return true;
-            }
-            at += count;
-        }
-        false
+    /// Whether there is one from `head` on, before `limit`, which is in the same window.
+    pub(super) fn has_before(&self, head: Position, limit: Position) -> bool {
+        let mut words = self.words(head, limit);
+        self.len() > 0
+            && words.any(|(index, bits)| self.words[index].load(Ordering::SeqCst) & bits != 0)
     }
-    /// Takes the earliest at or after `head`; gives its place in the ring. (Not its position: the head may have moved on
+    /// The words of the positions from `head` on, before `limit`: for each its index, and which of its bits.
+    fn words(&self, head: Position, limit: Position) -> impl Iterator<Item = (usize, u64)> {
+        let mut at = head.0;
+        let limit = limit.0.min(head.0 + self.mask + 1);
+        let mask = self.mask;
+        std::iter::from_fn(move || {
+            if at >= limit {
+                return None;
+            }
+            let bit = at & mask;
+            // To the end of its word, or to the limit.
+            let count = (64 - bit % 64).min(limit - at);
+            at += count;
+            Some(((bit / 64) as usize, u64::MAX >> (64 - count) << (bit % 64)))
+        })
+    }
+    /// How many there are from `head` on, before `limit`.
+    pub(super) fn count_before(&self, head: Position, limit: Position) -> u64 {
+        if self.len() == 0 {
+            return 0;
+        }
+        let words = self.words(head, limit);
+        words
+            .map(|(index, bits)| (self.words[index].load(Ordering::SeqCst) & bits).count_ones())
+            .sum::<u32>()
+            .into()
+    }
+    /// Takes the earliest from `head` on, before `limit`; gives its place in the ring. (Not its position: the head may have moved on
     /// since the caller read it. The slot knows.)
-    pub(super) fn take(&self, head: Position) -> Option<u64> {
+    pub(super) fn take_before(&self, head: Position, limit: Position) -> Option<u64> {
         if self.len() == 0 {
             return None;
         }
-        let start = head.0 & self.mask;
-        let words = self.words.len() as u64;
-        // The first word is looked at twice: from the head's bit on, and at last below it.
-        for step in 0..=words {
-            let index = (start / 64 + step) % words;
-            let word = &self.words[index as usize];
-            let mut bits = word.load(Ordering::SeqCst);
-            if step == 0 {
-                bits &= u64::MAX << (start % 64);
-            } else if step == words {
-                bits &= !(u64::MAX << (start % 64));
-            }
+        for (index, mask) in self.words(head, limit) {
+            let word = &self.words[index];
+            let mut bits = word.load(Ordering::SeqCst) & mask;
             while bits != 0 {
                 let bit = bits & bits.wrapping_neg();
                 if word.fetch_and(!bit, Ordering::SeqCst) & bit != 0 {
                     self.count.fetch_sub(1, Ordering::SeqCst);
-                    return Some(index * 64 + u64::from(bit.trailing_zeros()));
+                    return Some(index as u64 * 64 + u64::from(bit.trailing_zeros()));
                 }
                 bits &= !bit;
             }
@@ -101,7 +110,12 @@ mod tests {
         }
         assert!(!ready.has_before(Position(131), Position(200)));
         assert!(ready.has_before(Position(131), Position(201)));
-        let order: Vec<u64> = std::iter::from_fn(|| ready.take(head)).collect();
+        assert_eq!(ready.count_before(head, Position(126)), 0);
+        assert_eq!(ready.count_before(head, Position(128)), 2);
+        assert_eq!(ready.count_before(head, Position(500)), 4);
+        assert_eq!(ready.take_before(head, Position(126)), None);
+        let order: Vec<u64> =
+            std::iter::from_fn(|| ready.take_before(head, Position(500))).collect();
         assert_eq!(order, [126, 127, 130 - 128, 200 - 128]);
         assert_eq!(ready.len(), 0);
     }

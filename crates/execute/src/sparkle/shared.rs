@@ -197,13 +197,14 @@ impl Shared {
 
     // Choosing work.
 
-    /// Takes the earliest ready transaction out of its slot.
+    /// Takes the earliest ready transaction out of its slot, if the window allows.
     pub(super) fn resume(&self, heavy: bool) -> Option<(Box<Body>, Word)> {
         loop {
             let head = self.head();
-            let place = match self.ready_light.take(head) {
+            let limit = self.ready_end(head);
+            let place = match self.ready_light.take_before(head, limit) {
                 Some(place) => place,
-                None if heavy => self.ready_heavy.take(head)?,
+                None if heavy => self.ready_heavy.take_before(head, limit)?,
                 None => return None,
             };
             let slot = &self.slots[place as usize];
@@ -250,8 +251,19 @@ impl Shared {
         }
     }
     fn start_limit(&self) -> u64 {
-        let window = self.head.load(Ordering::SeqCst) + self.window.size();
-        self.filled.load(Ordering::SeqCst).min(window)
+        self.filled.load(Ordering::SeqCst).min(self.window_end())
+    }
+    /// Transactions from here on have to wait, though they are ready: they were begun before the window shrank.
+    fn ready_end(&self, head: Position) -> Position {
+        // What is retracted has to be undone wherever it stands: the head may get no further before.
+        let retracts = self.started.load(Ordering::SeqCst) > self.filled.load(Ordering::SeqCst);
+        match retracts {
+            true => Position(head.0 + self.slots.len() as u64),
+            false => Position(self.window_end()),
+        }
+    }
+    fn window_end(&self) -> u64 {
+        self.head.load(Ordering::SeqCst) + self.window.size()
     }
     /// An incarnation is thrown away.
     pub(super) fn count_restart(&self) {
@@ -456,12 +468,16 @@ impl Shared {
     // Looking in.
 
     pub(super) fn waiting(&self) -> Waiting {
+        let head = self.head();
+        let limit = self.ready_end(head);
         let startable = self
             .start_limit()
             .saturating_sub(self.started.load(Ordering::SeqCst));
         Waiting {
-            light: startable + self.ready_light.len() + u64::from(self.committable()),
-            heavy: self.ready_heavy.len(),
+            light: startable
+                + self.ready_light.count_before(head, limit)
+                + u64::from(self.committable()),
+            heavy: self.ready_heavy.count_before(head, limit),
         }
     }
     pub(super) fn status(&self) -> Status {
