@@ -847,9 +847,7 @@ impl ClusterNode {
             return;
         }
         let newest = self.checkpoints.newest();
-        if newest > Epoch(0) {
-            self.send(from, &Frame::Newest(newest), effects);
-        }
+        self.send(from, &Frame::Newest(newest), effects);
     }
 
     /// A piece of a checkpoint was read.

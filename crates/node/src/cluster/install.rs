@@ -5,6 +5,9 @@
 //! than a piece, and lost frames cost some ticks: how many is learnt from how long pieces take, because asking again before
 //! a slow link has delivered fills that link with what nobody needs, and then nothing comes in time. When all files are there it writes new bases into its journal, in one record,
 //! and starts anew: a process that begins behind a checkpoint is something that every start does.
+//!
+//! Where nodes keep different partitions, whoever says so may have a checkpoint that nobody who is left has of another partition. Then an
+//! older one does, of which that has logs: a replica that waited for the newer one might be the very one without which there never will be another.
 
 use super::checkpoint::{file_name, unfinished_name};
 use super::frames::Frame;
@@ -58,6 +61,9 @@ pub(super) struct Install {
     from: Option<NodeId>,
     /// How many files were asked for.
     turn: usize,
+    /// Who has said not to have the file that is being fetched, and the newest older checkpoint that one of them has.
+    refused: BTreeSet<NodeId>,
+    older: Epoch,
     asked_tick: Option<u64>,
     /// How often the next piece was asked for again.
     repeats: u32,
@@ -79,6 +85,8 @@ impl Install {
             source,
             from: None,
             turn: 0,
+            refused: BTreeSet::new(),
+            older: Epoch(0),
             asked_tick: None,
             repeats: 0,
             patience_ticks: *PATIENCE_TICKS.start(),
@@ -179,6 +187,8 @@ impl Install {
             self.offset = 0;
             self.from = None;
             self.turn = 0;
+            self.refused.clear();
+            self.older = Epoch(0);
         } else {
             self.offset = piece.offset + bytes;
         }
@@ -188,9 +198,13 @@ impl Install {
         self.from == Some(node)
     }
 
-    /// Asks nobody any more for the file that is being fetched: another node may have it.
-    fn begin_file(&mut self) {
-        self.from = None;
+    /// The node that is asked has not got the file; its newest checkpoint is of this epoch. Another node may have it.
+    fn refused(&mut self, newest: Epoch) {
+        self.refused.extend(self.from.take());
+        if newest < self.epoch {
+            self.older = self.older.max(newest);
+        }
+        self.asked_tick = None;
         self.offset = 0;
         self.is_stale = self.writing.is_some();
     }
@@ -280,7 +294,7 @@ impl ClusterNode {
             let epoch = epoch.max(self.checkpoints.newest());
             self.begin_install(epoch, from);
         } else {
-            install.begin_file();
+            install.refused(epoch);
         }
     }
 
@@ -376,6 +390,18 @@ impl ClusterNode {
         let Some(install) = &mut self.installs.install else {
             return;
         };
+        let refused = |node: &NodeId| install.refused.contains(node);
+        if !able.is_empty() && able.iter().all(refused) {
+            let older = install.older;
+            if older > reached.max(self.checkpoints.newest()) {
+                self.begin_install(older, source);
+            } else {
+                // Nothing that would help is to be had. Whoever says again that this node is behind may have more by then.
+                self.installs.install = None;
+            }
+            return;
+        }
+        let able: Vec<NodeId> = able.into_iter().filter(|node| !refused(node)).collect();
         if let Some(&from) = able.get(install.turn % able.len().max(1)) {
             let piece = install.begin_file_from(from, piece.partition, self.ticks);
             self.send(from, &Frame::Fetch(piece), effects);

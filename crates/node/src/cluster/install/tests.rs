@@ -62,7 +62,8 @@ fn only_the_piece_that_is_waited_for_counts_when_it_is_written() {
     assert_eq!(newer.next(3), Some(piece(P0, 9, 0)));
     // The file is begun anew, from another node, while a piece of it is written.
     assert!(newer.takes(piece(P0, 9, 0), 3));
-    newer.begin_file();
+    newer.from = Some(NodeId(1));
+    newer.refused(Epoch(8));
     newer.written(piece(P0, 9, 0), 5, true);
     assert!(!newer.is_complete());
     assert_eq!(newer.next(100), Some(piece(P0, 9, 0)));
@@ -206,6 +207,40 @@ fn whoever_may_have_a_checkpoint_is_asked() {
     node.begin_install(Epoch(7), source);
     node.fetch(&mut effects);
     assert_eq!(asked(&mut effects, &registry), [(source, piece(P0, 7, 0))]);
+}
+
+#[test]
+fn what_nobody_has_any_more_is_not_waited_for() {
+    let (mut node, mut effects) = (node(3, &[P0, P1], &[P0, P1]), ClusterEffects::default());
+    let registry = txn::Registry::new();
+    let (member, source) = (NodeId(2), NodeId(4));
+    hear(&mut node, &[member, source], &mut effects);
+    node.fall_behind(source, P0, Epoch(9));
+    node.fetch(&mut effects);
+    assert_eq!(asked(&mut effects, &registry), [(source, piece(P0, 9, 0))]);
+    give(&mut node, source, piece(P0, 9, 0), &mut effects);
+    // The one who said so does not keep the other partition; who does has an older one.
+    let ask = |node: &mut ClusterNode, effects: &mut ClusterEffects| {
+        node.fetch(effects);
+        asked(effects, &registry)
+    };
+    effects.frames.clear();
+    let install = node.installs.install.as_mut().expect("it is fetched");
+    install.from = Some(source);
+    node.newest_is(source, Epoch(9));
+    assert_eq!(ask(&mut node, &mut effects), [(member, piece(P1, 9, 0))]);
+    node.newest_is(member, Epoch(5));
+    assert_eq!(ask(&mut node, &mut effects), []);
+    assert!(node.installs.fetches(Epoch(5)));
+    assert_eq!(ask(&mut node, &mut effects), [(source, piece(P0, 5, 0))]);
+    // Nobody has that one either, and nothing that this node does not have itself.
+    node.newest_is(source, Epoch(3));
+    assert_eq!(ask(&mut node, &mut effects), [(member, piece(P0, 5, 0))]);
+    node.newest_is(member, Epoch(0));
+    assert_eq!(ask(&mut node, &mut effects), []);
+    assert!(!node.is_installing());
+    node.fall_behind(source, P0, Epoch(9));
+    assert!(node.installs.fetches(Epoch(9)));
 }
 
 #[test]
