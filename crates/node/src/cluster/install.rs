@@ -64,6 +64,8 @@ pub(super) struct Install {
     /// Who has said not to have the file that is being fetched, and the newest older checkpoint that one of them has.
     refused: BTreeSet<NodeId>,
     older: Epoch,
+    /// Those up to this one that are newer are not to be had whole.
+    unavailable: Epoch,
     asked_tick: Option<u64>,
     /// How often the next piece was asked for again.
     repeats: u32,
@@ -87,6 +89,7 @@ impl Install {
             turn: 0,
             refused: BTreeSet::new(),
             older: Epoch(0),
+            unavailable: Epoch(0),
             asked_tick: None,
             repeats: 0,
             patience_ticks: *PATIENCE_TICKS.start(),
@@ -289,7 +292,7 @@ impl ClusterNode {
         let Some(install) = install.filter(|install| install.is_from(from)) else {
             return;
         };
-        if epoch > install.epoch {
+        if epoch > install.epoch.max(install.unavailable) {
             // Not behind what this node has itself by now.
             let epoch = epoch.max(self.checkpoints.newest());
             self.begin_install(epoch, from);
@@ -392,9 +395,14 @@ impl ClusterNode {
         };
         let refused = |node: &NodeId| install.refused.contains(node);
         if !able.is_empty() && able.iter().all(refused) {
-            let older = install.older;
-            if older > reached.max(self.checkpoints.newest()) {
+            let unavailable = install.unavailable.max(epoch);
+            // This node may have begun behind an older one than it has by now.
+            let older = install.older.max(self.checkpoints.newest());
+            if older > reached {
                 self.begin_install(older, source);
+                if let Some(install) = &mut self.installs.install {
+                    install.unavailable = unavailable;
+                }
             } else {
                 // Nothing that would help is to be had. Whoever says again that this node is behind may have more by then.
                 self.installs.install = None;

@@ -326,18 +326,26 @@ impl ClusterNode {
             if waits || is_heard && better.is_none() && !retell {
                 continue;
             }
-            // Whoever was asked in vain, or has fallen silent, is asked again last.
-            let tried = [asked.map(|(node, ..)| node), through.filter(|_| !is_heard)];
             let leader = self.leader(group).into_iter();
+            // This node's own map may be of a time when others kept it, who have given it away.
+            let newest = &self.newest_map().partition(group).replicas;
             let all = neighbour
                 .into_iter()
                 .chain(leader)
-                .chain(replicas.values().copied());
-            let able: Vec<NodeId> = all
-                .filter(|&node| node != me && self.is_live(node))
-                .collect();
-            let fresh = able.iter().find(|&&node| !tried.contains(&Some(node)));
-            let Some(&node) = better.as_ref().or(fresh).or(able.first()) else {
+                .chain(replicas.values().copied())
+                .chain(newest.values().copied());
+            let mut able: Vec<NodeId> = Vec::new();
+            for node in all.filter(|&node| node != me && self.is_live(node)) {
+                if !able.contains(&node) {
+                    able.push(node);
+                }
+            }
+            // In turn, behind whoever was asked in vain or has fallen silent.
+            let last = asked.map(|(node, ..)| node);
+            let last = last.or(through.filter(|_| !is_heard));
+            let turn = able.iter().position(|&node| Some(node) == last);
+            let next = turn.map_or(0, |turn| turn + 1) % able.len().max(1);
+            let Some(&node) = better.as_ref().or(able.get(next)) else {
                 continue;
             };
             self.feeds.subscriptions += 1;

@@ -234,7 +234,8 @@ fn what_nobody_has_any_more_is_not_waited_for() {
     assert!(node.installs.fetches(Epoch(5)));
     assert_eq!(ask(&mut node, &mut effects), [(source, piece(P0, 5, 0))]);
     // Nobody has that one either, and nothing that this node does not have itself.
-    node.newest_is(source, Epoch(3));
+    node.newest_is(source, Epoch(9));
+    assert!(node.installs.fetches(Epoch(5)), "9 is not to be had");
     assert_eq!(ask(&mut node, &mut effects), [(member, piece(P0, 5, 0))]);
     node.newest_is(member, Epoch(0));
     assert_eq!(ask(&mut node, &mut effects), []);
