@@ -737,11 +737,7 @@ impl ClusterNode {
             } => self.piece_came(from, piece, total, base, bytes, effects),
             Frame::Newest(epoch) => self.newest_is(from, epoch),
             Frame::Begun(epoch) => self.begun = self.begun.max(epoch),
-            Frame::Change(control) => {
-                if let Some(lead) = self.leads.get_mut(&PartitionId(0)) {
-                    lead.change(control);
-                }
-            }
+            Frame::Change(control) => self.take_change(control),
             Frame::Follow {
                 partition,
                 subscription,
@@ -1564,11 +1560,8 @@ impl ClusterNode {
         }
         match self.leader(PartitionId(0)) {
             Some(leader) if leader == self.options.me => {
-                if let Some(lead) = self.leads.get_mut(&PartitionId(0)) {
-                    self.wanted
-                        .iter()
-                        .cloned()
-                        .for_each(|wanted| lead.change(wanted));
+                for control in self.wanted.clone() {
+                    self.take_change(control);
                 }
             }
             Some(leader) => {
@@ -1577,6 +1570,16 @@ impl ClusterNode {
                 }
             }
             None => {}
+        }
+    }
+
+    /// A change is wanted of the one who leads group 0. Who wants it asks again until it is ordered.
+    fn take_change(&mut self, control: Control) {
+        if self.comes_too_early(&control) {
+            return;
+        }
+        if let Some(lead) = self.leads.get_mut(&PartitionId(0)) {
+            lead.change(control);
         }
     }
 

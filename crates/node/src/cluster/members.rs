@@ -275,6 +275,36 @@ impl ClusterNode {
         *known = version.max(*known);
     }
 
+    /// Whether a change has to wait: it would take from a node all that it keeps, before it has what an earlier one has given to it.
+    /// If that node is down meanwhile, it would take itself for one that has left.
+    pub(super) fn comes_too_early(&self, control: &Control) -> bool {
+        let Control::PlaceReplicas { version, places } = control else {
+            return false;
+        };
+        let map = self.map();
+        if *version != map.version {
+            // The order refuses it, and whoever wants it hears of that.
+            return false;
+        }
+        let has_followed = |partition: &PartitionId| {
+            let followed = self.membership.followed.get(partition);
+            followed.is_some_and(|&version| version >= map.version)
+        };
+        let taken = |node: NodeId, partition: PartitionId| {
+            let zone = map.nodes.get(&node).map(|entry| entry.zone);
+            places.iter().any(|&(given, to)| {
+                given == partition && map.nodes.get(&to).map(|entry| entry.zone) == zone
+            })
+        };
+        map.nodes.keys().any(|&node| {
+            let kept: Vec<PartitionId> = map.kept_by(node).collect();
+            let (given, left): (Vec<_>, Vec<_>) = kept
+                .into_iter()
+                .partition(|&partition| taken(node, partition));
+            !given.is_empty() && !left.iter().any(has_followed)
+        })
+    }
+
     /// Takes nodes out of the map that are to leave, once no group needs them and their processes have ended.
     fn finish_leaving(&mut self, effects: &mut ClusterEffects) {
         let map = self.map().clone();
@@ -343,8 +373,7 @@ impl ClusterNode {
     /// A group goes on without this node, says one who has the map of a version. If all do, it has left; the files stay as they
     /// are. If it keeps others, it goes on with those ([`Self::retire`]). One that is to leave waits for the last one.
     ///
-    /// (A node that was down while one change gave it something, and another one took the last from it that it had had
-    /// before, takes itself for one that has left: to its operator, a node to be replaced.)
+    /// (A node that is to keep something has it before the last goes that it had: see [`ClusterNode::comes_too_early`].)
     pub(super) fn left(
         &mut self,
         partition: PartitionId,
@@ -413,6 +442,7 @@ impl ClusterNode {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::checkpoint::tests::node;
 
     fn nodes(numbers: &[u16]) -> Vec<NodeId> {
         numbers.iter().copied().map(NodeId).collect()
@@ -638,5 +668,28 @@ mod tests {
             assert_eq!((voters, learners), (wanted.clone(), BTreeSet::new()));
             assert!(wanted.contains(&me), "seed {seed}, case {case}");
         }
+    }
+
+    #[test]
+    fn nobody_gives_its_last_replica_away_before_it_has_what_it_was_given() {
+        let (p0, p1) = (PartitionId(0), PartitionId(1));
+        // Of its zone it keeps 0 and 1, the other one the rest.
+        let mut node = node(0, &[p0], &[p0, p1]);
+        let version = node.map().version;
+        let place = |partition, to| Control::PlaceReplicas {
+            version,
+            places: vec![(partition, NodeId(to))],
+        };
+        assert!(node.comes_too_early(&place(p0, 2)));
+        node.followed(p0, version);
+        assert!(node.comes_too_early(&place(p0, 2)), "it may not have 1");
+        assert!(!node.comes_too_early(&place(p1, 2)), "it has 0");
+        let outdated = Control::PlaceReplicas {
+            version: version - 1,
+            places: vec![(p0, NodeId(2))],
+        };
+        assert!(!node.comes_too_early(&outdated), "it is to be refused");
+        node.followed(p1, version);
+        assert!(!node.comes_too_early(&place(p0, 2)));
     }
 }
