@@ -50,8 +50,8 @@ impl ReadySet {
                 return None;
             }
             let bit = at & mask;
-            // To the end of its word, or to the limit.
-            let count = (64 - bit % 64).min(limit - at);
+            // To the end of its word, to the end of the ring, or to the limit.
+            let count = (64 - bit % 64).min(mask + 1 - bit).min(limit - at);
             at += count;
             Some(((bit / 64) as usize, u64::MAX >> (64 - count) << (bit % 64)))
         })
@@ -118,5 +118,20 @@ mod tests {
             std::iter::from_fn(|| ready.take_before(head, Position(500))).collect();
         assert_eq!(order, [126, 127, 130 - 128, 200 - 128]);
         assert_eq!(ready.len(), 0);
+    }
+
+    #[test]
+    fn a_ring_may_be_smaller_than_a_word() {
+        let ready = ReadySet::new(8);
+        let (head, end) = (Position(6), Position(14));
+        for position in 6..14 {
+            ready.insert(Position(position));
+        }
+        assert_eq!(ready.count_before(head, end), 8);
+        assert!(ready.has_before(Position(8), Position(9)));
+        for position in 6..14 {
+            assert_eq!(ready.take_before(head, end), Some(position % 8));
+        }
+        assert_eq!(ready.take_before(head, end), None);
     }
 }
