@@ -593,4 +593,16 @@ fn what_is_larger_than_a_frame_travels_between_nodes() {
         assert_eq!(cluster.call(1, &["GET", &small]), (3 * PART).to_string());
         assert_eq!(cluster.call(1, &["SET", &small, "v"]), "OK");
     }
+    // And it moves with its slot, whoever is asked for it.
+    let slot = cluster
+        .number(0, &["CLUSTER", "KEYSLOT", &large])
+        .to_string();
+    for (place, to) in [(0, "1"), (3, "0")] {
+        let moved = cluster.call(place, &["ORDO.CLUSTER", "MOVESLOTS", &slot, &slot, to]);
+        assert!(moved.starts_with("OK"), "asked at {place}: {moved}");
+        for place in 0..4 {
+            let length = cluster.number(place, &["STRLEN", &large]);
+            assert_eq!(length, (3 * PART) as i64, "at {place}, in partition {to}");
+        }
+    }
 }

@@ -14,7 +14,7 @@ use clap::{Args, Subcommand};
 use placement::Place;
 use rebalance::{Holding, Move};
 use server::client::{Answer, Client, ClientError};
-use server::cluster::{ClusterStatus, NodeStatus, PartitionStatus, SlotKeys, config};
+use server::cluster::{ClusterStatus, NodeStatus, SlotKeys, config};
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write};
 use std::time::{Duration, Instant};
@@ -170,17 +170,7 @@ fn run_to(admin: &Admin, password: Option<&str>, out: &mut dyn Write) -> Result<
             last,
             partition,
         } => {
-            let has_it = |found: &&PartitionStatus| {
-                let mut ranges = found.slots.iter();
-                ranges.any(|&(from, upto)| (from..=upto).contains(first))
-            };
-            let holder = node.status.partitions.iter().find(has_it);
-            let mut keeper = match holder.map(|holder| holder.id) {
-                Some(holder) => keeper(node, holder, password)?,
-                // It is no slot, and whoever is asked says so.
-                None => node,
-            };
-            writeln!(out, "{}", keeper.move_slots(*first, *last, *partition)?)?;
+            writeln!(out, "{}", node.move_slots(*first, *last, *partition)?)?;
         }
         AdminCommand::TransferLeader {
             partition,
@@ -321,7 +311,6 @@ fn rebalance_slots(
         }
     }
     let moves = rebalance::plan(&holdings);
-    let mut version = node.status.map_version;
     for (number, moved) in moves.iter().enumerate() {
         let Move {
             first,
@@ -337,11 +326,8 @@ fn rebalance_slots(
             moves.len()
         )?;
         if !dry_run {
-            node = keeper(node, from, password)?.caught_up(version)?;
             let moved = node.move_slots(first, last, to);
             moved.context("stopped there; what has moved stays where it is, and the same command goes on with the rest")?;
-            node.refresh()?;
-            version = node.status.map_version;
         }
     }
     Ok(!moves.is_empty())
@@ -364,16 +350,7 @@ fn all_slot_keys(
     Ok(known)
 }
 
-/// This node, if it keeps a partition, and otherwise one that does.
-fn keeper(node: Node, partition: u16, password: Option<&str>) -> Result<Node> {
-    let is_me = |keeper: &NodeStatus| keeper.id == node.status.me;
-    let keeps = keepers(&node.status, partition).any(is_me);
-    match keeps {
-        true => Ok(node),
-        false => another_keeper(&node.status, partition, password),
-    }
-}
-
+/// Another node, that keeps a partition.
 fn another_keeper(status: &ClusterStatus, partition: u16, password: Option<&str>) -> Result<Node> {
     let mut answers = keepers(status, partition)
         .filter(|keeper| keeper.reachable && keeper.id != status.me)
@@ -441,29 +418,6 @@ impl Node {
             status,
             json,
         })
-    }
-
-    /// Asks for the status again.
-    fn refresh(&mut self) -> Result<()> {
-        (self.status, self.json) = status_of(&mut self.client)?;
-        Ok(())
-    }
-
-    /// This node, once its map is at least of a version that another one has.
-    fn caught_up(mut self, version: u32) -> Result<Node> {
-        let deadline = Instant::now() + PATIENCE;
-        while self.status.map_version < version {
-            if Instant::now() > deadline {
-                bail!(
-                    "{} is far behind the other nodes: name another one with --address",
-                    self.address
-                );
-            }
-            // It is asked over the network: there is nothing to be woken by.
-            std::thread::sleep(LOOK);
-            self.refresh()?;
-        }
-        Ok(self)
     }
 
     /// How many keys the slots of its partitions have.

@@ -25,9 +25,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use store::View;
-use txn::{
-    Entry, Epoch, Key, NodeId, PartitionId, Request, RequestId, ScanRange, SlotRange, Space,
-};
+use txn::{Epoch, NodeId, PartitionId, Request, RequestId, ScanRange, Space};
 
 /// The protocol that this build speaks with its peers.
 pub(super) const PROTOCOL: u16 = 1;
@@ -822,49 +820,6 @@ fn count_slot_keys(engines: &[(PartitionId, Arc<dyn Engine>)]) -> Result<String,
     serde_json::to_string(&all).map_err(|error| error.to_string())
 }
 
-/// What the records of one move of slots may have where they travel between nodes: a frame has twice as much, and they may have
-/// grown by the time of the move.
-const MOVED_BYTES_MAX: usize = 32 << 20;
-/// What a record takes in a frame beside its key and its value, at most.
-const RECORD_BYTES: usize = 32;
-
-impl Inner {
-    /// Refuses a move whose records would not fit into a frame, where one may have to carry them. It walks through a partition.
-    fn check_move(&self, slots: SlotRange) -> Result<(), String> {
-        let holder = match &self.core.lock().machine {
-            Machine::Member(member) if member.node.is_spread() => member.node.map().holder(slots),
-            _ => return Ok(()),
-        };
-        let Some(holder) = holder else { return Ok(()) };
-        let Some(engine) = self.engines.of(holder) else {
-            return Err(format!(
-                "this node does not keep {holder}, which has these slots, and so can't tell how much would move: ask one that does \
-                 ('ordo admin status' shows who), with --address"
-            ));
-        };
-        let view = engine.view();
-        let snapshot = view.open();
-        let spaces = [Space::User, Space::System].into_iter();
-        let pages = spaces.map(|space| view.scan_at(&snapshot, ScanRange::of_slots(space, slots)));
-        let records: Vec<(Key, Entry)> = pages.flat_map(|page| page.entries).collect();
-        view.close(snapshot);
-        let bytes_of = |(key, entry): &(Key, Entry)| {
-            key.as_bytes().len() + entry.value.heap_bytes() + RECORD_BYTES
-        };
-        let bytes: usize = records.iter().map(bytes_of).sum();
-        if bytes > MOVED_BYTES_MAX {
-            return Err(format!(
-                "the slots {} to {} have {} records with about {bytes} bytes, and {MOVED_BYTES_MAX} can move at a time where not \
-                 every node keeps every partition: move fewer slots at a time",
-                slots.first,
-                slots.last,
-                records.len()
-            ));
-        }
-        Ok(())
-    }
-}
-
 impl Membership for Inner {
     fn view(&self) -> Arc<ClusterView> {
         let core = self.core.lock();
@@ -875,9 +830,6 @@ impl Membership for Inner {
     }
 
     fn change(&self, change: ClusterChange) -> Result<ChangeTicket, String> {
-        if let ClusterChange::MoveSlots { slots, .. } = change {
-            self.check_move(slots)?;
-        }
         let (ticket, outcome) = {
             let mut core = self.core.lock();
             core.turn(|member, hands| member.change(&change, hands, self.now_ms()))

@@ -16,9 +16,9 @@ use txn::{NodeId, PartitionId};
 const PARTS_TICKS: u64 = 600;
 /// One that has not heard of a group for so many ticks follows it through another node.
 const PATIENCE_TICKS: u64 = 12;
-/// So many ticks a frame waits for those before it, and so many frames.
+/// So many ticks a frame waits for those before it, and so many frames: as many as a window of small parts has.
 const EARLY_TICKS: u64 = 4;
-const EARLY_MAX: usize = 64;
+const EARLY_MAX: usize = 4096;
 /// A node that does not follow its neighbour looks every so many ticks whether it can.
 const NEIGHBOUR_TICKS: u64 = 40;
 
