@@ -577,14 +577,19 @@ fn what_is_larger_than_a_frame_travels_between_nodes() {
     for place in 0..4 {
         let mut client =
             Client::open(&cluster.nodes[place].client, PATIENCE).expect("a connection");
-        match client.call(&["MGET", &large, &small]).expect("a reply") {
+        let both = client.call(&["MGET", &large, &small]);
+        match both.unwrap_or_else(|error| panic!("{error:?}\n{}", cluster.said(place))) {
             Answer::List(values) => match &values[..] {
                 [Answer::Text(all), Answer::Text(other)] => {
                     assert_eq!((all.len(), other.as_str()), (3 * PART, "v"), "at {place}");
                 }
                 _ => panic!("at {place}: not two values"),
             },
-            _ => panic!("at {place}: not a list"),
+            other => panic!(
+                "at {place}: {:.300}\n{}",
+                format!("{other:?}"),
+                cluster.said(place)
+            ),
         }
         // As a transaction, too: both partitions need both values.
         let copy = "redis.call('SET', KEYS[2], redis.call('STRLEN', KEYS[1])) return 'done'";
