@@ -184,7 +184,7 @@ pub struct Node {
     passed: Tail,
 
     schedule: Schedule,
-    /// When the last checkpoint of this process began, or the process itself; 0 before its first event.
+    /// When the last checkpoint of this process began; 0, long ago, before the first.
     checkpoint_began_ms: u64,
     log_bytes_since_checkpoint: u64,
     /// Log bytes before the checkpoint that is being written.
@@ -290,9 +290,6 @@ impl Node {
     fn look_at_clock(&mut self, now_ms: u64) {
         let back_ms = self.clock_ms.saturating_sub(now_ms);
         self.clock_ms = now_ms;
-        if self.checkpoint_began_ms == 0 {
-            self.checkpoint_began_ms = now_ms;
-        }
         if back_ms > 0 {
             self.last_sync_ms = self.last_sync_ms.saturating_sub(back_ms);
             self.checkpoint_retry_at_ms = self.checkpoint_retry_at_ms.saturating_sub(back_ms);

@@ -7,10 +7,11 @@
 //!
 //! Bytes say little about how long a log takes to execute: a script that computes for a millisecond has as many as one that does
 //! not. What was executed in a few seconds can be executed again in less, so after [`EARLY_MS`] a shorter log is enough; as long as
-//! checkpoints are not written faster than [`EARLY_BYTES_PER_MS`] on the average, or many times as often as the log is.
+//! checkpoints are not written faster than [`EARLY_BYTES_PER_MS`] on the average, or many times as often as the log is. What a
+//! process has found in its log when it began is old: who crashes again and again has no more to do each time.
 
 /// The log behind a checkpoint is older than this before it counts as old.
-const EARLY_MS: u64 = 5_000;
+const EARLY_MS: u64 = 2_000;
 /// The floor for a log that is old.
 const EARLY_FLOOR_BYTES: u64 = 256 << 10;
 /// About 1 MiB a second.

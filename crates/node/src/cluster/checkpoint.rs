@@ -452,7 +452,8 @@ pub(super) struct Checkpoints {
     durable_base: Epoch,
     /// The newest that other nodes have, as they say.
     others: BTreeMap<NodeId, Epoch>,
-    /// Bytes of agreed batches, and of what partitions told those of other nodes, since the last one was ordered, and when that was or the process began; 0 before its first event.
+    /// Bytes of agreed batches, and of what partitions told those of other nodes, since the last one was ordered, and when that was: 0,
+    /// long ago, if this process has seen none.
     bytes: u64,
     since_ms: u64,
     schedule: Schedule,
@@ -661,9 +662,6 @@ impl ClusterNode {
                 asked_tick: 0,
             });
             effects.checkpoint = Some(pinned.into_job());
-        }
-        if self.checkpoints.since_ms == 0 {
-            self.checkpoints.since_ms = self.now_ms;
         }
         let Checkpoints {
             schedule,
