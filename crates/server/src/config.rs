@@ -177,7 +177,7 @@ settings! {
     appendfsync: FsyncPolicy, "appendfsync", Kind::Choice(&["always", "everysec", "no"]), "always", AtStart,
         "When the log reaches the disk: before each acknowledgement, once a second, or when the system pleases.";
     checkpoint_log_size: u64, "checkpoint-log-size", Kind::Bytes(0, u64::MAX), "16mb", AtStart,
-        "A checkpoint is written whenever the log has grown by as much as the last checkpoint takes, and by this much at least (256 KiB if the last one was 5 s ago); the log before it is removed. 0: only when SAVE or BGSAVE ask for it.";
+        "A checkpoint is written whenever the log has grown by as much as the last checkpoint takes, and by this much at least (256 KiB if the last one was 2 s ago, or is what a start has found); the log before it is removed. 0: only when SAVE or BGSAVE ask for it.";
     save: String, "save", NO_SNAPSHOTS, "", Anytime,
         "Redis's snapshot schedule. Empty: see checkpoint-log-size.";
     io_threads: u64, "io-threads", Kind::Number(0, 128), "0", AtStart,

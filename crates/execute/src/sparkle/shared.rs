@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use store::Partition;
 use store::sync::Mutex;
-use store::sync::atomic::{AtomicU64, Ordering};
+use store::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use txn::{PartitionId, Position, Request, TxContext, Weight};
 
 /// Started transactions beyond which committing comes before starting more.
@@ -38,6 +38,8 @@ pub(super) struct Shared {
     ready_light: ReadySet,
     ready_heavy: ReadySet,
     backlog: Mutex<Backlog>,
+    /// What the backlog says: slots are to be emptied.
+    retracting: AtomicBool,
     backlog_length: AtomicU64,
     pub(super) committer: Mutex<Committer>,
     pub(super) counters: Counters,
@@ -97,6 +99,7 @@ impl Shared {
             ready_light: ReadySet::new(capacity),
             ready_heavy: ReadySet::new(capacity),
             backlog: Mutex::default(),
+            retracting: AtomicBool::new(false),
             backlog_length: AtomicU64::new(0),
             committer: Mutex::default(),
             counters: Counters::default(),
@@ -256,8 +259,7 @@ impl Shared {
     /// Transactions from here on have to wait, though they are ready: they were begun before the window shrank.
     fn ready_end(&self, head: Position) -> Position {
         // What is retracted has to be undone wherever it stands: the head may get no further before.
-        let retracts = self.started.load(Ordering::SeqCst) > self.filled.load(Ordering::SeqCst);
-        match retracts {
+        match self.retracting.load(Ordering::SeqCst) {
             true => Position(head.0 + self.slots.len() as u64),
             false => Position(self.window_end()),
         }
@@ -364,6 +366,7 @@ impl Shared {
                 return false;
             }
             backlog.retracting = None;
+            self.retracting.store(false, Ordering::SeqCst);
         }
         let mut next = self.filled.load(Ordering::SeqCst);
         let first = next;
@@ -455,6 +458,7 @@ impl Shared {
             .retracting
             .map_or(filled, |(_, end)| end.0.max(filled));
         backlog.retracting = Some((from, Position(end)));
+        self.retracting.store(true, Ordering::SeqCst);
         for position in (from.0..filled).map(Position) {
             let member = self.member(position);
             let effect = {

@@ -38,7 +38,7 @@ pub const CANDIDATES: PartitionId = PartitionId(u16::MAX - 1);
 /// A checkpoint that somebody has asked for stays for so many ticks.
 const FETCH_TICKS: u64 = 600;
 /// So many checkpoints stay at most, whoever asks for them.
-const TAKEN_MAX: usize = 4;
+const TAKEN_MAX: usize = 8;
 
 /// The name of a partition's checkpoint.
 pub(super) fn file_name(partition: PartitionId, epoch: Epoch) -> String {

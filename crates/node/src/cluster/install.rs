@@ -29,6 +29,10 @@ const PATIENCE_TICKS: RangeInclusive<u64> = 4..=256;
 
 /// One who was asked for a piece so often has no part in it any more.
 const REPEATS_MAX: u32 = 4;
+/// So often everybody refuses a file before it is given up: whoever is late may just be writing it.
+const ROUNDS_MAX: u32 = 3;
+/// What nobody has is not asked for again for so many ticks, at least and at most.
+const PAUSE_TICKS: RangeInclusive<u64> = 8..=128;
 /// What is told to whoever asks a node that is about to start anew.
 const RESTARTING: &str =
     "LOADING this node has fetched a checkpoint and starts anew: connect again";
@@ -64,6 +68,8 @@ pub(super) struct Install {
     /// Who has said not to have the file that is being fetched, and the newest older checkpoint that one of them has.
     refused: BTreeSet<NodeId>,
     older: Epoch,
+    /// How often all have said so.
+    rounds: u32,
     /// Those up to this one that are newer are not to be had whole.
     unavailable: Epoch,
     asked_tick: Option<u64>,
@@ -89,6 +95,7 @@ impl Install {
             turn: 0,
             refused: BTreeSet::new(),
             older: Epoch(0),
+            rounds: 0,
             unavailable: Epoch(0),
             asked_tick: None,
             repeats: 0,
@@ -192,6 +199,7 @@ impl Install {
             self.turn = 0;
             self.refused.clear();
             self.older = Epoch(0);
+            self.rounds = 0;
         } else {
             self.offset = piece.offset + bytes;
         }
@@ -210,6 +218,14 @@ impl Install {
         self.asked_tick = None;
         self.offset = 0;
         self.is_stale = self.writing.is_some();
+    }
+
+    /// All have refused: whether they are to be asked once more, after a while.
+    fn asks_again(&mut self, now_tick: u64) -> bool {
+        self.rounds += 1;
+        self.refused.clear();
+        self.asked_tick = Some(now_tick);
+        self.rounds < ROUNDS_MAX
     }
 
     /// Asks a node for a file, from its beginning on.
@@ -240,6 +256,8 @@ pub(super) struct Installs {
     fetched: Option<Epoch>,
     /// An installed checkpoint is being made durable: nothing else happens.
     ending: bool,
+    /// Nothing that would help was to be had: until when nothing is begun, and how long that is.
+    pause: (u64, u64),
 }
 
 impl Installs {
@@ -258,6 +276,18 @@ impl Installs {
     pub fn fetches(&self, epoch: Epoch) -> bool {
         let install = self.install.as_ref();
         install.is_some_and(|install| install.epoch == epoch)
+    }
+
+    /// Gives up: nobody has what is wanted. That may take long to change.
+    fn give_up(&mut self, now_tick: u64) {
+        self.install = None;
+        let ticks = (2 * self.pause.1).clamp(*PAUSE_TICKS.start(), *PAUSE_TICKS.end());
+        self.pause = (now_tick + ticks, ticks);
+    }
+
+    /// Whether it is too early to begin again.
+    pub fn pauses(&self, now_tick: u64) -> bool {
+        now_tick < self.pause.0
     }
 
     /// What is being fetched, or was and is about to be installed, is no less needed than what is there.
@@ -281,7 +311,7 @@ impl ClusterNode {
             true => self.merge.held(partition),
             false => self.merge.held(partition).min(self.settled()),
         };
-        if self.installs.install.is_none() && epoch > known {
+        if self.installs.install.is_none() && epoch > known && !self.installs.pauses(self.ticks) {
             self.begin_install(epoch, source);
         }
     }
@@ -395,17 +425,20 @@ impl ClusterNode {
         };
         let refused = |node: &NodeId| install.refused.contains(node);
         if !able.is_empty() && able.iter().all(refused) {
+            if install.asks_again(self.ticks) {
+                return;
+            }
             let unavailable = install.unavailable.max(epoch);
             // This node may have begun behind an older one than it has by now.
             let older = install.older.max(self.checkpoints.newest());
-            if older > reached {
+            if older > reached && older != epoch {
                 self.begin_install(older, source);
                 if let Some(install) = &mut self.installs.install {
                     install.unavailable = unavailable;
                 }
             } else {
-                // Nothing that would help is to be had. Whoever says again that this node is behind may have more by then.
-                self.installs.install = None;
+                // Whoever says again that this node is behind may have more by then.
+                self.installs.give_up(self.ticks);
             }
             return;
         }

@@ -431,7 +431,9 @@ impl ClusterNode {
             Epoch(0) if self.checkpoints.is_one_coming() => {}
             Epoch(0) => self.start_anew(effects),
             epoch => {
-                if let Some(&source) = self.who_has(missing, None).first() {
+                if let Some(&source) = self.who_has(missing, None).first()
+                    && !self.installs.pauses(self.ticks)
+                {
                     self.begin_install(epoch, source);
                 }
             }

@@ -190,9 +190,9 @@ impl Member {
             let (_, answer, _) = self.changes.remove(place);
             let seconds = CHANGE_MS_MAX / 1_000;
             answer.answer(Err(format!(
-                "no majority of the replicas of {CHANGES_IN}, which orders changes, has agreed to this within {seconds} s. It may still \
-                 come into force, as soon as they can talk to each other: 'ordo admin status' tells whether it has; look there before \
-                 another try"
+                "no majority of the replicas of {CHANGES_IN}, which orders changes, has agreed to this within {seconds} s, or it waits until a \
+                 node has what an earlier change has given to it. It may still come into force, as soon as they can talk to each other: \
+                 'ordo admin status' tells whether it has; look there before another try"
             )));
         }
     }

@@ -340,9 +340,12 @@ impl ClusterNode {
                     able.push(node);
                 }
             }
-            // In turn, behind whoever was asked in vain or has fallen silent.
+            // In turn, behind whoever was asked in vain. Whoever has fallen silent is asked if there is nobody else.
+            let silent = through.filter(|_| !is_heard);
+            if able.iter().any(|&node| Some(node) != silent) {
+                able.retain(|&node| Some(node) != silent);
+            }
             let last = asked.map(|(node, ..)| node);
-            let last = last.or(through.filter(|_| !is_heard));
             let turn = able.iter().position(|&node| Some(node) == last);
             let next = turn.map_or(0, |turn| turn + 1) % able.len().max(1);
             let Some(&node) = better.as_ref().or(able.get(next)) else {
