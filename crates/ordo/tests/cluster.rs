@@ -323,7 +323,6 @@ fn three_ports() -> String {
 
 #[test]
 fn what_cannot_be_started_is_refused_with_what_to_do() {
-    let port = three_ports();
     let dir = tempfile::tempdir().expect("a temporary directory");
     let path = dir
         .path()
@@ -356,7 +355,7 @@ fn what_cannot_be_started_is_refused_with_what_to_do() {
                 "--local",
                 "3",
                 "--port",
-                &port,
+                "PORT",
                 "--partitions",
                 "999",
             ],
@@ -367,17 +366,28 @@ fn what_cannot_be_started_is_refused_with_what_to_do() {
             &["line 2", "5 characters", "openssl"],
         ),
         (
-            &["--dir", "/proc/nothing", "--local", "3", "--port", &port],
+            &["--dir", "/proc/nothing", "--local", "3", "--port", "PORT"],
             &["/proc/nothing"],
         ),
     ] {
-        let output = Command::new(env!("CARGO_BIN_EXE_ordo"))
-            .args(["cluster", "start"])
-            .args(words)
-            .output()
-            .expect("the binary runs");
-        assert!(!output.status.success(), "{words:?} succeeded");
-        let said = String::from_utf8_lossy(&output.stderr);
+        let said = loop {
+            let port = three_ports();
+            let words = words.iter().map(|&word| match word {
+                "PORT" => port.as_str(),
+                word => word,
+            });
+            let output = Command::new(env!("CARGO_BIN_EXE_ordo"))
+                .args(["cluster", "start"])
+                .args(words)
+                .output()
+                .expect("the binary runs");
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(!output.status.success(), "it succeeded: {said}");
+            // Another test may have been faster.
+            if !said.contains("is in use") {
+                break said;
+            }
+        };
         for want in wants {
             assert!(
                 said.contains(want),
