@@ -8,7 +8,8 @@
 //! Bytes say little about how long a log takes to execute: a script that computes for a millisecond has as many as one that does
 //! not. What was executed in a few seconds can be executed again in less, so after [`EARLY_MS`] a shorter log is enough; as long as
 //! checkpoints are not written faster than [`EARLY_BYTES_PER_MS`] on the average, or many times as often as the log is. What a
-//! process has found in its log when it began is old: who crashes again and again has no more to do each time.
+//! process has found in its log when it began is old, whatever the last checkpoint's size: who crashes again and again has no more to do
+//! each time.
 
 /// The log behind a checkpoint is older than this before it counts as old.
 const EARLY_MS: u64 = 2_000;
