@@ -9,6 +9,7 @@
 use crate::draw::Draw;
 use crate::judge::{Fault, Judge, check_end, check_snapshot, check_status};
 use crate::scenario::{Options, Scenario};
+use crate::watch::leak;
 use crate::workers::{Factory, Failure, MakeSource, Report};
 use execute::{Budget, Committed, Engine, Progress, ReadOutcome, SnapshotReader, WorkerId};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -299,6 +300,16 @@ impl Control<'_> {
     }
 
     fn end(&mut self, make: Factory<'_>) -> Result<Report, Fault> {
+        // A worker that found nothing to do left; another may have made work for it afterwards, such as locks to release.
+        leak::settle(
+            &*self.shared.engine,
+            &mut *self
+                .shared
+                .committed
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+            STEPS_MAX,
+        );
         self.judge()?;
         if let Some(fault) = self
             .shared

@@ -107,7 +107,7 @@ fn pass(engine: &dyn Engine, end: Position, delivered: Position) -> Result<(), S
             Arc::new(Request::new(id, procedure.clone(), Args::new()))
         })
         .collect();
-    let mut steps = STEPS_MAX * requests.len() as u64;
+    let steps_max = STEPS_MAX * requests.len() as u64;
     engine.deliver(Batch {
         epoch: Epoch(u64::MAX),
         time_ms: engine.view().final_time_ms(),
@@ -117,18 +117,7 @@ fn pass(engine: &dyn Engine, end: Position, delivered: Position) -> Result<(), S
         digest: 0,
     });
     engine.confirm(delivered);
-    let mut committed: Vec<Committed> = Vec::new();
-    let mut worked = true;
-    while std::mem::take(&mut worked) {
-        for worker in 0..engine.workers() {
-            while steps > 0
-                && engine.step(WorkerId(worker), Budget::ONE, &mut committed) == Progress::Worked
-            {
-                worked = true;
-                steps -= 1;
-            }
-        }
-    }
+    settle(engine, &mut Vec::new(), steps_max);
     let status = engine.status();
     if status.final_committed != delivered {
         return Err(format!(
@@ -136,6 +125,21 @@ fn pass(engine: &dyn Engine, end: Position, delivered: Position) -> Result<(), S
         ));
     }
     Ok(())
+}
+
+/// Steps all workers of an engine that nobody else uses until none of them finds anything to do, or up to `steps_max` times.
+pub fn settle(engine: &dyn Engine, committed: &mut Vec<Committed>, steps_max: u64) {
+    let mut steps = 0..steps_max;
+    let mut worked = true;
+    while std::mem::take(&mut worked) {
+        for worker in (0..engine.workers()).map(WorkerId) {
+            while steps.next().is_some()
+                && engine.step(worker, Budget::ONE, committed) == Progress::Worked
+            {
+                worked = true;
+            }
+        }
+    }
 }
 
 #[cfg(test)]
