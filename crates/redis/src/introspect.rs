@@ -87,6 +87,18 @@ fn key_spec(spec: &KeySpec) -> Reply {
             ];
             (index(at), map("keynum", count))
         }
+        KeyPlaces::Word { word, start, half } => {
+            let keyword = vec![
+                entry("keyword", Reply::bulk(word)),
+                entry("startfrom", integer(start)),
+            ];
+            let range = vec![
+                entry("lastkey", Reply::Integer(if half { -1 } else { 0 })),
+                entry("keystep", integer(1)),
+                entry("limit", integer(if half { 2 } else { 0 })),
+            ];
+            (map("keyword", keyword), map("range", range))
+        }
     };
     Reply::Map(vec![
         entry("flags", Reply::Set(key_flags(spec))),

@@ -16,9 +16,10 @@
 use crate::draw::Draw;
 use crate::traffic::route_of_keys;
 use std::sync::Arc;
+use txn::codec::put_entry;
 use txn::hash::{hash_bytes, mix};
 use txn::tx::Read;
-use txn::value::HashValue;
+use txn::value::{HashValue, ListValue, SetValue, SortedSetValue};
 use txn::{
     Args, Blob, Call, Entry, Footprint, Intent, Key, Outcome, PartitionId, PartitionRoute,
     Position, Procedure, ProcedureFuture, Reply, Request, RequestId, ScanRange, SessionId, Slots,
@@ -568,6 +569,12 @@ impl Run {
                 Blob::from("f"),
                 Blob::from(&hash.to_le_bytes()),
             )])),
+            2 => Value::from(ListValue::from_iter([Blob::from(&hash.to_le_bytes())])),
+            3 => Value::from(SetValue::from_iter([Blob::from(&hash.to_le_bytes())])),
+            4 => Value::from(SortedSetValue::from_iter([(
+                Blob::from(&hash.to_le_bytes()),
+                hash as f64,
+            )])),
             _ => Value::from(hash.to_le_bytes().to_vec()),
         }
     }
@@ -617,11 +624,11 @@ fn hash_of(read: &Read) -> u64 {
 fn bytes_of(value: &Value) -> Blob {
     match value {
         Value::String(blob) => blob.clone(),
-        Value::Hash(hash) => Blob::from(
-            hash.iter()
-                .flat_map(|(field, value)| [&**field, &**value].concat())
-                .collect::<Vec<u8>>(),
-        ),
+        value => {
+            let mut out = Vec::new();
+            put_entry(&mut out, &Entry::new(value.clone()));
+            Blob::from(out)
+        }
     }
 }
 

@@ -288,7 +288,7 @@ impl Control<'_> {
 
     fn judge(&mut self) -> Result<(), Fault> {
         let committed = std::mem::take(
-            &mut *self
+            &mut self
                 .shared
                 .committed
                 .lock()

@@ -8,7 +8,7 @@ use crate::ids::SessionId;
 use crate::key::{Key, Space};
 use crate::procedure::{ProcedureId, Registry};
 use crate::request::{Args, Request, RequestId};
-use crate::value::{Entry, HashValue, Value};
+use crate::value::{Entry, HashValue, ListValue, Scored, SetValue, SortedSetValue, Value};
 
 mod reply;
 pub use reply::{REPLY_DEPTH_MAX, put_reply, take_reply};
@@ -110,6 +110,9 @@ pub fn take_key(reader: &mut Reader<'_>) -> Option<Key> {
 
 const TAG_STRING: u8 = 1;
 const TAG_HASH: u8 = 2;
+const TAG_LIST: u8 = 3;
+const TAG_SET: u8 = 4;
+const TAG_SORTED_SET: u8 = 5;
 
 /// Appends an entry.
 pub fn put_entry(out: &mut Vec<u8>, entry: &Entry) {
@@ -125,6 +128,24 @@ pub fn put_entry(out: &mut Vec<u8>, entry: &Entry) {
             for (field, value) in hash.iter() {
                 put_bytes(out, field);
                 put_bytes(out, value);
+            }
+        }
+        Value::List(list) => {
+            out.push(TAG_LIST);
+            put_varint(out, list.len() as u64);
+            list.iter().for_each(|element| put_bytes(out, element));
+        }
+        Value::Set(set) => {
+            out.push(TAG_SET);
+            put_varint(out, set.len() as u64);
+            set.names().for_each(|member| put_bytes(out, member));
+        }
+        Value::SortedSet(set) => {
+            out.push(TAG_SORTED_SET);
+            put_varint(out, set.len() as u64);
+            for Scored { score, member } in set.iter() {
+                out.extend_from_slice(&score.to_bits().to_le_bytes());
+                put_bytes(out, member);
             }
         }
     }
@@ -143,6 +164,28 @@ pub fn take_entry(reader: &mut Reader<'_>) -> Option<Entry> {
                 hash.insert(field, value);
             }
             Value::from(hash)
+        }
+        TAG_LIST => {
+            let len = reader.varint()?;
+            let elements: Option<ListValue> = (0..len).map(|_| reader.blob()).collect();
+            Value::from(elements?)
+        }
+        TAG_SET => {
+            let len = reader.varint()?;
+            let members: Option<SetValue> = (0..len).map(|_| reader.blob()).collect();
+            Value::from(members?)
+        }
+        TAG_SORTED_SET => {
+            let mut set = SortedSetValue::new();
+            for _ in 0..reader.varint()? {
+                let score = f64::from_bits(reader.u64()?);
+                let member = reader.blob()?;
+                if score.is_nan() {
+                    return None;
+                }
+                set.insert(member, score);
+            }
+            Value::from(set)
         }
         _ => return None,
     };
@@ -245,8 +288,15 @@ mod tests {
         let hash: HashValue = (0..100)
             .map(|i| (Blob::from(format!("f{i}")), Blob::from(format!("v{i}"))))
             .collect();
+        let name = |i: i32| Blob::from(format!("{i:040}"));
+        let list: ListValue = (0..100).map(name).collect();
+        let set: SetValue = (0..100).map(name).collect();
+        let sorted: SortedSetValue = (0..100).map(|i| (name(i), f64::from(i % 7))).collect();
         for entry in [
             Entry::new("x"),
+            Entry::new(list),
+            Entry::new(set),
+            Entry::new(sorted),
             Entry {
                 value: Value::from(hash),
                 expires_at_ms: 1_700_000_000_000,
@@ -259,5 +309,9 @@ mod tests {
                 assert_eq!(take_entry(&mut Reader::new(&out[..len])), None);
             }
         }
+        let mut not_a_number = vec![0, TAG_SORTED_SET, 1];
+        not_a_number.extend_from_slice(&f64::NAN.to_bits().to_le_bytes());
+        put_bytes(&mut not_a_number, b"member");
+        assert_eq!(take_entry(&mut Reader::new(&not_a_number)), None);
     }
 }

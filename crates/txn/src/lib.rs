@@ -32,6 +32,7 @@ pub mod mutant;
 pub mod procedure;
 pub mod reply;
 pub mod request;
+pub mod sequence;
 pub mod slots;
 pub mod tx;
 pub mod value;

@@ -30,6 +30,8 @@ pub enum Reply {
     Array(Vec<Reply>),
     /// Pairs of key and value, flattened in RESP2.
     Map(Vec<(Reply, Reply)>),
+    /// An array of pairs, flattened in RESP2: members with scores, say.
+    Pairs(Vec<(Reply, Reply)>),
     /// Distinct members, an array in RESP2.
     Set(Vec<Reply>),
     /// An out-of-band message.
@@ -50,7 +52,7 @@ impl Reply {
                     bytes.len()
                 }
                 Reply::Array(items) | Reply::Set(items) | Reply::Push(items) => all(items),
-                Reply::Map(pairs) => pairs
+                Reply::Map(pairs) | Reply::Pairs(pairs) => pairs
                     .iter()
                     .map(|(key, value)| key.bytes() + value.bytes())
                     .sum(),

@@ -1,8 +1,12 @@
 //! What keys hold.
 
-mod hash;
+mod list;
+mod sorted_set;
+mod table;
 
-pub use hash::HashValue;
+pub use list::ListValue;
+pub use sorted_set::{Scored, SortedSetValue};
+pub use table::{HashValue, Payload, SetValue, Table};
 
 use crate::blob::Blob;
 use std::sync::Arc;
@@ -14,6 +18,12 @@ pub enum Value {
     String(Blob),
     /// A Redis hash.
     Hash(Arc<HashValue>),
+    /// A Redis list.
+    List(Arc<ListValue>),
+    /// A Redis set.
+    Set(Arc<SetValue>),
+    /// A Redis sorted set.
+    SortedSet(Arc<SortedSetValue>),
 }
 
 impl Value {
@@ -21,7 +31,7 @@ impl Value {
     pub fn as_string(&self) -> Option<&Blob> {
         match self {
             Value::String(blob) => Some(blob),
-            Value::Hash(_) => None,
+            _ => None,
         }
     }
     /// Redis's name of the type.
@@ -29,6 +39,9 @@ impl Value {
         match self {
             Value::String(_) => "string",
             Value::Hash(_) => "hash",
+            Value::List(_) => "list",
+            Value::Set(_) => "set",
+            Value::SortedSet(_) => "zset",
         }
     }
     /// An estimate of the heap bytes that this value keeps alive.
@@ -36,6 +49,9 @@ impl Value {
         match self {
             Value::String(blob) => blob.heap_bytes(),
             Value::Hash(hash) => hash.heap_bytes(),
+            Value::List(list) => list.heap_bytes(),
+            Value::Set(set) => set.heap_bytes(),
+            Value::SortedSet(set) => set.heap_bytes(),
         }
     }
 }
@@ -63,6 +79,21 @@ impl From<&str> for Value {
 impl From<HashValue> for Value {
     fn from(hash: HashValue) -> Value {
         Value::Hash(Arc::new(hash))
+    }
+}
+impl From<ListValue> for Value {
+    fn from(list: ListValue) -> Value {
+        Value::List(Arc::new(list))
+    }
+}
+impl From<SetValue> for Value {
+    fn from(set: SetValue) -> Value {
+        Value::Set(Arc::new(set))
+    }
+}
+impl From<SortedSetValue> for Value {
+    fn from(set: SortedSetValue) -> Value {
+        Value::SortedSet(Arc::new(set))
     }
 }
 

@@ -13,7 +13,7 @@ pub enum Protocol {
     Resp3,
 }
 
-/// Appends a reply. RESP2 sees maps flattened, sets as arrays, truth values as integers, and other scalars as strings.
+/// Appends a reply. RESP2 sees maps and pairs flattened, sets as arrays, truth values as integers, and other scalars as strings.
 pub fn encode(reply: &Reply, protocol: Protocol, out: &mut Vec<u8>) {
     let resp3 = protocol == Protocol::Resp3;
     match reply {
@@ -44,14 +44,17 @@ pub fn encode(reply: &Reply, protocol: Protocol, out: &mut Vec<u8>) {
         Reply::Array(items) => sequence(out, b'*', items, protocol),
         Reply::Set(items) => sequence(out, if resp3 { b'~' } else { b'*' }, items, protocol),
         Reply::Push(items) => sequence(out, if resp3 { b'>' } else { b'*' }, items, protocol),
-        Reply::Map(pairs) => {
-            let (mark, count) = if resp3 {
-                (b'%', pairs.len())
-            } else {
-                (b'*', pairs.len() * 2)
-            };
-            header(out, mark, count as i64);
+        Reply::Map(pairs) | Reply::Pairs(pairs) => {
+            let nested = resp3 && matches!(reply, Reply::Pairs(_));
+            match resp3 {
+                false => header(out, b'*', 2 * pairs.len() as i64),
+                true if nested => header(out, b'*', pairs.len() as i64),
+                true => header(out, b'%', pairs.len() as i64),
+            }
             for (key, value) in pairs {
+                if nested {
+                    header(out, b'*', 2);
+                }
                 encode(key, protocol, out);
                 encode(value, protocol, out);
             }
@@ -148,6 +151,11 @@ mod tests {
             Reply::Map(vec![(Reply::bulk("k"), Reply::Integer(1))]),
             "*2\r\n$1\r\nk\r\n:1\r\n",
             "%1\r\n$1\r\nk\r\n:1\r\n",
+        );
+        check(
+            Reply::Pairs(vec![(Reply::bulk("k"), Reply::Integer(1))]),
+            "*2\r\n$1\r\nk\r\n:1\r\n",
+            "*1\r\n*2\r\n$1\r\nk\r\n:1\r\n",
         );
     }
 }

@@ -4,10 +4,8 @@ use super::hashes::hash;
 use super::listing::{ScanOptions, cursor, cursor_reply};
 use super::options;
 use super::strings::{argument, found};
-use crate::chance::Chance;
+use crate::chance::{Chance, REPEATED_MAX};
 use crate::errors;
-use std::collections::BTreeSet;
-use txn::value::HashValue;
 use txn::{Blob, Intent, Key, Outcome, Reply, Tx};
 
 /// Binds the hash at the key in the first argument, or replies what an absent one gives.
@@ -104,19 +102,14 @@ pub async fn hscan(tx: &mut Tx, args: &[Blob]) -> Outcome {
     Ok(cursor_reply(next_hash, items.collect()))
 }
 
-/// The most fields that one call may draw with repetition. Redis allows as many as its memory holds; a transaction that
-/// every replica runs must be shorter.
-const REPEATED_MAX: i64 = 1 << 20;
-
 /// HRANDFIELD key [count [WITHVALUES]]
 pub async fn hrandfield(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let mut chance = Chance::of(tx);
     let (count, with_values) = match &args[1..] {
         [] => {
             let fields = hash_or!(tx, args, Reply::Nil);
-            return Ok(fields
-                .pick(chance.bits())
-                .map_or(Reply::Nil, |(field, _)| Reply::Bulk(field.clone())));
+            let picked = fields.at(chance.below(fields.len()));
+            return Ok(picked.map_or(Reply::Nil, |(field, _)| Reply::Bulk(field.clone())));
         }
         [count] => (argument!(options::integer(count)), false),
         [count, word] if options::is(word, "WITHVALUES") => {
@@ -128,57 +121,21 @@ pub async fn hrandfield(tx: &mut Tx, args: &[Blob]) -> Outcome {
         return Ok(errors::OUT_OF_RANGE);
     }
     let fields = hash_or!(tx, args, Reply::Array(Vec::new()));
-    let picked = if count < 0 {
-        repeated(&fields, count.unsigned_abs() as usize, &mut chance)
-    } else {
-        distinct(&fields, count as usize, &mut chance)
-    };
-    // Redis nests the pairs for RESP3 clients. A procedure does not know the protocol of whoever asks, so all get the
-    // flat list of RESP2.
-    let items = picked.into_iter().flat_map(|(field, value)| {
-        [Some(field), with_values.then_some(value)]
-            .into_iter()
-            .flatten()
-            .map(|bytes| Reply::Bulk(bytes.clone()))
-    });
-    Ok(Reply::Array(items.collect()))
-}
-
-/// Up to this size, a list of all fields is drawn from.
-const DRAW_FROM_ALL_MAX: usize = 64;
-
-type Pairs<'a> = Vec<(&'a Blob, &'a Blob)>;
-
-/// Any fields, some perhaps several times.
-fn repeated<'a>(fields: &'a HashValue, count: usize, chance: &mut Chance) -> Pairs<'a> {
-    (0..count)
-        .filter_map(|_| fields.pick(chance.bits()))
-        .collect()
-}
-
-/// Distinct fields: all if there are not more, drawn one by one if they are few of many, else the rest of a shuffle.
-fn distinct<'a>(fields: &'a HashValue, count: usize, chance: &mut Chance) -> Pairs<'a> {
-    if count >= fields.len() {
-        return fields.iter().collect();
-    }
-    if count * 3 > fields.len() || fields.len() <= DRAW_FROM_ALL_MAX {
-        let mut all: Pairs<'a> = fields.iter().collect();
-        for at in 0..count {
-            let other = at + chance.below(all.len() - at);
-            all.swap(at, other);
+    let places = chance.places(fields.len(), count).into_iter();
+    let picked = places.filter_map(|place| fields.at(place));
+    Ok(match with_values {
+        false => Reply::Array(
+            picked
+                .map(|(field, _)| Reply::Bulk(field.clone()))
+                .collect(),
+        ),
+        true => {
+            let bulk = |bytes: &Blob| Reply::Bulk(bytes.clone());
+            Reply::Pairs(
+                picked
+                    .map(|(field, value)| (bulk(field), bulk(value)))
+                    .collect(),
+            )
         }
-        all.truncate(count);
-        return all;
-    }
-    let mut seen = BTreeSet::new();
-    let mut picked = Vec::with_capacity(count);
-    while picked.len() < count {
-        let Some((field, value)) = fields.pick(chance.bits()) else {
-            break;
-        };
-        if seen.insert(field) {
-            picked.push((field, value));
-        }
-    }
-    picked
+    })
 }

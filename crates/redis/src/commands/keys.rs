@@ -139,15 +139,31 @@ fn encoding(value: &Value) -> &'static str {
     const EMBEDDED_BYTES_MAX: usize = 44;
     const LISTPACK_FIELDS_MAX: usize = 128;
     const LISTPACK_BYTES_MAX: usize = 64;
+    const INTSET_MEMBERS_MAX: usize = 512;
+    const LIST_BYTES_MAX: usize = 8192;
+    let short = |bytes: &Blob| bytes.len() <= LISTPACK_BYTES_MAX;
+    let is_integer = |bytes: &Blob| parse::integer(bytes).is_some();
     match value {
-        Value::String(bytes) if parse::integer(bytes).is_some() => "int",
+        Value::String(bytes) if is_integer(bytes) => "int",
         Value::String(bytes) if bytes.len() <= EMBEDDED_BYTES_MAX => "embstr",
         Value::String(_) => "raw",
         Value::Hash(hash) => {
-            let short = |bytes: &Blob| bytes.len() <= LISTPACK_BYTES_MAX;
             let packed =
                 hash.len() <= LISTPACK_FIELDS_MAX && hash.iter().all(|(f, v)| short(f) && short(v));
             if packed { "listpack" } else { "hashtable" }
+        }
+        // Redis counts a listpack's bytes with an overhead of a few for each element.
+        Value::List(list) if list.heap_bytes() > LIST_BYTES_MAX + 21 * list.len() => "quicklist",
+        Value::List(_) => "listpack",
+        Value::Set(set) if set.len() <= INTSET_MEMBERS_MAX && set.names().all(is_integer) => {
+            "intset"
+        }
+        Value::Set(set) if set.len() <= LISTPACK_FIELDS_MAX && set.names().all(short) => "listpack",
+        Value::Set(_) => "hashtable",
+        Value::SortedSet(set) => {
+            let mut members = set.iter().map(|one| &one.member);
+            let packed = set.len() <= LISTPACK_FIELDS_MAX && members.all(short);
+            if packed { "listpack" } else { "skiplist" }
         }
     }
 }

@@ -69,7 +69,17 @@ pub(super) fn to_lua(lua: &Lua, reply: &Reply, resp3: bool) -> mlua::Result<Valu
             }
             single(lua, "map", map)?
         }
-        Reply::Map(pairs) => {
+        Reply::Pairs(pairs) if resp3 => {
+            let table = lua.create_table_with_capacity(pairs.len(), 0)?;
+            for (index, (key, value)) in pairs.iter().enumerate() {
+                let pair = lua.create_table_with_capacity(2, 0)?;
+                pair.raw_seti(1, to_lua(lua, key, resp3)?)?;
+                pair.raw_seti(2, to_lua(lua, value, resp3)?)?;
+                table.raw_seti(index + 1, pair)?;
+            }
+            Value::Table(table)
+        }
+        Reply::Map(pairs) | Reply::Pairs(pairs) => {
             let table = lua.create_table_with_capacity(2 * pairs.len(), 0)?;
             for (index, (key, value)) in pairs.iter().enumerate() {
                 table.raw_seti(2 * index + 1, to_lua(lua, key, resp3)?)?;
@@ -98,7 +108,7 @@ pub(super) fn reply_bytes(reply: &Reply) -> usize {
             }
             Reply::Status(text) | Reply::Error(text) => text.len(),
             Reply::Array(items) | Reply::Set(items) | Reply::Push(items) => sum(items),
-            Reply::Map(pairs) => pairs
+            Reply::Map(pairs) | Reply::Pairs(pairs) => pairs
                 .iter()
                 .map(|(key, value)| reply_bytes(key) + reply_bytes(value))
                 .sum(),

@@ -116,6 +116,18 @@ pub enum Group {
     String,
     /// Hashes.
     Hash,
+    /// Lists.
+    List,
+    /// Sets.
+    Set,
+    /// Sorted sets.
+    SortedSet,
+    /// Strings as bits.
+    Bitmap,
+    /// Strings as sketches of sets.
+    HyperLogLog,
+    /// Sorted sets as places.
+    Geo,
     /// Keys of any type.
     Generic,
     /// The cluster.
@@ -136,6 +148,12 @@ impl Group {
         match self {
             Group::String => "string",
             Group::Hash => "hash",
+            Group::List => "list",
+            Group::Set => "set",
+            Group::SortedSet => "sorted-set",
+            Group::Bitmap => "bitmap",
+            Group::HyperLogLog => "hyperloglog",
+            Group::Geo => "geo",
             Group::Generic => "generic",
             Group::Cluster => "cluster",
             Group::Connection => "connection",
@@ -149,6 +167,12 @@ impl Group {
         match self {
             Group::String => Some("string"),
             Group::Hash => Some("hash"),
+            Group::List => Some("list"),
+            Group::Set => Some("set"),
+            Group::SortedSet => Some("sortedset"),
+            Group::Bitmap => Some("bitmap"),
+            Group::HyperLogLog => Some("hyperloglog"),
+            Group::Geo => Some("geo"),
             Group::Generic => Some("keyspace"),
             Group::Connection => Some("connection"),
             Group::Server | Group::Cluster => None,
@@ -174,6 +198,15 @@ pub enum KeyPlaces {
     Counted {
         /// Where the number of keys stands.
         at: usize,
+    },
+    /// Behind the first argument, from `start` on, that is this word: none if there is no such argument.
+    Word {
+        /// The word, in capitals.
+        word: &'static str,
+        /// Where it may stand first.
+        start: usize,
+        /// The first half of all that follows (XREAD), or one key.
+        half: bool,
     },
 }
 

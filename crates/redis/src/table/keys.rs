@@ -29,6 +29,20 @@ impl KeySpec {
                     parse::integer(&word(at)?).and_then(|count| usize::try_from(count).ok())?;
                 (at + 1, (at + 1).checked_add(count)?, 1)
             }
+            KeyPlaces::Word {
+                word: wanted,
+                start,
+                half,
+            } => {
+                let is_it = |place: &usize| {
+                    word(*place).is_some_and(|word| word.eq_ignore_ascii_case(wanted.as_bytes()))
+                };
+                match (start..argc).find(is_it) {
+                    None => (argc, argc, 1),
+                    Some(at) if half => (at + 1, at + 1 + (argc - at - 1) / 2, 1),
+                    Some(at) => (at + 1, at + 2, 1),
+                }
+            }
         };
         (end <= argc && first <= end).then(|| (first..end).step_by(step))
     }

@@ -73,6 +73,7 @@ fn every_entry_is_consistent() {
             let last = match spec.places {
                 KeyPlaces::Range { first, .. } => first,
                 KeyPlaces::Counted { at } => at,
+                KeyPlaces::Word { .. } => continue,
             };
             assert!(
                 last < usize::from(command.arity.unsigned_abs()),

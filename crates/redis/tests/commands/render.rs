@@ -22,6 +22,13 @@ pub fn render(reply: &Reply) -> String {
         Reply::Array(items) => format!("[{}]", join(items)),
         Reply::Set(items) => format!("<{}>", join(items)),
         Reply::Push(items) => format!(">[{}]", join(items)),
+        Reply::Pairs(pairs) => {
+            let pairs: Vec<String> = pairs
+                .iter()
+                .map(|(key, value)| format!("({}, {})", render(key), render(value)))
+                .collect();
+            format!("[{}]", pairs.join(", "))
+        }
         Reply::Map(pairs) => {
             let pairs: Vec<String> = pairs
                 .iter()

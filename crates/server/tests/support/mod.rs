@@ -200,6 +200,13 @@ pub fn show(reply: &Reply) -> String {
         Reply::Array(items) => format!("[{}]", list(items)),
         Reply::Set(items) => format!("~[{}]", list(items)),
         Reply::Push(items) => format!(">[{}]", list(items)),
+        Reply::Pairs(pairs) => {
+            let pairs: Vec<String> = pairs
+                .iter()
+                .map(|(key, value)| format!("({}, {})", show(key), show(value)))
+                .collect();
+            format!("[{}]", pairs.join(", "))
+        }
         Reply::Map(pairs) => {
             let pairs: Vec<String> = pairs
                 .iter()

@@ -24,6 +24,7 @@ const TAG_ARRAY: u8 = 12;
 const TAG_MAP: u8 = 13;
 const TAG_SET: u8 = 14;
 const TAG_PUSH: u8 = 15;
+const TAG_PAIRS: u8 = 16;
 
 /// The formats that a text may have.
 const FORMATS: [&str; 2] = ["txt", "mkd"];
@@ -54,14 +55,8 @@ pub fn put_reply(out: &mut Vec<u8>, reply: &Reply) {
         Reply::Array(items) => sequence(out, TAG_ARRAY, items),
         Reply::Set(items) => sequence(out, TAG_SET, items),
         Reply::Push(items) => sequence(out, TAG_PUSH, items),
-        Reply::Map(pairs) => {
-            out.push(TAG_MAP);
-            put_varint(out, pairs.len() as u64);
-            for (key, value) in pairs {
-                put_reply(out, key);
-                put_reply(out, value);
-            }
-        }
+        Reply::Map(pairs) => put_pairs(out, TAG_MAP, pairs),
+        Reply::Pairs(pairs) => put_pairs(out, TAG_PAIRS, pairs),
     }
 }
 
@@ -75,6 +70,15 @@ fn sequence(out: &mut Vec<u8>, tag: u8, items: &[Reply]) {
     put_varint(out, items.len() as u64);
     for item in items {
         put_reply(out, item);
+    }
+}
+
+fn put_pairs(out: &mut Vec<u8>, tag: u8, pairs: &[(Reply, Reply)]) {
+    out.push(tag);
+    put_varint(out, pairs.len() as u64);
+    for (key, value) in pairs {
+        put_reply(out, key);
+        put_reply(out, value);
     }
 }
 
@@ -106,13 +110,8 @@ fn take(reader: &mut Reader<'_>, depth: usize) -> Option<Reply> {
         TAG_ARRAY => Reply::Array(items(reader, depth)?),
         TAG_SET => Reply::Set(items(reader, depth)?),
         TAG_PUSH => Reply::Push(items(reader, depth)?),
-        TAG_MAP => {
-            let mut pairs = Vec::new();
-            for _ in 0..reader.varint()? {
-                pairs.push((take(reader, depth)?, take(reader, depth)?));
-            }
-            Reply::Map(pairs)
-        }
+        TAG_MAP => Reply::Map(pairs(reader, depth)?),
+        TAG_PAIRS => Reply::Pairs(pairs(reader, depth)?),
         _ => return None,
     })
 }
@@ -129,6 +128,14 @@ fn items(reader: &mut Reader<'_>, depth: usize) -> Option<Vec<Reply>> {
         items.push(take(reader, depth)?);
     }
     Some(items)
+}
+
+fn pairs(reader: &mut Reader<'_>, depth: usize) -> Option<Vec<(Reply, Reply)>> {
+    let mut pairs = Vec::new();
+    for _ in 0..reader.varint()? {
+        pairs.push((take(reader, depth)?, take(reader, depth)?));
+    }
+    Some(pairs)
 }
 
 #[cfg(test)]
@@ -163,6 +170,7 @@ mod tests {
                 Reply::bulk("k"),
                 Reply::Array(vec![Reply::Set(vec![Reply::Integer(1)]), Reply::Nil]),
             )]),
+            Reply::Pairs(vec![(Reply::bulk("m"), Reply::Double(1.5))]),
             Reply::Set(Vec::new()),
             Reply::Push(vec![Reply::Array(Vec::new())]),
         ]);
@@ -183,7 +191,7 @@ mod tests {
     fn nonsense_is_refused_and_depth_is_bounded() {
         for bytes in [
             &[0][..],
-            &[16],
+            &[17],
             &[TAG_STATUS, 1, 0xff],
             &[TAG_VERBATIM, 3, b'x', b'y', b'z', 0],
             &[TAG_ARRAY, 0xff, 0xff, 0xff, 0x7f],
