@@ -297,12 +297,11 @@ impl FromIterator<Blob> for SetValue {
     }
 }
 
+/// Equal tables give equal replies, so the order counts: a transaction that was told one of two tables and validated against
+/// the other must run again if the two differ in it.
 impl<P: Payload> PartialEq for Table<P> {
     fn eq(&self, other: &Table<P>) -> bool {
-        self.len() == other.len()
-            && self
-                .iter()
-                .all(|(name, payload)| other.get(name) == Some(payload))
+        self.len() == other.len() && self.iter().eq(other.iter())
     }
 }
 impl<P: Payload + Eq> Eq for Table<P> {}
@@ -367,6 +366,12 @@ mod tests {
                     .map(|(f, v)| size_of::<(Blob, Blob)>() + f.heap_bytes() + v.heap_bytes())
                     .sum();
                 assert_eq!(hash.heap_bytes(), bytes);
+                let mut reversed: Vec<_> =
+                    hash.iter().map(|(f, v)| (f.clone(), v.clone())).collect();
+                reversed.reverse();
+                let reversed = HashValue::from_iter(reversed);
+                let is_ordered_by_content = hash.len() > SMALL_FIELDS_MAX || hash.len() < 2;
+                assert_eq!(reversed == *hash, is_ordered_by_content);
                 let rebuilt: HashValue = hash.iter().map(|(f, v)| (f.clone(), v.clone())).collect();
                 let (mut restored, mut kept) = (rebuilt, hash.clone());
                 for extra in ["x", "y", "z"].map(Blob::from) {
