@@ -288,7 +288,7 @@ impl Control<'_> {
 
     fn judge(&mut self) -> Result<(), Fault> {
         let committed = std::mem::take(
-            &mut self
+            &mut *self
                 .shared
                 .committed
                 .lock()
@@ -303,7 +303,7 @@ impl Control<'_> {
         // A worker that found nothing to do left; another may have made work for it afterwards, such as locks to release.
         leak::settle(
             &*self.shared.engine,
-            &mut *self
+            &mut self
                 .shared
                 .committed
                 .lock()
