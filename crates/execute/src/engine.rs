@@ -34,6 +34,8 @@ impl Batch {
 pub struct Assignment {
     /// Workers that may step it: ids from 0.
     pub workers: usize,
+    /// About how many of them run at the same time: threads have ids of which few have a processor.
+    pub at_once: usize,
     /// Which partition it executes.
     pub partition: PartitionId,
     /// Out of how many.
@@ -47,6 +49,7 @@ impl Assignment {
     pub fn alone(workers: usize) -> Assignment {
         Assignment {
             workers,
+            at_once: workers,
             partition: PartitionId(0),
             of: 1,
             era: 1,
@@ -86,7 +89,8 @@ impl Budget {
 pub enum Progress {
     /// Something was done: step again, or [`Engine::finish`].
     Worked,
-    /// Nothing can be done before the next event (a delivery, a confirmation, or another worker's step).
+    /// Nothing can be done before the next event (a delivery, a confirmation, a retraction, a sibling's message, or another
+    /// worker's step).
     Idle,
 }
 
@@ -143,6 +147,8 @@ pub struct Status {
     pub window: u64,
     /// Transactions that are parked now.
     pub parked: u64,
+    /// Transactions that wait for a worker to go on with them now, inside the window or not (0 where the engine does not tell).
+    pub ready: u64,
 }
 
 /// One partition replica's concurrency control. Owns no thread and no clock.
@@ -162,10 +168,10 @@ pub trait Engine: Send + Sync {
     fn retract(&self, from: Position);
     /// Does some work on behalf of a worker.
     fn step(&self, worker: WorkerId, budget: Budget, effects: &mut dyn Effects) -> Progress;
-    /// Ends what a worker's last step left unfinished, and begins nothing new. A step that has spent its budget may keep a
-    /// transaction, which no other worker can go on with, and for which all later ones wait: whoever stops stepping before
-    /// [`Progress::Idle`] calls this. What waits for a worker afterwards is anybody's. Engines whose steps keep nothing
-    /// need not do anything.
+    /// Ends what a worker's last step left unfinished, or hands it to others, and begins nothing new. A step that has spent its
+    /// budget may keep a transaction, which no other worker can go on with, and for which all later ones wait: whoever stops
+    /// stepping before [`Progress::Idle`] calls this, and then sees to it that somebody steps: what waits for a worker
+    /// afterwards is anybody's. Engines whose steps keep nothing need not do anything.
     fn finish(&self, _worker: WorkerId, _effects: &mut dyn Effects) {}
     /// Takes what another partition says of transactions that it shares with this one. Messages may come in any order, more
     /// than once, and before the epoch that they are about.

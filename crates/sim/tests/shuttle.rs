@@ -15,7 +15,7 @@ use ordo_sim::program::Shape;
 use ordo_sim::scenario::{Options, ProgramSource, Scenario};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::sync::atomic::{AtomicBool, Ordering};
-use shuttle::sync::{Arc as ShuttleArc, Mutex};
+use shuttle::sync::{Arc as ShuttleArc, Condvar, Mutex};
 use shuttle::thread;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -161,6 +161,109 @@ fn engine_model(seed: u64, mutant: Option<Mutant>) {
 #[test]
 fn sparkle_equals_the_specification_under_every_explored_schedule() {
     explore(25, 20, |seed| engine_model(seed, None));
+}
+
+/// Where workers sleep.
+#[derive(Default)]
+struct Bell {
+    state: Mutex<Bed>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Bed {
+    /// Deliveries, confirmations and retractions so far.
+    events: u64,
+    asleep: usize,
+    stop: bool,
+}
+
+impl Bell {
+    fn ring(&self) {
+        self.state.lock().unwrap().events += 1;
+        self.changed.notify_all();
+    }
+}
+
+/// Who finds nothing to do sleeps until the order says something: what one worker makes possible for others, it or one who is
+/// awake must do itself. (All other tests step again and again, and so find whatever was forgotten.)
+fn sleepers_model(seed: u64, mutant: Option<Mutant>) {
+    const WORKERS: usize = 2;
+    let mut scenario = scenario(seed);
+    let mut draw = Draw::new(seed ^ 2);
+    let engine = sparkle(WORKERS, mutant);
+    let bell = ShuttleArc::new(Bell::default());
+    let operations = draw.pick(&[1, u32::MAX]);
+    let workers: Vec<_> = (0..WORKERS)
+        .map(|worker| {
+            let (engine, bell) = (engine.clone(), bell.clone());
+            thread::spawn(move || {
+                loop {
+                    let seen = bell.state.lock().unwrap().events;
+                    let budget = Budget {
+                        operations,
+                        heavy: true,
+                    };
+                    let mut done = Vec::new();
+                    while engine.step(WorkerId(worker), budget, &mut done) == Progress::Worked {}
+                    let mut bed = bell.state.lock().unwrap();
+                    bed.asleep += 1;
+                    bell.changed.notify_all();
+                    while bed.events == seen && !bed.stop {
+                        bed = bell.changed.wait(bed).unwrap();
+                    }
+                    bed.asleep -= 1;
+                    if bed.stop {
+                        return;
+                    }
+                }
+            })
+        })
+        .collect();
+    while !scenario.is_complete() {
+        match draw.below(8) {
+            0 => scenario
+                .retract()
+                .into_iter()
+                .for_each(|from| engine.retract(from)),
+            1..=4 => scenario
+                .deliver()
+                .into_iter()
+                .for_each(|batch| engine.deliver(batch)),
+            _ => scenario
+                .confirm()
+                .into_iter()
+                .for_each(|upto| engine.confirm(upto)),
+        }
+        bell.ring();
+    }
+    let mut bed = bell.state.lock().unwrap();
+    while bed.asleep < WORKERS {
+        bed = bell.changed.wait(bed).unwrap();
+    }
+    let (status, waiting) = (engine.status(), engine.waiting());
+    bed.stop = true;
+    drop(bed);
+    bell.changed.notify_all();
+    for worker in workers {
+        worker.join().unwrap();
+    }
+    assert_eq!(
+        status.final_committed,
+        scenario.end(),
+        "seed {seed}: all sleep at {status:?}, {waiting:?}"
+    );
+}
+
+#[test]
+fn nobody_sleeps_over_what_can_be_done() {
+    explore(25, 20, |seed| sleepers_model(seed, None));
+    let caught = catch_unwind(|| {
+        explore(60, 20, |seed| {
+            sleepers_model(seed, Some(Mutant::LeaveCommittable))
+        })
+    });
+    assert!(caught.is_err(), "what nobody commits was not noticed");
 }
 
 /// The test of the test: defects that only show in a race are found here too.

@@ -4,7 +4,7 @@
 //! Each reads its own partition's keys, tells its siblings what it read, takes from them what they read, and so all compute
 //! the same. They do not wait until what they read is final. This module is the book that a sub-transaction keeps of that:
 //! no thread, no store, no network. The engine keeps one [`Exchange`] for each sub-transaction behind a latch; the model
-//! (`tests/confirmation.rs`) searches every schedule of the same code.
+//! (`tests/confirmation/`) searches every schedule of the same code.
 //!
 //! # The question
 //!

@@ -39,11 +39,11 @@
 //!
 //! # Bounding the work that is thrown away
 //! - The speculation window adapts ([`window`]): it shrinks when restarts cost more than speculation gains. What it leaves out then is
-//!   not executed again until the head has come closer.
+//!   not resumed, undone (its versions and locks stay) or executed again until the head has come closer.
 //! - An undone transaction keeps the locks of what it had written: it will most likely write that again, so later readers
 //!   wait for it instead of reading what is about to change.
 //! - A lock is handed on in order, to its earliest waiters, instead of waking everybody. Ready transactions run before new
-//!   ones, earliest first.
+//!   ones, earliest first (of those that the worker may take).
 //!
 //! # Invariants
 //! - `final_committed <= confirmed`, `final_committed < head <= started <= filled` (positions; see [`Shared`]).
@@ -55,8 +55,8 @@
 //! - A lock, a place among the waiters, an installed version above the watermark: each keeps its record in the index.
 //!
 //! The latch of one record is the largest critical section on the path of a transaction; the committer's latch is taken by
-//! whoever finds the head committable; only a count of the whole space waits for it, and a delivery to an engine that has
-//! nothing to do.
+//! whoever finds the head committable, and by whoever counts many restarts; only a count of the whole space waits for it, and a
+//! delivery to an engine that has nothing to do.
 
 mod commit;
 mod execution;
@@ -93,10 +93,12 @@ pub const WINDOW_MIN_ACROSS: usize = 512;
 pub struct Options {
     /// Workers that may step the engine: ids from 0.
     pub workers: usize,
+    /// About how many of them run at the same time.
+    pub at_once: usize,
     /// Transactions that can be between delivery and final commit inside the engine; more wait in a queue. A power of two.
     pub capacity: usize,
     /// The speculation window gets smaller only where more is thrown away than final-commits: what keeps workers busy while siblings'
-    /// messages are on their way. Two for each worker if it is less than that.
+    /// messages are on their way. Two for each that runs at the same time if it is less than that.
     pub window_min: usize,
     /// A deliberate defect, to test the tests.
     pub mutant: Option<Mutant>,
@@ -137,6 +139,7 @@ impl Options {
     pub fn of(assignment: Assignment) -> Options {
         Options {
             workers: assignment.workers,
+            at_once: assignment.at_once,
             capacity: 4096,
             window_min: match assignment.of {
                 0 | 1 => 0,

@@ -37,10 +37,12 @@ pub enum Mutant {
     KeepWritesOfAborted,
     /// A scan does not wait for the transactions before it.
     ScanTooEarly,
+    /// A worker that held the committer's latch in vain does not look at the head again. (Only one who sleeps notices.)
+    LeaveCommittable,
 }
 
 impl Mutant {
-    /// All of them.
+    /// All that whoever steps again and again can notice.
     pub const ALL: [Mutant; 17] = [
         Mutant::SkipReadDependency,
         Mutant::SkipAbsentReadDependency,

@@ -67,6 +67,17 @@ impl ReadySet {
             .sum::<u32>()
             .into()
     }
+    /// The earliest from `head` on, before `limit`.
+    pub(super) fn first_before(&self, head: Position, limit: Position) -> Option<Position> {
+        if self.len() == 0 {
+            return None;
+        }
+        self.words(head, limit).find_map(|(index, mask)| {
+            let bits = self.words[index].load(Ordering::SeqCst) & mask;
+            let place = index as u64 * 64 + u64::from(bits.trailing_zeros());
+            (bits != 0).then(|| head.advanced(place.wrapping_sub(head.0) & self.mask))
+        })
+    }
     /// Takes the earliest from `head` on, before `limit`; gives its place in the ring. (Not its position: the head may have moved on
     /// since the caller read it. The slot knows.)
     pub(super) fn take_before(&self, head: Position, limit: Position) -> Option<u64> {
@@ -114,6 +125,11 @@ mod tests {
         assert_eq!(ready.count_before(head, Position(128)), 2);
         assert_eq!(ready.count_before(head, Position(500)), 4);
         assert_eq!(ready.take_before(head, Position(126)), None);
+        assert_eq!(ready.first_before(head, Position(126)), None);
+        for first in [126, 127, 130, 200] {
+            let found = ready.first_before(Position(first - 1), Position(500));
+            assert_eq!(found, Some(Position(first)));
+        }
         let order: Vec<u64> =
             std::iter::from_fn(|| ready.take_before(head, Position(500))).collect();
         assert_eq!(order, [126, 127, 130 - 128, 200 - 128]);

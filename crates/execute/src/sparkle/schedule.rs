@@ -36,6 +36,8 @@ enum Doing {
 
 /// Final-committed transactions that one hold of the committer's latch takes along.
 const COMMIT_RUN_MAX: usize = 64;
+/// What a worker that leaves does with the transaction at hand before it hands it to others.
+const FINISH_OPERATIONS: u32 = 4096;
 /// Superseded records that a busy worker lets lie before it collects their old versions.
 const GARBAGE_MAX: usize = 512;
 
@@ -43,6 +45,8 @@ const GARBAGE_MAX: usize = 512;
 pub(super) struct Worker {
     shared: Arc<Shared>,
     doing: Doing,
+    /// Its thread is about to do something else.
+    leaving: bool,
     execution: Option<Box<Execution>>,
     /// A body to put into the execution when its transaction leaves.
     idle_body: Option<Box<Body>>,
@@ -62,6 +66,7 @@ impl Worker {
             execution: Some(Box::new(Execution::new(shared.clone()))),
             shared,
             doing: Doing::Nothing,
+            leaving: false,
             idle_body: Some(Box::default()),
             finished: Vec::new(),
             spare: Vec::new(),
@@ -108,10 +113,15 @@ impl Worker {
         true
     }
 
-    /// Goes on with the transaction at hand until it is in its slot again.
+    /// Goes on with the transaction at hand until it is in its slot again: for good, or for others to go on with it if that takes
+    /// longer than a usual step, as it may on a state that never was.
     pub(super) fn finish(&mut self) {
-        self.execution().budget = u32::MAX;
-        while self.go_on() {}
+        self.leaving = true;
+        while self.doing != Doing::Nothing {
+            self.execution().budget = FINISH_OPERATIONS;
+            self.go_on();
+        }
+        self.leaving = false;
     }
 
     /// Finds something to do, the most urgent first; whether it found anything.
@@ -214,11 +224,11 @@ impl Worker {
         }
     }
 
-    /// Leaves the worker to an earlier transaction, if one waits for any. A procedure may loop over a state that never was for
+    /// Leaves the worker to an earlier transaction, if one waits for any, or to whatever its thread does next. A procedure may loop over a state that never was for
     /// as long as nobody tells it better, and who would do that is always before it.
     fn make_way(&mut self) {
         let position = self.body().position();
-        if !self.shared.has_ready_before(position) {
+        if !self.leaving && !self.shared.has_ready_before(position) {
             return;
         }
         if self.put_back(|shared, position| shared.slot(position).status.give_back()) {
@@ -400,7 +410,7 @@ impl Worker {
         }
     }
 
-    /// Final-commits from the head on, unless another worker is at it; whether it did any.
+    /// Final-commits from the head on, unless another worker is at it; whether it did any, or could now.
     fn final_commit(&mut self, effects: &mut dyn Effects) -> bool {
         let shared = &self.shared;
         let Some(mut committer) = shared.committer.try_lock() else {
@@ -434,7 +444,9 @@ impl Worker {
             shared.advance_head(position.next());
         }
         let Some((position, time_ms)) = last else {
-            return false;
+            drop(committer);
+            // Whoever made the head committable meanwhile may have found the latch taken, and have gone.
+            return shared.committable() && !shared.has(Mutant::LeaveCommittable);
         };
         shared.partition.publish(Final {
             position,

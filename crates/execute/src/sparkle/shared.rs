@@ -21,7 +21,8 @@ const COMMIT_LAG_MAX: u64 = 32;
 
 /// The engine without its workers.
 ///
-/// Invariants: `head <= started`, `head <= filled <= head + capacity`; outside a retraction also `started <= filled`.
+/// Invariants: `head <= started`, `head <= filled <= head + capacity`; outside a retraction also `started <= filled`, but for a
+/// worker that read its limit before one (see `fill_from`).
 pub(super) struct Shared {
     pub(super) partition: Partition<KeyState>,
     slots: Box<[CachePadded<Slot>]>,
@@ -95,7 +96,7 @@ impl Shared {
             started: CachePadded::new(AtomicU64::new(Position::FIRST.0)),
             filled: CachePadded::new(AtomicU64::new(Position::FIRST.0)),
             confirmed: CachePadded::new(AtomicU64::new(0)),
-            window: Window::new(options.workers, options.window_min, capacity),
+            window: Window::new(options.at_once, options.window_min, capacity),
             ready_light: ReadySet::new(capacity),
             ready_heavy: ReadySet::new(capacity),
             backlog: Mutex::default(),
@@ -205,10 +206,22 @@ impl Shared {
         loop {
             let head = self.head();
             let limit = self.ready_end(head);
-            let place = match self.ready_light.take_before(head, limit) {
+            // The earliest of both: a later one may run without end on a state that an earlier one would correct.
+            let first_heavy = match heavy {
+                true => self.ready_heavy.first_before(head, limit),
+                false => None,
+            };
+            let light_end = first_heavy.unwrap_or(limit);
+            let place = match self.ready_light.take_before(head, light_end) {
                 Some(place) => place,
-                None if heavy => self.ready_heavy.take_before(head, limit)?,
-                None => return None,
+                None => match first_heavy {
+                    Some(_) => match self.ready_heavy.take_before(head, limit) {
+                        Some(place) => place,
+                        // Another worker was faster.
+                        None => continue,
+                    },
+                    None => return None,
+                },
             };
             let slot = &self.slots[place as usize];
             if let Some(word) = slot.status.resume()
@@ -271,6 +284,7 @@ impl Shared {
     pub(super) fn count_restart(&self) {
         let restarts = 1 + self.counters.restarts.fetch_add(1, Ordering::Relaxed);
         if restarts.is_multiple_of(ROUND)
+            && !self.waits_for_order()
             && let Some(mut committer) = self.committer.try_lock()
         {
             // Read behind the latch: whoever had it before may have seen more of them.
@@ -278,6 +292,12 @@ impl Shared {
             self.window
                 .committed(&mut committer.controller, 0, restarts);
         }
+    }
+    /// Whether nothing commits only because the order has not confirmed it: that says nothing of what speculation is worth.
+    fn waits_for_order(&self) -> bool {
+        let head = self.head();
+        let word = self.slot(head).status.load();
+        word.is_at(head) && word.state() == COMMITTED && head > self.confirmed()
     }
     /// Whether the head can final-commit.
     #[inline]
@@ -498,6 +518,7 @@ impl Shared {
             speculated_before_confirmation: self.counters.speculated.load(Ordering::Relaxed),
             window: self.window.size(),
             parked: self.counters.parked.load(Ordering::Relaxed),
+            ready: self.ready_light.len() + self.ready_heavy.len(),
         }
     }
 }

@@ -10,7 +10,8 @@
 //!                                 ▲            │                                             │
 //!                                 └────────────┴─────────────────────────────────────────────┘
 //! ```
-//! `RUNNING` belongs to one worker, and only that worker leaves it. Others leave it word by flags:
+//! `RUNNING` belongs to one worker, and only that worker leaves it: to `READY`, too, in the middle of its procedure, for an
+//! earlier one or because its thread has something else to do. Others leave it word by flags:
 //! - `DOOMED`: the incarnation must be undone. Set on `RUNNING` and `READY`; `PARKED` and `COMMITTED` become `READY` with it.
 //! - `WAKE`: what the transaction was about to park for has come. Set on `RUNNING` only; parking then fails.
 //! - `RETRACTED`: the transaction is void: undo it and empty the slot. Comes with `DOOMED`.

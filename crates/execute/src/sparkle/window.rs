@@ -2,10 +2,12 @@
 //!
 //! An unbounded window collapses under contention: one early transaction that restarts invalidates hundreds of later
 //! ones, which restart, and so on. The window (how far past the head transactions are started) therefore follows what
-//! speculation is worth: every [`ROUND`] commits it halves if more than one incarnation in eight was thrown away, and
-//! grows by a sixteenth if less than one in thirty-two was: bursts of restarts are rare rounds among good ones, and a window
+//! speculation is worth: every [`ROUND`] commits it halves if more than one incarnation was thrown away for eight commits, and
+//! grows by a sixteenth if less than one for thirty-two was: bursts of restarts are rare rounds among good ones, and a window
 //! that grew back as fast as it shrank would be at its largest when the next burst comes. It never falls below what the
-//! workers can run at once.
+//! workers can run at once. While the order confirms and nothing commits all the same, it is looked at every [`ROUND`]
+//! incarnations that are thrown away, too. (One that is doomed beyond the window's end counts when the head has come so close
+//! that it is undone: after a window has shrunk, it stays small until what it left out is through.)
 //!
 //! Where transactions wait for siblings, a window is worth more, because the time would pass anyway: then it is halved below what
 //! was asked for only while more incarnations are thrown away than transactions final-commit, and grows back fast. (A log of six
@@ -20,7 +22,7 @@ pub(super) const ROUND: u64 = 64;
 #[derive(Debug)]
 pub(super) struct Window {
     size: AtomicU64,
-    /// Two for each worker: one that runs, and one to run when the first parks.
+    /// Two for each that runs at the same time: one that does, and one to run when the first parks.
     least: u64,
     /// It gets smaller only if speculation costs more than it can be worth.
     min: u64,
@@ -35,8 +37,8 @@ pub(super) struct Controller {
 }
 
 impl Window {
-    pub(super) fn new(workers: usize, min: usize, capacity: usize) -> Window {
-        let least = (2 * workers).min(capacity) as u64;
+    pub(super) fn new(at_once: usize, min: usize, capacity: usize) -> Window {
+        let least = (2 * at_once.max(1)).min(capacity) as u64;
         let min = least.max(min.min(capacity) as u64);
         Window {
             size: AtomicU64::new((capacity as u64 / 16).max(min)),

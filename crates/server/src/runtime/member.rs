@@ -791,7 +791,7 @@ impl Inner {
                 return;
             }
         }
-        // Its next step may be long in coming, and nobody else can go on with what it has at hand.
+        // Its next step may be long in coming, and others can go on with what it has at hand only now.
         self.engines.finish(worker, replies);
         self.after_step(replies, None);
         self.bed.wake(1);

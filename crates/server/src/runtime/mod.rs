@@ -339,6 +339,10 @@ impl Runtime {
         let disk = Arc::new(RealDisk::open(&options.dir)?);
         // One more for the thread that shuts down, and one for the peers' threads.
         let worker_ids = options.workers + options.ports + 2;
+        let assignment = Assignment {
+            at_once: options.workers,
+            ..Assignment::alone(worker_ids)
+        };
         let make_engine = &options.engine;
         let Recovered {
             node,
@@ -357,7 +361,7 @@ impl Runtime {
             options.segment_bytes,
             log_boot_id(),
             registry,
-            &|| make_engine(Assignment::alone(worker_ids)),
+            &|| make_engine(assignment),
         )?;
         let boot = node.boot();
         let preparer = log.preparer();
@@ -437,6 +441,7 @@ impl Runtime {
         let make_engine = |partition| {
             (options.engine)(Assignment {
                 workers: worker_ids,
+                at_once: options.workers,
                 partition,
                 of,
                 era: nonce << 16,
@@ -737,7 +742,7 @@ impl Runtime {
                 return;
             }
         }
-        // The caller may have what it wants, and not come back soon: nobody else can go on with what is at hand.
+        // The caller may have what it wants, and not come back soon: others can go on with what is at hand only now.
         let finish = AssertUnwindSafe(|| inner.engines.finish(port.worker, &mut *replies));
         if let Err(panic) = catch_unwind(finish) {
             inner.halt(&format!("a step panicked: {}", panic_text(&*panic)));
@@ -745,6 +750,8 @@ impl Runtime {
         }
         inner.after_step(&mut replies, Some(&port.shared));
         inner.wake_executors();
+        // And whoever waits for it may be another caller, who sleeps.
+        inner.bed.wake(1);
         port.shared.notify();
     }
 

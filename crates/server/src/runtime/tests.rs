@@ -474,6 +474,25 @@ fn a_thread_that_stops_in_the_middle_of_a_transaction_holds_nobody_up() {
 }
 
 #[test]
+fn a_caller_that_leaves_wakes_somebody_for_what_others_sleep_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let (runtime, _) = start(options(dir.path(), Kind::Sparkle, FsyncPolicy::No));
+    let (mut helper, mut sleeper) = (Client::new(&runtime), Client::new(&runtime));
+    let reads = u64::from(HELP_STEPS_MAX) * u64::from(HELP.operations) + 1;
+    let mut requests = vec![sleeper.request("dwell", &["a", &reads.to_string()])];
+    runtime.submit(&sleeper.port, &mut requests).unwrap();
+    let mut requests = vec![helper.request("add", &["b", "1"])];
+    runtime.submit(&helper.port, &mut requests).unwrap();
+    // Begins the other's, and does not come back.
+    runtime.help(&helper.port);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while sleeper.port.outstanding() > 0 {
+        assert!(Instant::now() < deadline, "{:?}", runtime.status());
+        std::thread::yield_now();
+    }
+}
+
+#[test]
 fn a_shutdown_with_a_checkpoint_leaves_nothing_to_replay() {
     let dir = tempfile::tempdir().unwrap();
     let (runtime, _) = start(options(dir.path(), Kind::Sparkle, FsyncPolicy::Everysec));

@@ -189,6 +189,7 @@ impl Process {
         let make = |partition| -> Arc<dyn Engine> {
             let made_for = Assignment {
                 workers,
+                at_once: workers,
                 partition,
                 of: if plan.across { plan.partitions } else { 1 },
                 era: nonce << 16,

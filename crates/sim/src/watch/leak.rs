@@ -27,6 +27,7 @@ pub fn check(
     let (census, status, waiting) = (engine.view().census(), engine.status(), engine.waiting());
     // A record without a version is there because somebody holds it.
     if status.parked != 0
+        || status.ready != 0
         || census.held != 0
         || census.records != census.versions
         || waiting != Default::default()
