@@ -156,6 +156,11 @@ pub enum Frame {
         /// The map's version.
         version: u32,
     },
+    /// Asks one who is a member of a group whether the sender still is: then there is no answer, and else [`Frame::Left`].
+    Belongs {
+        /// The group.
+        partition: PartitionId,
+    },
     /// An operator wants a node to lead a group, for a while.
     Wish {
         /// The group.
@@ -187,6 +192,7 @@ const MAP_WANTED: u8 = 17;
 const MAP: u8 = 18;
 const WISH: u8 = 19;
 const HEARD: u8 = 20;
+const BELONGS: u8 = 21;
 
 /// How an outcome begins.
 const REPLIED: u8 = 0;
@@ -501,6 +507,10 @@ impl Frame {
                 put_varint(&mut out, u64::from(partition.0));
                 put_varint(&mut out, u64::from(*version));
             }
+            Frame::Belongs { partition } => {
+                out.push(BELONGS);
+                put_varint(&mut out, u64::from(partition.0));
+            }
             Frame::Wish {
                 partition,
                 to,
@@ -643,6 +653,7 @@ fn describe_frame(bytes: &Bytes) -> Option<String> {
         Frame::Left { partition, version } => {
             format!("{partition} goes on without you (map {version})")
         }
+        Frame::Belongs { partition } => format!("{partition}: do I belong to it"),
         Frame::Wish {
             partition,
             to,
@@ -808,6 +819,9 @@ fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
         LEFT => Frame::Left {
             partition: take_partition(reader)?,
             version: u32::try_from(reader.varint()?).ok()?,
+        },
+        BELONGS => Frame::Belongs {
+            partition: take_partition(reader)?,
         },
         WISH => Frame::Wish {
             partition: take_partition(reader)?,

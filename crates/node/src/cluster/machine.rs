@@ -824,6 +824,9 @@ impl ClusterNode {
             }
             Frame::Followed { partition, version } => self.followed(partition, version),
             Frame::Left { partition, version } => self.left(partition, version, effects),
+            Frame::Belongs { partition } => {
+                self.is_stranger(from, partition, effects);
+            }
             Frame::Wish {
                 partition,
                 to,
@@ -878,6 +881,7 @@ impl ClusterNode {
         let doubtful = before(DOUBT_TICKS);
         if self.ticks.is_multiple_of(DOUBT_TICKS) {
             self.gateway.doubt(doubtful);
+            self.ask_whether_it_belongs(effects);
         }
         let again = self.reads.ask_again(before(QUESTION_TICKS), self.ticks);
         for question in again {

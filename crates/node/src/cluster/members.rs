@@ -257,6 +257,24 @@ impl ClusterNode {
         }
     }
 
+    /// Asks those who keep a group, by the newest map, whether it goes on without this node. Those whom this node takes for its
+    /// members, and asks for their votes, may all be gone or have left it as well.
+    pub(super) fn ask_whether_it_belongs(&self, effects: &mut ClusterEffects) {
+        let me = self.options.me;
+        let map = self.newest_map();
+        for &partition in self.groups.keys() {
+            let Some(entry) = map.partitions.get(usize::from(partition.0)) else {
+                continue;
+            };
+            let is_wanted = entry.replicas.values().any(|&node| node == me);
+            if !is_wanted && self.leader(partition).is_none() {
+                for &node in entry.replicas.values() {
+                    self.send(node, &Frame::Belongs { partition }, effects);
+                }
+            }
+        }
+    }
+
     /// A group's members are as this node's map wants them.
     fn tell_followed(&mut self, partition: PartitionId, effects: &mut ClusterEffects) {
         let version = self.map().version;
