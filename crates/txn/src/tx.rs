@@ -130,6 +130,11 @@ pub trait Access: Send {
     fn clear(&mut self) -> Poll<Result<(), Stop>>;
     /// Whether the incarnation is doomed: long computations between operations look here.
     fn doomed(&self) -> bool;
+    /// If the last operation was pending only because the worker's budget is spent: lets it go on all the same, and says true. For
+    /// procedures whose suspension costs as much as all that they have done so far.
+    fn overdraw(&mut self) -> bool {
+        false
+    }
     /// Gives the engine its own type back after [`lend`].
     fn into_any(self: Box<Self>) -> Box<dyn Any>;
 }
@@ -257,6 +262,10 @@ impl Tx {
     /// Whether this incarnation is doomed: a long computation polls this and stops with [`Stop::Restart`].
     pub fn doomed(&self) -> bool {
         self.with(|access| access.doomed())
+    }
+    /// See [`Access::overdraw`].
+    pub fn overdraw(&self) -> bool {
+        self.with(|access| access.overdraw())
     }
 
     /// Reads a record with its version. Expired entries read as absent.

@@ -333,6 +333,14 @@ impl Access for FinalAccess {
         self.cleared = true;
         Poll::Ready(Ok(()))
     }
+    fn overdraw(&mut self) -> bool {
+        let is_spent = matches!(self.pause, Some(Pause::Budget));
+        if is_spent {
+            self.pause = None;
+            self.left = 1;
+        }
+        is_spent
+    }
     fn doomed(&self) -> bool {
         false
     }

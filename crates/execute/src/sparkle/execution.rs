@@ -479,6 +479,15 @@ impl Access for Execution {
         Poll::Ready(Ok(()))
     }
 
+    fn overdraw(&mut self) -> bool {
+        let is_spent = matches!(self.pause, Some(Pause::Budget));
+        if is_spent {
+            self.pause = None;
+            self.budget = 1;
+        }
+        is_spent
+    }
+
     #[inline]
     fn doomed(&self) -> bool {
         self.shared

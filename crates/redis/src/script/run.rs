@@ -76,6 +76,8 @@ pub(super) enum Signal {
 pub(super) struct Run {
     pub execution: Execution,
     next_call: usize,
+    /// How many calls the run begins with whose replies are remembered.
+    replayed: usize,
     pub steps: u64,
     limits: Limits,
     pub signal: Option<Signal>,
@@ -117,6 +119,7 @@ impl Run {
     pub fn new(execution: Execution) -> Run {
         let random = Lrand48::of_transaction(execution.tx.seed());
         Run {
+            replayed: execution.replies.len(),
             execution,
             next_call: 0,
             steps: 0,
@@ -280,7 +283,16 @@ impl Host {
                 Ok(argv) => argv,
                 Err(text) => return Ok(Err(text.to_owned())),
             };
-            let signal = match run.execution.advance(argv) {
+            let mut advanced = run.execution.advance(argv);
+            // A worker's budget is no reason to unwind before the run has made as many calls as it has repeated: else a long script
+            // would take time in proportion to the square of its length.
+            while advanced.is_pending()
+                && index - run.replayed < run.replayed
+                && run.execution.tx.overdraw()
+            {
+                advanced = run.execution.advance(Args::new());
+            }
+            let signal = match advanced {
                 Poll::Ready(Ok(()))
                     if run.execution.replies_bytes > run.limits.memory_bytes_max =>
                 {
@@ -324,7 +336,7 @@ pub(super) const UNORDERED_KEYS: &str = "cannot iterate over a table whose keys 
      would differ between replicas; iterate over an array of them instead";
 
 impl Execution {
-    /// Polls the next command once, and remembers its reply.
+    /// Polls the next command once, and remembers its reply. One that is pending has its words already.
     fn advance(&mut self, argv: Args) -> Poll<Result<(), Stop>> {
         let mut command = self.pending.take().unwrap_or_else(|| {
             execute(

@@ -18,6 +18,8 @@ pub struct Disturbance {
     pub suspend_every: Option<u64>,
     /// Dooms incarnations at random, from this seed.
     pub doom_seed: Option<u64>,
+    /// Lets a transaction go on that asks for it.
+    pub overdraws: bool,
 }
 
 /// The access of one incarnation: writes are kept apart until it ends.
@@ -143,6 +145,9 @@ impl Access for Incarnation {
                     left.checked_sub(1)
                 })
                 .is_err()
+    }
+    fn overdraw(&mut self) -> bool {
+        self.disturbance.overdraws && self.resumed
     }
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
         self
@@ -326,6 +331,7 @@ pub fn run_on_many_threads(double: &Double, request: &Arc<Request>) -> Outcome {
         disturbance: Disturbance {
             suspend_every: Some(1),
             doom_seed: None,
+            ..Disturbance::default()
         },
         operations: 0,
         resumed: false,

@@ -80,6 +80,7 @@ fn the_step_limit_falls_on_the_same_instruction() {
         Disturbance {
             suspend_every: Some(1),
             doom_seed: None,
+            ..Disturbance::default()
         },
     ] {
         std::thread::scope(|scope| {
@@ -170,6 +171,7 @@ fn the_memory_limit_does_not_depend_on_where_a_script_runs() {
         Disturbance {
             suspend_every: Some(1),
             doom_seed: None,
+            ..Disturbance::default()
         },
     ] {
         std::thread::scope(|scope| {

@@ -31,15 +31,40 @@ fn compare(disturbance: Disturbance) -> (u64, u64) {
 
 #[test]
 fn suspension_at_any_operation_changes_nothing() {
-    for every in 1..=4 {
+    for (every, overdraws) in (1..=4).flat_map(|every| [(every, false), (every, true)]) {
         let (suspensions, _) = compare(Disturbance {
             suspend_every: Some(every),
             doom_seed: None,
+            overdraws,
         });
         assert!(
             suspensions > 5,
-            "only {suspensions} suspensions at every {every}"
+            "only {suspensions} suspensions at every {every}, {overdraws}"
         );
+    }
+}
+
+#[test]
+fn a_long_script_goes_on_instead_of_beginning_anew_each_time() {
+    const CALLS: u64 = 1_000;
+    const SCRIPT: &str =
+        "for i = 1, ARGV[1] do redis.call('INCR', 'n') end return redis.call('GET', 'n')";
+    for overdraws in [false, true] {
+        let mut double = Double::new(Disturbance {
+            suspend_every: Some(1),
+            overdraws,
+            ..Disturbance::default()
+        });
+        let words = [SCRIPT, "0", &CALLS.to_string()].map(|word| word.as_bytes().to_vec());
+        let words: Vec<&[u8]> = words.iter().map(|word| &word[..]).collect();
+        let outcome = double.run("redis.eval", &words);
+        assert_eq!(outcome, Ok(Reply::bulk(CALLS.to_string())));
+        // Each time after as many calls as before: 1, 2, 4, ...
+        let suspensions = double.suspensions;
+        match overdraws {
+            false => assert!(suspensions >= CALLS, "{suspensions}"),
+            true => assert!(suspensions < 20, "{suspensions}"),
+        }
     }
 }
 
@@ -50,6 +75,7 @@ fn restarts_at_random_operations_change_nothing() {
         let disturbance = Disturbance {
             suspend_every: Some(1 + round % 3),
             doom_seed: Some(seed + round),
+            ..Disturbance::default()
         };
         let (_, restarts) = compare(disturbance);
         assert!(restarts > 20, "only {restarts} restarts");
@@ -91,6 +117,7 @@ fn a_script_cannot_swallow_a_suspension_or_a_restart() {
         let mut double = Double::new(Disturbance {
             suspend_every: Some(every),
             doom_seed: None,
+            ..Disturbance::default()
         });
         assert_eq!(double.shown(SWALLOWING), expected, "every {every}");
         assert!(double.suspensions > 0);
@@ -101,6 +128,7 @@ fn a_script_cannot_swallow_a_suspension_or_a_restart() {
         let mut double = Double::new(Disturbance {
             suspend_every: Some(2),
             doom_seed: Some(seed + round),
+            ..Disturbance::default()
         });
         assert_eq!(double.shown(SWALLOWING), expected, "seed {}", seed + round);
         restarts += double.restarts;
@@ -126,6 +154,7 @@ fn the_random_generator_starts_again_with_each_execution() {
     let mut disturbed = Double::new(Disturbance {
         suspend_every: Some(1),
         doom_seed: None,
+        ..Disturbance::default()
     });
     assert_eq!(disturbed.shown(script), expected);
     assert_eq!(disturbed.entries, quiet.entries);
