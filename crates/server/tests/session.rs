@@ -48,6 +48,20 @@ fn commands_work_in_both_protocols_and_inline() {
 }
 
 #[test]
+fn a_web_page_cannot_speak_through_a_browser() {
+    let (server, _dir) = TestServer::start(&[]);
+    for request in [
+        &b"POST / HTTP/1.1\r\n\r\nSET taken yes\r\n"[..],
+        b"Host: localhost\r\nSET taken yes\r\n",
+    ] {
+        let mut browser = server.client();
+        browser.send_raw(request);
+        assert_eq!(browser.try_read(), None, "the connection is closed");
+        server.client().talk(&[("GET taken", "nil")]);
+    }
+}
+
+#[test]
 fn a_pipeline_is_answered_in_its_order_and_sees_its_own_writes() {
     let (server, _dir) = TestServer::start(&[]);
     let mut dice = Dice::new();

@@ -354,6 +354,12 @@ impl Session {
     fn admit(&mut self, desk: &mut Desk<'_>, argv: Args) {
         let resolved = match table::resolve(&argv) {
             Ok(resolved) => resolved,
+            Err(_) if speaks_http(&argv) => {
+                tracing::warn!(
+                    "a client sent an HTTP request, perhaps a web page's: its connection is closed"
+                );
+                return self.close_after_replies();
+            }
             Err(error) => return self.reject(desk, error.reply(&argv, Caller::Block)),
         };
         let command = resolved.command;
@@ -725,6 +731,13 @@ impl Session {
             client => self.client_command(desk, client, argv),
         }
     }
+}
+
+/// Whether a line is of an HTTP request: a browser sends such to whatever port a web page names, and commands of that page's choice
+/// in its body.
+fn speaks_http(argv: &Args) -> bool {
+    argv.first()
+        .is_some_and(|word| is_word(word, "post") || is_word(word, "host:"))
 }
 
 fn may_write(command: &Command) -> bool {
