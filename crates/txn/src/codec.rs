@@ -11,6 +11,7 @@ use crate::request::{Args, Request, RequestId};
 use crate::value::{Entry, HashValue, ListValue, Scored, SetValue, SortedSetValue, Value};
 
 mod reply;
+mod stream;
 pub use reply::{REPLY_DEPTH_MAX, put_reply, take_reply};
 
 /// Appends a varint.
@@ -113,6 +114,7 @@ const TAG_HASH: u8 = 2;
 const TAG_LIST: u8 = 3;
 const TAG_SET: u8 = 4;
 const TAG_SORTED_SET: u8 = 5;
+const TAG_STREAM: u8 = 6;
 
 /// Appends an entry.
 pub fn put_entry(out: &mut Vec<u8>, entry: &Entry) {
@@ -147,6 +149,10 @@ pub fn put_entry(out: &mut Vec<u8>, entry: &Entry) {
                 out.extend_from_slice(&score.to_bits().to_le_bytes());
                 put_bytes(out, member);
             }
+        }
+        Value::Stream(value) => {
+            out.push(TAG_STREAM);
+            stream::put(out, value);
         }
     }
 }
@@ -187,6 +193,7 @@ pub fn take_entry(reader: &mut Reader<'_>) -> Option<Entry> {
             }
             Value::from(set)
         }
+        TAG_STREAM => Value::from(stream::take(reader)?),
         _ => return None,
     };
     Some(Entry {

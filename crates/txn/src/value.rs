@@ -2,10 +2,14 @@
 
 mod list;
 mod sorted_set;
+mod stream;
 mod table;
 
 pub use list::ListValue;
 pub use sorted_set::{Scored, SortedSetValue};
+pub use stream::{
+    Consumer, Pending, StreamBuilder, StreamEntry, StreamGroup, StreamId, StreamValue,
+};
 pub use table::{HashValue, Payload, SetValue, Table};
 
 use crate::blob::Blob;
@@ -24,6 +28,8 @@ pub enum Value {
     Set(Arc<SetValue>),
     /// A Redis sorted set.
     SortedSet(Arc<SortedSetValue>),
+    /// A Redis stream.
+    Stream(Arc<StreamValue>),
 }
 
 impl Value {
@@ -42,6 +48,7 @@ impl Value {
             Value::List(_) => "list",
             Value::Set(_) => "set",
             Value::SortedSet(_) => "zset",
+            Value::Stream(_) => "stream",
         }
     }
     /// An estimate of the heap bytes that this value keeps alive.
@@ -52,6 +59,7 @@ impl Value {
             Value::List(list) => list.heap_bytes(),
             Value::Set(set) => set.heap_bytes(),
             Value::SortedSet(set) => set.heap_bytes(),
+            Value::Stream(stream) => stream.heap_bytes(),
         }
     }
 }
@@ -94,6 +102,11 @@ impl From<SetValue> for Value {
 impl From<SortedSetValue> for Value {
     fn from(set: SortedSetValue) -> Value {
         Value::SortedSet(Arc::new(set))
+    }
+}
+impl From<StreamValue> for Value {
+    fn from(stream: StreamValue) -> Value {
+        Value::Stream(Arc::new(stream))
     }
 }
 

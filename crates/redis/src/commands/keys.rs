@@ -160,6 +160,7 @@ fn encoding(value: &Value) -> &'static str {
         }
         Value::Set(set) if set.len() <= LISTPACK_FIELDS_MAX && set.names().all(short) => "listpack",
         Value::Set(_) => "hashtable",
+        Value::Stream(_) => "stream",
         Value::SortedSet(set) => {
             let mut members = set.iter().map(|one| &one.member);
             let packed = set.len() <= LISTPACK_FIELDS_MAX && members.all(short);
