@@ -1,22 +1,13 @@
 //! Reading hashes.
 
-use super::hashes::hash;
+use super::collections::{collection_or, find};
 use super::listing::{ScanOptions, cursor, cursor_reply};
 use super::options;
 use super::strings::{argument, found};
 use crate::chance::{Chance, REPEATED_MAX};
 use crate::errors;
+use txn::value::HashValue;
 use txn::{Blob, Intent, Key, Outcome, Reply, Tx};
-
-/// Binds the hash at the key in the first argument, or replies what an absent one gives.
-macro_rules! hash_or {
-    ($tx:expr, $args:expr, $absent:expr) => {
-        match found!(hash($tx, &Key::from(&$args[0]), Intent::Read)) {
-            Some((fields, _)) => fields,
-            None => return Ok($absent),
-        }
-    };
-}
 
 fn value_or_nil(value: Option<&Blob>) -> Reply {
     value.map_or(Reply::Nil, |value| Reply::Bulk(value.clone()))
@@ -24,13 +15,18 @@ fn value_or_nil(value: Option<&Blob>) -> Reply {
 
 /// HGET key field
 pub async fn hget(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let fields = hash_or!(tx, args, Reply::Nil);
+    let fields = collection_or!(HashValue, tx, args, Reply::Nil);
     Ok(value_or_nil(fields.get(&args[1])))
 }
 
 /// HMGET key field [field ...]
 pub async fn hmget(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let fields = hash_or!(tx, args, Reply::Array(vec![Reply::Nil; args.len() - 1]));
+    let fields = collection_or!(
+        HashValue,
+        tx,
+        args,
+        Reply::Array(vec![Reply::Nil; args.len() - 1])
+    );
     Ok(Reply::Array(
         args[1..]
             .iter()
@@ -41,7 +37,7 @@ pub async fn hmget(tx: &mut Tx, args: &[Blob]) -> Outcome {
 
 /// HGETALL key
 pub async fn hgetall(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let fields = hash_or!(tx, args, Reply::Map(Vec::new()));
+    let fields = collection_or!(HashValue, tx, args, Reply::Map(Vec::new()));
     let pairs = fields
         .iter()
         .map(|(field, value)| (Reply::Bulk(field.clone()), Reply::Bulk(value.clone())));
@@ -50,19 +46,19 @@ pub async fn hgetall(tx: &mut Tx, args: &[Blob]) -> Outcome {
 
 /// HLEN key
 pub async fn hlen(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let fields = hash_or!(tx, args, Reply::Integer(0));
+    let fields = collection_or!(HashValue, tx, args, Reply::Integer(0));
     Ok(Reply::Integer(fields.len() as i64))
 }
 
 /// HEXISTS key field
 pub async fn hexists(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let fields = hash_or!(tx, args, Reply::Integer(0));
+    let fields = collection_or!(HashValue, tx, args, Reply::Integer(0));
     Ok(Reply::Integer(i64::from(fields.get(&args[1]).is_some())))
 }
 
 /// HKEYS key
 pub async fn hkeys(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let fields = hash_or!(tx, args, Reply::Array(Vec::new()));
+    let fields = collection_or!(HashValue, tx, args, Reply::Array(Vec::new()));
     Ok(Reply::Array(
         fields
             .iter()
@@ -73,7 +69,7 @@ pub async fn hkeys(tx: &mut Tx, args: &[Blob]) -> Outcome {
 
 /// HVALS key
 pub async fn hvals(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let fields = hash_or!(tx, args, Reply::Array(Vec::new()));
+    let fields = collection_or!(HashValue, tx, args, Reply::Array(Vec::new()));
     Ok(Reply::Array(
         fields
             .iter()
@@ -84,7 +80,7 @@ pub async fn hvals(tx: &mut Tx, args: &[Blob]) -> Outcome {
 
 /// HSTRLEN key field
 pub async fn hstrlen(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let fields = hash_or!(tx, args, Reply::Integer(0));
+    let fields = collection_or!(HashValue, tx, args, Reply::Integer(0));
     Ok(Reply::Integer(
         fields.get(&args[1]).map_or(0, |value| value.len() as i64),
     ))
@@ -93,7 +89,7 @@ pub async fn hstrlen(tx: &mut Tx, args: &[Blob]) -> Outcome {
 /// HSCAN key cursor [MATCH pattern] [COUNT count]
 pub async fn hscan(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let cursor = argument!(cursor(&args[1]));
-    let fields = hash_or!(tx, args, cursor_reply(None, Vec::new()));
+    let fields = collection_or!(HashValue, tx, args, cursor_reply(None, Vec::new()));
     let options = argument!(ScanOptions::parse(&args[2..], false));
     let (page, next_hash) = fields.page(cursor, options.count);
     let wanted = page.into_iter().filter(|(field, _)| options.matches(field));
@@ -107,7 +103,7 @@ pub async fn hrandfield(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let mut chance = Chance::of(tx);
     let (count, with_values) = match &args[1..] {
         [] => {
-            let fields = hash_or!(tx, args, Reply::Nil);
+            let fields = collection_or!(HashValue, tx, args, Reply::Nil);
             let picked = fields.at(chance.below(fields.len()));
             return Ok(picked.map_or(Reply::Nil, |(field, _)| Reply::Bulk(field.clone())));
         }
@@ -120,7 +116,7 @@ pub async fn hrandfield(tx: &mut Tx, args: &[Blob]) -> Outcome {
     if count < -REPEATED_MAX {
         return Ok(errors::OUT_OF_RANGE);
     }
-    let fields = hash_or!(tx, args, Reply::Array(Vec::new()));
+    let fields = collection_or!(HashValue, tx, args, Reply::Array(Vec::new()));
     let places = chance.places(fields.len(), count).into_iter();
     let picked = places.filter_map(|place| fields.at(place));
     Ok(match with_values {

@@ -1,49 +1,12 @@
 //! Hashes as a whole, and setting their fields.
 
+use super::collections::{find, put, to_change};
 use super::counters::float_error;
 use super::options;
 use super::strings::{argument, found};
 use crate::{errors, parse};
-use std::sync::Arc;
 use txn::value::HashValue;
-use txn::{Blob, Entry, Intent, Key, Outcome, Reply, Stop, Tx, Value};
-
-/// The hash at a key with the time at which it expires. The inner error is the reply to a value of another type.
-pub(super) async fn hash(
-    tx: &mut Tx,
-    key: &Key,
-    intent: Intent,
-) -> Result<Result<Option<(Arc<HashValue>, u64)>, Reply>, Stop> {
-    Ok(match tx.read(key, intent).await?.entry {
-        None => Ok(None),
-        Some(Entry {
-            value: Value::Hash(hash),
-            expires_at_ms,
-        }) => Ok(Some((hash, expires_at_ms))),
-        Some(_) => Err(errors::WRONG_TYPE),
-    })
-}
-
-/// A hash to change: a copy of the one at the key, or an empty one.
-fn to_change(found: Option<(Arc<HashValue>, u64)>) -> (HashValue, u64) {
-    found.map_or_else(Default::default, |(hash, expires_at_ms)| {
-        (HashValue::clone(&hash), expires_at_ms)
-    })
-}
-
-async fn put(tx: &mut Tx, key: &Key, hash: HashValue, expires_at_ms: u64) -> Result<(), Stop> {
-    if hash.is_empty() {
-        return tx.delete(key).await;
-    }
-    tx.put_entry(
-        key,
-        Entry {
-            value: Value::from(hash),
-            expires_at_ms,
-        },
-    )
-    .await
-}
+use txn::{Blob, Intent, Key, Outcome, Reply, Stop, Tx};
 
 /// Sets fields and gives the number of new ones, or an error reply.
 async fn set_fields(
@@ -55,7 +18,7 @@ async fn set_fields(
         return Ok(Err(errors::wrong_arity_of(command)));
     };
     let key = Key::from(&args[0]);
-    let (mut fields, expires_at_ms) = match hash(tx, &key, Intent::Update).await? {
+    let (mut fields, expires_at_ms) = match find::<HashValue>(tx, &key, Intent::Update).await? {
         Ok(found) => to_change(found),
         Err(error) => return Ok(Err(error)),
     };
@@ -83,7 +46,7 @@ pub async fn hmset(tx: &mut Tx, args: &[Blob]) -> Outcome {
 /// HSETNX key field value
 pub async fn hsetnx(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let key = Key::from(&args[0]);
-    let found = found!(hash(tx, &key, Intent::Update));
+    let found = found!(find::<HashValue>(tx, &key, Intent::Update));
     if found
         .as_ref()
         .is_some_and(|(fields, _)| fields.get(&args[1]).is_some())
@@ -99,7 +62,7 @@ pub async fn hsetnx(tx: &mut Tx, args: &[Blob]) -> Outcome {
 /// HDEL key field [field ...]
 pub async fn hdel(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let key = Key::from(&args[0]);
-    let Some((old, expires_at_ms)) = found!(hash(tx, &key, Intent::Update)) else {
+    let Some((old, expires_at_ms)) = found!(find::<HashValue>(tx, &key, Intent::Update)) else {
         return Ok(Reply::Integer(0));
     };
     if args[1..].iter().all(|field| old.get(field).is_none()) {
@@ -118,7 +81,8 @@ pub async fn hdel(tx: &mut Tx, args: &[Blob]) -> Outcome {
 pub async fn hincrby(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let increment = argument!(options::integer(&args[2]));
     let key = Key::from(&args[0]);
-    let (mut fields, expires_at_ms) = to_change(found!(hash(tx, &key, Intent::Update)));
+    let (mut fields, expires_at_ms) =
+        to_change(found!(find::<HashValue>(tx, &key, Intent::Update)));
     let old = match fields.get(&args[1]) {
         None => 0,
         Some(value) => argument!(parse::integer(value).ok_or(errors::HASH_VALUE_NOT_AN_INTEGER)),
@@ -139,7 +103,8 @@ pub async fn hincrbyfloat(tx: &mut Tx, args: &[Blob]) -> Outcome {
         Some(_) => {}
     }
     let key = Key::from(&args[0]);
-    let (mut fields, expires_at_ms) = to_change(found!(hash(tx, &key, Intent::Update)));
+    let (mut fields, expires_at_ms) =
+        to_change(found!(find::<HashValue>(tx, &key, Intent::Update)));
     let old = fields.get(&args[1]).cloned().unwrap_or(Blob::new(b"0"));
     if parse::float(&old).is_none() {
         return Ok(errors::HASH_VALUE_NOT_A_FLOAT);

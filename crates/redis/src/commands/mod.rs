@@ -4,6 +4,7 @@
 //! *reply*: writes that the transaction made before it stay, as in Redis. A key that is about to be written is read with
 //! the intent to update it; what needs no read (SET) makes none.
 
+mod collections;
 pub mod counters;
 pub mod expiry;
 pub mod hash_fields;
