@@ -32,6 +32,10 @@ pub const INVALID_CURSOR: Reply = Reply::error("ERR invalid cursor");
 pub const DECREMENT_OVERFLOW: Reply = Reply::error("ERR decrement would overflow");
 /// A count beyond what a reply may hold.
 pub const OUT_OF_RANGE: Reply = Reply::error("ERR value is out of range");
+/// The one integer that has no opposite.
+pub const NO_OPPOSITE: Reply = Reply::error(
+    "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
+);
 /// A field that should count does not.
 pub const HASH_VALUE_NOT_AN_INTEGER: Reply = Reply::error("ERR hash value is not an integer");
 /// A field that should be a number is not.

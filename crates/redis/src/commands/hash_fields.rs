@@ -4,7 +4,7 @@ use super::collections::{collection_or, find};
 use super::listing::{ScanOptions, cursor, cursor_reply};
 use super::options;
 use super::strings::{argument, found};
-use crate::chance::{Chance, REPEATED_MAX};
+use crate::chance::Chance;
 use crate::errors;
 use txn::value::HashValue;
 use txn::{Blob, Intent, Key, Outcome, Reply, Tx};
@@ -107,15 +107,15 @@ pub async fn hrandfield(tx: &mut Tx, args: &[Blob]) -> Outcome {
             let picked = fields.at(chance.below(fields.len()));
             return Ok(picked.map_or(Reply::Nil, |(field, _)| Reply::Bulk(field.clone())));
         }
-        [count] => (argument!(options::integer(count)), false),
-        [count, word] if options::is(word, "WITHVALUES") => {
-            (argument!(options::integer(count)), true)
+        [count, words @ ..] => {
+            let count = argument!(options::draws(count));
+            match words {
+                [] => (count, false),
+                [word] if options::is(word, "WITHVALUES") => (count, true),
+                _ => return Ok(errors::SYNTAX),
+            }
         }
-        _ => return Ok(errors::SYNTAX),
     };
-    if count < -REPEATED_MAX {
-        return Ok(errors::OUT_OF_RANGE);
-    }
     let fields = collection_or!(HashValue, tx, args, Reply::Array(Vec::new()));
     let places = chance.places(fields.len(), count).into_iter();
     let picked = places.filter_map(|place| fields.at(place));

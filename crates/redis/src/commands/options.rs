@@ -1,5 +1,6 @@
 //! Options that several commands share.
 
+use crate::chance::REPEATED_MAX;
 use crate::errors;
 use crate::parse;
 use txn::{Blob, Reply, Tx};
@@ -12,6 +13,22 @@ pub fn is(argument: &Blob, word: &str) -> bool {
 /// An integer argument.
 pub fn integer(argument: &Blob) -> Result<i64, Reply> {
     parse::integer(argument).ok_or(errors::NOT_AN_INTEGER)
+}
+
+/// An integer argument whose opposite is one, too.
+pub fn with_opposite(argument: &Blob) -> Result<i64, Reply> {
+    let value = integer(argument)?;
+    value.checked_neg().ok_or(errors::NO_OPPOSITE)?;
+    Ok(value)
+}
+
+/// How many members a client wants at random: several times the same if it is negative.
+pub fn draws(argument: &Blob) -> Result<i64, Reply> {
+    let count = with_opposite(argument)?;
+    if count < -REPEATED_MAX {
+        return Err(errors::OUT_OF_RANGE);
+    }
+    Ok(count)
 }
 
 /// The unit and the origin of a time argument.
