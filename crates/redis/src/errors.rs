@@ -32,10 +32,27 @@ pub const INVALID_CURSOR: Reply = Reply::error("ERR invalid cursor");
 pub const DECREMENT_OVERFLOW: Reply = Reply::error("ERR decrement would overflow");
 /// A count beyond what a reply may hold.
 pub const OUT_OF_RANGE: Reply = Reply::error("ERR value is out of range");
+/// A count that should not be negative is, or is no integer.
+pub const NOT_POSITIVE: Reply = Reply::error("ERR value is out of range, must be positive");
 /// The one integer that has no opposite.
 pub const NO_OPPOSITE: Reply = Reply::error(
     "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
 );
+/// A place that a list does not have.
+pub const INDEX_OUT_OF_RANGE: Reply = Reply::error("ERR index out of range");
+/// LPOS of match number 0.
+pub const RANK_ZERO: Reply = Reply::error(
+    "ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... or use negative to start from \
+     the end of the list",
+);
+/// LPOS with a negative count.
+pub const COUNT_NEGATIVE: Reply = Reply::error("ERR COUNT can't be negative");
+/// LPOS with a negative length.
+pub const MAXLEN_NEGATIVE: Reply = Reply::error("ERR MAXLEN can't be negative");
+/// A number of keys that is none.
+pub const NO_KEYS: Reply = Reply::error("ERR numkeys should be greater than 0");
+/// LMPOP of nothing.
+pub const COUNT_ZERO: Reply = Reply::error("ERR count should be greater than 0");
 /// A field that should count does not.
 pub const HASH_VALUE_NOT_AN_INTEGER: Reply = Reply::error("ERR hash value is not an integer");
 /// A field that should be a number is not.

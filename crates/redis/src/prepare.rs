@@ -187,8 +187,8 @@ mod tests {
         let yet = "(Ordo does not support this Redis command yet)";
         for (line, redis) in [
             (
-                "LPUSH a b",
-                "ERR unknown command 'LPUSH', with args beginning with: 'a' 'b' ",
+                "XADD a b",
+                "ERR unknown command 'XADD', with args beginning with: 'a' 'b' ",
             ),
             (
                 "subscribe",

@@ -3,6 +3,7 @@
 use crate::chance::REPEATED_MAX;
 use crate::errors;
 use crate::parse;
+use std::ops::Range;
 use txn::{Blob, Reply, Tx};
 
 /// Whether an argument is this word, whatever its case.
@@ -13,6 +14,14 @@ pub fn is(argument: &Blob, word: &str) -> bool {
 /// An integer argument.
 pub fn integer(argument: &Blob) -> Result<i64, Reply> {
     parse::integer(argument).ok_or(errors::NOT_AN_INTEGER)
+}
+
+/// A number of at least `least`, or else this error.
+pub fn count(argument: &Blob, least: i64, otherwise: Reply) -> Result<usize, Reply> {
+    let count = parse::integer(argument).filter(|&count| count >= least);
+    count
+        .and_then(|count| usize::try_from(count).ok())
+        .ok_or(otherwise)
 }
 
 /// An integer argument whose opposite is one, too.
@@ -29,6 +38,18 @@ pub fn draws(argument: &Blob) -> Result<i64, Reply> {
         return Err(errors::OUT_OF_RANGE);
     }
     Ok(count)
+}
+
+/// The places from `start` to `end`, both included, in a collection of `len` members; negative ones count from its end.
+pub fn places(len: usize, start: i64, end: i64) -> Range<usize> {
+    let len = len as i64;
+    let from_start = |at: i64| if at < 0 { len + at } else { at };
+    let (start, end) = (from_start(start).max(0), from_start(end).min(len - 1));
+    if start > end {
+        0..0
+    } else {
+        start as usize..end as usize + 1
+    }
 }
 
 /// The unit and the origin of a time argument.

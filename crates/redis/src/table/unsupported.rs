@@ -7,11 +7,11 @@ const NAMES: &str = "\
     bitcount bitfield bitfield_ro bitop bitpos blmove blmpop blpop brpop brpoplpush bzmpop bzpopmax bzpopmin \
     client|caching client|getredir client|trackinginfo debug dump failover fcall fcall_ro function geoadd \
     geodist geohash geopos georadius georadius_ro georadiusbymember georadiusbymember_ro geosearch geosearchstore \
-    getbit hexpire hexpireat hexpiretime hpersist hpexpire hpexpireat hpexpiretime hpttl httl latency lindex linsert \
-    llen lmove lmpop lolwut lpop lpos lpush lpushx lrange lrem lset ltrim memory|doctor memory|help memory|malloc-stats \
+    getbit hexpire hexpireat hexpiretime hpersist hpexpire hpexpireat hpexpiretime hpttl httl latency \
+    lolwut memory|doctor memory|help memory|malloc-stats \
     memory|purge memory|stats migrate module monitor move pfadd pfcount pfdebug pfmerge pfselftest psubscribe psync \
-    publish pubsub punsubscribe replconf replicaof restore restore-asking role rpop rpoplpush rpush \
-    rpushx sadd scard script|debug sdiff sdiffstore setbit sinter sintercard sinterstore sismember slaveof slowlog \
+    publish pubsub punsubscribe replconf replicaof restore restore-asking role \
+    sadd scard script|debug sdiff sdiffstore setbit sinter sintercard sinterstore sismember slaveof slowlog \
     smembers smismember smove sort sort_ro spop spublish srandmember srem sscan ssubscribe subscribe sunion sunionstore \
     sunsubscribe swapdb sync unsubscribe waitaof xack xadd xautoclaim xclaim xdel xgroup xinfo xlen xpending xrange \
     xread xreadgroup xrevrange xsetid xtrim zadd zcard zcount zdiff zdiffstore zincrby zinter zintercard zinterstore \

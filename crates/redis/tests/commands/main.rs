@@ -6,6 +6,7 @@
 //! against Redis 7.0.15, but for those under a line `# ours`, which says why they differ.
 
 mod block;
+mod collections;
 mod idempotent;
 mod memory;
 mod procedures;
@@ -46,6 +47,11 @@ fn strings() {
 #[test]
 fn hashes() {
     check(include_str!("hashes.txt"));
+}
+
+#[test]
+fn lists() {
+    check(include_str!("lists.txt"));
 }
 
 #[test]

@@ -42,6 +42,17 @@ impl ListValue {
     pub fn iter(&self) -> Iter<'_, Blob> {
         self.elements.iter()
     }
+    /// Where an element stands within these places, from either end.
+    pub fn places_of<'a>(
+        &'a self,
+        element: &'a [u8],
+        within: Range<usize>,
+    ) -> impl DoubleEndedIterator<Item = usize> + 'a {
+        let first = within.start;
+        let elements = self.range(within).enumerate();
+        let found = elements.filter(move |(_, other)| other.as_bytes() == element);
+        found.map(move |(at, _)| first + at)
+    }
     /// Adds an element at the front.
     pub fn push_front(&mut self, element: Blob) {
         self.insert(0, element);
@@ -84,6 +95,31 @@ impl ListValue {
         self.heap_bytes -= removed.map(bytes_of).sum::<usize>();
         self.elements.remove_range(places);
     }
+    /// Removes the elements at some places, given in ascending order: O(log n) for each, but never more than making a new
+    /// list of those that stay.
+    pub fn remove_places(&mut self, places: &[usize]) {
+        let kept = self.len().saturating_sub(places.len());
+        if kept < places.len().saturating_mul(4) {
+            let mut removed = places.iter().copied().peekable();
+            let all = self.iter().enumerate();
+            let kept = all.filter(|(place, _)| removed.next_if_eq(place).is_none());
+            *self = kept.map(|(_, element)| element.clone()).collect();
+        } else {
+            for &place in places.iter().rev() {
+                self.remove(place);
+            }
+        }
+    }
+    /// Removes all elements but those at these places: at the cost of the fewer of the removed and the kept ones.
+    pub fn keep(&mut self, places: Range<usize>) {
+        let kept = self.range(places.clone());
+        if kept.len() < self.len() / 2 {
+            *self = kept.cloned().collect();
+        } else {
+            self.remove_range(places.end..self.len());
+            self.remove_range(0..places.start);
+        }
+    }
     /// An estimate of the heap bytes that this list keeps alive.
     pub fn heap_bytes(&self) -> usize {
         self.heap_bytes
@@ -119,5 +155,41 @@ mod tests {
         assert_eq!(list.heap_bytes(), rebuilt.heap_bytes());
         list.remove_range(0..list.len());
         assert_eq!((list.len(), list.heap_bytes()), (0, 0));
+    }
+
+    #[test]
+    fn elements_are_found_and_removed_wherever_they_are() {
+        let mut state = 7_u64;
+        let mut draw = |bound: usize| {
+            state = crate::hash::mix(state);
+            (state % bound as u64) as usize
+        };
+        for kinds in [1, 2, 40] {
+            for len in [0, 1, 30, 500] {
+                let model: Vec<Blob> = (0..len)
+                    .map(|_| Blob::from(draw(kinds).to_string()))
+                    .collect();
+                let list: ListValue = model.iter().cloned().collect();
+                let (start, end) = (draw(len + 2), draw(len + 2));
+                let within = |place: &usize| (start..end).contains(place);
+                let is_it = |place: &usize| model[*place].as_bytes() == b"0";
+                let wanted: Vec<usize> = (0..len).filter(within).filter(is_it).collect();
+                assert!(list.places_of(b"0", start..end).eq(wanted.iter().copied()));
+                let backward = list.places_of(b"0", start..end).rev();
+                assert!(backward.eq(wanted.iter().rev().copied()));
+
+                let is_left = |(place, _): &(usize, &Blob)| !wanted.contains(place);
+                let left = model.iter().enumerate().filter(is_left);
+                let left: ListValue = left.map(|(_, element)| element.clone()).collect();
+                let mut removed = list.clone();
+                removed.remove_places(&wanted);
+                assert_eq!(removed, left);
+
+                let mut kept = list.clone();
+                kept.keep(start..end);
+                assert_eq!(kept, list.range(start..end).cloned().collect());
+                assert!(list.iter().eq(&model), "the original stays");
+            }
+        }
     }
 }

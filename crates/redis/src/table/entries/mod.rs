@@ -4,6 +4,7 @@ mod cluster;
 mod connection;
 mod generic;
 mod hashes;
+mod lists;
 mod ordo;
 mod scripting;
 mod server;
@@ -17,6 +18,7 @@ pub const COMMANDS: &[Command] = &concat::<COUNT>(FAMILIES);
 const FAMILIES: &[&[Command]] = &[
     strings::COMMANDS,
     hashes::COMMANDS,
+    lists::COMMANDS,
     generic::COMMANDS,
     connection::COMMANDS,
     cluster::COMMANDS,
@@ -142,3 +144,8 @@ const RW_INSERT: &[KeySpec] = &[range(1, 1, 1, &["RW", "insert"])];
 const RW_DELETE: &[KeySpec] = &[range(1, 1, 1, &["RW", "delete"])];
 const OW_UPDATE: &[KeySpec] = &[range(1, 1, 1, &["OW", "update"])];
 const OW_INSERT: &[KeySpec] = &[range(1, 1, 1, &["OW", "insert"])];
+/// From the first key to the second.
+const MOVE: &[KeySpec] = &[
+    range(1, 1, 1, &["RW", "access", "delete"]),
+    range(2, 2, 1, &["RW", "insert"]),
+];
