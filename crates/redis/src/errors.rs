@@ -49,8 +49,13 @@ pub const RANK_ZERO: Reply = Reply::error(
 pub const COUNT_NEGATIVE: Reply = Reply::error("ERR COUNT can't be negative");
 /// LPOS with a negative length.
 pub const MAXLEN_NEGATIVE: Reply = Reply::error("ERR MAXLEN can't be negative");
+/// SINTERCARD with a negative limit.
+pub const LIMIT_NEGATIVE: Reply = Reply::error("ERR LIMIT can't be negative");
 /// A number of keys that is none.
 pub const NO_KEYS: Reply = Reply::error("ERR numkeys should be greater than 0");
+/// A number of keys beyond the arguments.
+pub const TOO_MANY_KEYS: Reply =
+    Reply::error("ERR Number of keys can't be greater than number of args");
 /// LMPOP of nothing.
 pub const COUNT_ZERO: Reply = Reply::error("ERR count should be greater than 0");
 /// A field that should count does not.

@@ -16,4 +16,6 @@ pub mod listing;
 pub mod lists;
 pub mod options;
 pub mod pure;
+pub mod set_algebra;
+pub mod sets;
 pub mod strings;

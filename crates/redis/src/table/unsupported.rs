@@ -11,8 +11,8 @@ const NAMES: &str = "\
     lolwut memory|doctor memory|help memory|malloc-stats \
     memory|purge memory|stats migrate module monitor move pfadd pfcount pfdebug pfmerge pfselftest psubscribe psync \
     publish pubsub punsubscribe replconf replicaof restore restore-asking role \
-    sadd scard script|debug sdiff sdiffstore setbit sinter sintercard sinterstore sismember slaveof slowlog \
-    smembers smismember smove sort sort_ro spop spublish srandmember srem sscan ssubscribe subscribe sunion sunionstore \
+    script|debug setbit slaveof slowlog \
+    sort sort_ro spublish ssubscribe subscribe \
     sunsubscribe swapdb sync unsubscribe waitaof xack xadd xautoclaim xclaim xdel xgroup xinfo xlen xpending xrange \
     xread xreadgroup xrevrange xsetid xtrim zadd zcard zcount zdiff zdiffstore zincrby zinter zintercard zinterstore \
     zlexcount zmpop zmscore zpopmax zpopmin zrandmember zrange zrangebylex zrangebyscore zrangestore zrank zrem \

@@ -1,8 +1,9 @@
-//! Lists against vectors, by random programs.
+//! Lists against vectors, and sets against ordered sets, by random programs.
 
 use crate::memory::Memory;
 use crate::render::render;
 use ordo_redis::codec::inline;
+use std::collections::{BTreeMap, BTreeSet};
 use txn::Reply;
 
 struct Draw(u64);
@@ -151,5 +152,149 @@ fn lists_are_vectors() {
         }
         let exists = i64::from(!model.is_empty());
         assert_eq!(run(&mut memory, "exists l"), Reply::Integer(exists));
+    }
+}
+
+type Model = BTreeMap<String, BTreeSet<String>>;
+
+fn members(reply: &Reply) -> Vec<String> {
+    let (Reply::Set(items) | Reply::Array(items)) = reply else {
+        panic!("{reply:?}")
+    };
+    let text = |item: &Reply| match item {
+        Reply::Bulk(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        other => panic!("{other:?}"),
+    };
+    items.iter().map(text).collect()
+}
+
+/// What the commands of algebra make of some sets.
+fn combine(model: &Model, operation: &str, keys: &[String]) -> BTreeSet<String> {
+    let sets = keys.iter();
+    let mut sets = sets.map(|key| model.get(key).cloned().unwrap_or_default());
+    let first = sets.next().expect("a key");
+    sets.fold(first, |all, set| match operation {
+        "sinter" => &all & &set,
+        "sunion" => &all | &set,
+        _ => &all - &set,
+    })
+}
+
+/// Around the size at which a set changes its form, so that each operation takes each of its ways.
+#[test]
+fn sets_are_sets() {
+    let mut draw = Draw::new();
+    let mut memory = Memory::new();
+    memory.late = 7;
+    let mut model = Model::new();
+    for step in 0..3_000 {
+        let keys: Vec<String> = (0..draw.below(3) + 1)
+            .map(|_| format!("s{}", draw.below(5)))
+            .collect();
+        let key = &keys[0];
+        let old = model.get(key).cloned().unwrap_or_default();
+        let some: Vec<String> = (0..draw.below(40) + 1)
+            .map(|_| draw.below(if key == "s0" { 40 } else { 250 }).to_string())
+            .collect();
+        let list = some.join(" ");
+        match draw.below(10) {
+            0..=3 => {
+                let set = model.entry(key.clone()).or_default();
+                set.extend(some);
+                let added = (set.len() - old.len()) as i64;
+                let reply = run(&mut memory, &format!("sadd {key} {list}"));
+                assert_eq!(reply, Reply::Integer(added));
+            }
+            4 => {
+                let set = model.entry(key.clone()).or_default();
+                set.retain(|member| !some.contains(member));
+                let removed = (old.len() - set.len()) as i64;
+                let reply = run(&mut memory, &format!("srem {key} {list}"));
+                assert_eq!(reply, Reply::Integer(removed));
+            }
+            5 => {
+                let count = draw.below(old.len() + 2);
+                let picked = members(&run(&mut memory, &format!("srandmember {key} {count}")));
+                let distinct: BTreeSet<String> = picked.iter().cloned().collect();
+                assert_eq!(picked.len(), count.min(old.len()));
+                assert!(distinct.len() == picked.len() && distinct.is_subset(&old));
+                if step % 3 == 0 {
+                    let popped = members(&run(&mut memory, &format!("spop {key} {count}")));
+                    let set = model.entry(key.clone()).or_default();
+                    assert_eq!(popped.len(), count.min(old.len()));
+                    assert!(popped.iter().all(|member| set.remove(member)));
+                }
+            }
+            6 => {
+                let [from, to] = [&keys[0], keys.last().expect("a key")];
+                let member = &some[0];
+                let was_there = old.contains(member);
+                if was_there {
+                    model.entry(from.clone()).or_default().remove(member);
+                    model.entry(to.clone()).or_default().insert(member.clone());
+                }
+                let reply = run(&mut memory, &format!("smove {from} {to} {member}"));
+                assert_eq!(reply, Reply::Integer(i64::from(was_there)));
+            }
+            _ => {
+                let operation = ["sinter", "sunion", "sdiff"][draw.below(3)];
+                let want = combine(&model, operation, &keys);
+                let names = keys.join(" ");
+                let got = members(&run(&mut memory, &format!("{operation} {names}")));
+                let distinct: BTreeSet<String> = got.iter().cloned().collect();
+                assert!(
+                    distinct.len() == got.len() && distinct == want,
+                    "{operation} {names}"
+                );
+                if operation == "sinter" {
+                    let limit = draw.below(30);
+                    let count = want.len().min(if limit == 0 { usize::MAX } else { limit });
+                    let command = format!("sintercard {} {names} limit {limit}", keys.len());
+                    let reply = run(&mut memory, &command);
+                    assert_eq!(reply, Reply::Integer(count as i64), "{command}");
+                }
+                if step % 2 == 0 {
+                    let to = format!("s{}", draw.below(5));
+                    let reply = run(&mut memory, &format!("{operation}store {to} {names}"));
+                    assert_eq!(reply, Reply::Integer(want.len() as i64));
+                    model.insert(to, want);
+                }
+            }
+        }
+        for key in (0..5).map(|at| format!("s{at}")) {
+            let want = model.get(&key).cloned().unwrap_or_default();
+            let got = members(&run(&mut memory, &format!("smembers {key}")));
+            assert_eq!(
+                got.into_iter().collect::<BTreeSet<_>>(),
+                want,
+                "step {step}"
+            );
+            let exists = Reply::Integer(i64::from(!want.is_empty()));
+            assert_eq!(run(&mut memory, &format!("exists {key}")), exists);
+        }
+    }
+}
+
+#[test]
+fn random_members_are_drawn_evenly() {
+    let mut memory = Memory::new();
+    run(&mut memory, "sadd s 0 1 2 3 4 5 6 7 8 9");
+    for (count, rounds) in [(-1_000, 1), (8, 250), (2, 1_000), (1, 2_000)] {
+        let mut drawn = BTreeMap::<String, usize>::new();
+        for _ in 0..rounds {
+            for member in members(&run(&mut memory, &format!("srandmember s {count}"))) {
+                *drawn.entry(member).or_default() += 1;
+            }
+        }
+        let mean = drawn.values().sum::<usize>() / 10;
+        // Six deviations of a binomial distribution with a chance of a tenth.
+        let deviations = 6.0 * (mean as f64).sqrt();
+        assert_eq!(drawn.len(), 10);
+        for (member, &times) in &drawn {
+            assert!(
+                (times as f64 - mean as f64).abs() < deviations,
+                "{member}: {times} of {mean} for {count}"
+            );
+        }
     }
 }

@@ -55,6 +55,11 @@ fn lists() {
 }
 
 #[test]
+fn sets() {
+    check(include_str!("sets.txt"));
+}
+
+#[test]
 fn keys() {
     check(include_str!("keys.txt"));
 }

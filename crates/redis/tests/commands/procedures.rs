@@ -115,6 +115,7 @@ fn no_arguments_panic_a_command() {
         "b",
         "h",
         "l",
+        "s",
         "",
         "0",
         "1",
@@ -156,6 +157,7 @@ fn no_arguments_panic_a_command() {
         "before",
         "rank",
         "maxlen",
+        "limit",
         "\\",
         "^",
     ];
@@ -177,10 +179,11 @@ fn no_arguments_panic_a_command() {
                 argv.0.push(pool[draw(pool.len())].into());
             }
             // Values of all types, so that commands get beyond the type check.
-            memory.run(words(match round % 3 {
+            memory.run(words(match round % 4 {
                 0 => "set a 5",
                 1 => "hset h a 1 b 2",
-                _ => "rpush l a b 5 a",
+                2 => "rpush l a b 5 a",
+                _ => "sadd s a b 5",
             }));
             memory.run(argv);
             memory.now_ms += draw(3) as u64;
@@ -286,6 +289,7 @@ fn walks_over_many_keys_meet_each_once() {
     for name in &names {
         memory.run(["set", name, "1"].into_iter().collect());
         memory.run(["hset", "hash", name, "1"].into_iter().collect());
+        memory.run(["sadd", "set", name].into_iter().collect());
     }
     let text = |reply: &Reply| match reply {
         Reply::Bulk(bytes) => String::from_utf8_lossy(bytes).into_owned(),
@@ -294,6 +298,7 @@ fn walks_over_many_keys_meet_each_once() {
     for (walk, per_item) in [
         ("scan CURSOR match key:* count 100", 1),
         ("hscan hash CURSOR count 100", 2),
+        ("sscan set CURSOR count 100", 1),
     ] {
         let (mut seen, mut cursor) = (Vec::new(), String::from("0"));
         loop {
@@ -319,7 +324,7 @@ fn walks_over_many_keys_meet_each_once() {
     };
     assert_eq!(all.iter().map(text).collect::<BTreeSet<_>>(), names);
     for _ in 0..20 {
-        for command in ["hrandfield hash"] {
+        for command in ["hrandfield hash", "srandmember set"] {
             assert!(names.contains(&text(&memory.run(words(command)))));
             let Reply::Array(some) = memory.run(words(&format!("{command} 50"))) else {
                 panic!("{command}")
@@ -341,12 +346,14 @@ fn weights_and_order_follow_the_flags() {
     let table = CommandTable::new();
     for (command, read_only, weight) in [
         ("get a", true, Weight::Light),
+        ("sinter a b", true, Weight::Light),
         ("set a 1", false, Weight::Light),
         ("keys *", true, Weight::Heavy),
         ("scan 0", true, Weight::Light),
         // Replies that depend on the present or on chance go through the order.
         ("ttl a", false, Weight::Light),
         ("randomkey", false, Weight::Light),
+        ("srandmember s 5", false, Weight::Light),
         ("time", false, Weight::Light),
     ] {
         let prepared = table

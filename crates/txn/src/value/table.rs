@@ -291,6 +291,17 @@ impl<P: Payload> FromIterator<(Blob, P)> for Table<P> {
     }
 }
 
+impl SetValue {
+    /// Adds a member, and tells whether it is new. One that is there costs no copy.
+    pub fn add(&mut self, member: &Blob) -> bool {
+        let is_new = !self.contains(member);
+        if is_new {
+            self.insert(member.clone(), ());
+        }
+        is_new
+    }
+}
+
 impl FromIterator<Blob> for SetValue {
     fn from_iter<I: IntoIterator<Item = Blob>>(iter: I) -> SetValue {
         iter.into_iter().map(|name| (name, ())).collect()

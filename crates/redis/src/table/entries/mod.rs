@@ -8,6 +8,7 @@ mod lists;
 mod ordo;
 mod scripting;
 mod server;
+mod sets;
 mod strings;
 
 use super::command::{Command, ConnectionCommand, Flags, Group, KeyPlaces, KeySpec, Run};
@@ -19,6 +20,7 @@ const FAMILIES: &[&[Command]] = &[
     strings::COMMANDS,
     hashes::COMMANDS,
     lists::COMMANDS,
+    sets::COMMANDS,
     generic::COMMANDS,
     connection::COMMANDS,
     cluster::COMMANDS,
@@ -136,6 +138,7 @@ const fn range(first: usize, last: isize, step: usize, flags: &'static [&'static
 const RO: &[KeySpec] = &[range(1, 1, 1, &["RO"])];
 const RO_ACCESS: &[KeySpec] = &[range(1, 1, 1, &["RO", "access"])];
 const RO_ALL: &[KeySpec] = &[range(1, -1, 1, &["RO"])];
+const RO_ACCESS_ALL: &[KeySpec] = &[range(1, -1, 1, &["RO", "access"])];
 const RO_SECOND: &[KeySpec] = &[range(2, 2, 1, &["RO"])];
 const RW_ACCESS_UPDATE: &[KeySpec] = &[range(1, 1, 1, &["RW", "access", "update"])];
 const RW_ACCESS_DELETE: &[KeySpec] = &[range(1, 1, 1, &["RW", "access", "delete"])];

@@ -86,7 +86,7 @@ pub(super) const COMMANDS: &[Command] = &[
     string("mget", -2, data!(strings::mget))
         .readonly()
         .fast()
-        .keys(&[range(1, -1, 1, &["RO", "access"])])
+        .keys(RO_ACCESS_ALL)
         .about(
             "1.0.0",
             "O(N) in the number of keys",

@@ -1,0 +1,163 @@
+//! Members of one set, and moving them to another.
+
+use super::collections::{collection_or, find, put, to_change};
+use super::listing::{ScanOptions, cursor, cursor_reply};
+use super::options;
+use super::strings::{argument, found};
+use crate::chance::Chance;
+use crate::errors;
+use txn::value::SetValue;
+use txn::{Blob, Intent, Key, Outcome, Reply, Tx};
+
+pub(super) fn bulks<'a>(members: impl Iterator<Item = &'a Blob>) -> Vec<Reply> {
+    members.cloned().map(Reply::Bulk).collect()
+}
+
+/// SADD key member [member ...]
+pub async fn sadd(tx: &mut Tx, args: &[Blob]) -> Outcome {
+    let key = Key::from(&args[0]);
+    let found = found!(find::<SetValue>(tx, &key, Intent::Update));
+    let (old, expires_at_ms) = found.unwrap_or_default();
+    if args[1..].iter().all(|member| old.contains(member)) {
+        return Ok(Reply::Integer(0));
+    }
+    let mut set = SetValue::clone(&old);
+    let added = args[1..].iter().filter(|member| set.add(member)).count();
+    put(tx, &key, set, expires_at_ms).await?;
+    Ok(Reply::Integer(added as i64))
+}
+
+/// SREM key member [member ...]
+pub async fn srem(tx: &mut Tx, args: &[Blob]) -> Outcome {
+    let key = Key::from(&args[0]);
+    let Some((old, expires_at_ms)) = found!(find::<SetValue>(tx, &key, Intent::Update)) else {
+        return Ok(Reply::Integer(0));
+    };
+    if !args[1..].iter().any(|member| old.contains(member)) {
+        return Ok(Reply::Integer(0));
+    }
+    let mut set = SetValue::clone(&old);
+    let members = args[1..].iter();
+    let removed = members.filter(|member| set.remove(member).is_some());
+    let removed = removed.count();
+    put(tx, &key, set, expires_at_ms).await?;
+    Ok(Reply::Integer(removed as i64))
+}
+
+/// SMOVE source destination member
+pub async fn smove(tx: &mut Tx, args: &[Blob]) -> Outcome {
+    let [from, to] = [Key::from(&args[0]), Key::from(&args[1])];
+    let member = &args[2];
+    let Some((old, expires_at_ms)) = found!(find::<SetValue>(tx, &from, Intent::Update)) else {
+        return Ok(Reply::Integer(0));
+    };
+    let is_there = old.contains(member);
+    if from == to {
+        return Ok(Reply::Integer(i64::from(is_there)));
+    }
+    let destination = found!(find::<SetValue>(tx, &to, Intent::Update));
+    if !is_there {
+        return Ok(Reply::Integer(0));
+    }
+    let mut set = SetValue::clone(&old);
+    set.remove(member);
+    put(tx, &from, set, expires_at_ms).await?;
+    let (mut set, expires_at_ms) = to_change::<SetValue>(destination);
+    if set.add(member) {
+        put(tx, &to, set, expires_at_ms).await?;
+    }
+    Ok(Reply::Integer(1))
+}
+
+/// SISMEMBER key member
+pub async fn sismember(tx: &mut Tx, args: &[Blob]) -> Outcome {
+    let set = collection_or!(SetValue, tx, args, Reply::Integer(0));
+    Ok(Reply::Integer(i64::from(set.contains(&args[1]))))
+}
+
+/// SMISMEMBER key member [member ...]
+pub async fn smismember(tx: &mut Tx, args: &[Blob]) -> Outcome {
+    let none = || Reply::Array(vec![Reply::Integer(0); args.len() - 1]);
+    let set = collection_or!(SetValue, tx, args, none());
+    let members = args[1..].iter();
+    let is_there = members.map(|member| Reply::Integer(i64::from(set.contains(member))));
+    Ok(Reply::Array(is_there.collect()))
+}
+
+/// SMEMBERS key
+pub async fn smembers(tx: &mut Tx, args: &[Blob]) -> Outcome {
+    let set = collection_or!(SetValue, tx, args, Reply::Set(Vec::new()));
+    Ok(Reply::Set(bulks(set.names())))
+}
+
+/// SCARD key
+pub async fn scard(tx: &mut Tx, args: &[Blob]) -> Outcome {
+    let set = collection_or!(SetValue, tx, args, Reply::Integer(0));
+    Ok(Reply::Integer(set.len() as i64))
+}
+
+/// SSCAN key cursor [MATCH pattern] [COUNT count]
+pub async fn sscan(tx: &mut Tx, args: &[Blob]) -> Outcome {
+    let cursor = argument!(cursor(&args[1]));
+    let set = collection_or!(SetValue, tx, args, cursor_reply(None, Vec::new()));
+    let options = argument!(ScanOptions::parse(&args[2..], false));
+    let (page, next_hash) = set.page(cursor, options.count);
+    let members = page.into_iter().map(|(member, ())| member);
+    let wanted = members.filter(|member| options.matches(member));
+    Ok(cursor_reply(next_hash, bulks(wanted)))
+}
+
+/// SRANDMEMBER key [count]
+pub async fn srandmember(tx: &mut Tx, args: &[Blob]) -> Outcome {
+    let mut chance = Chance::of(tx);
+    let count = match &args[1..] {
+        [] => {
+            let set = collection_or!(SetValue, tx, args, Reply::Nil);
+            let picked = set.at(chance.below(set.len()));
+            return Ok(picked.map_or(Reply::Nil, |(member, ())| Reply::Bulk(member.clone())));
+        }
+        [count] => argument!(options::draws(count)),
+        _ => return Ok(errors::SYNTAX),
+    };
+    let set = collection_or!(SetValue, tx, args, Reply::Array(Vec::new()));
+    let places = chance.places(set.len(), count).into_iter();
+    let picked = places.filter_map(|place| set.at(place));
+    Ok(Reply::Array(bulks(picked.map(|(member, ())| member))))
+}
+
+/// SPOP key [count]
+pub async fn spop(tx: &mut Tx, args: &[Blob]) -> Outcome {
+    let (count, nothing) = match &args[1..] {
+        [] => (1, Reply::Nil),
+        [count] => {
+            let count = argument!(options::count(count, 0, errors::NOT_POSITIVE));
+            (count, Reply::Set(Vec::new()))
+        }
+        _ => return Ok(errors::SYNTAX),
+    };
+    let key = Key::from(&args[0]);
+    let found = found!(find::<SetValue>(tx, &key, Intent::Update));
+    let Some((old, expires_at_ms)) = found.filter(|_| count > 0) else {
+        return Ok(nothing);
+    };
+    let popped: Vec<&Blob> = if count < old.len() {
+        let places = Chance::of(tx).places(old.len(), count as i64);
+        let picked = places.into_iter().filter_map(|place| old.at(place));
+        picked.map(|(member, ())| member).collect()
+    } else {
+        old.names().collect()
+    };
+    let mut set = SetValue::new();
+    if popped.len() < old.len() {
+        set = SetValue::clone(&old);
+        for member in &popped {
+            set.remove(member);
+        }
+    }
+    put(tx, &key, set, expires_at_ms).await?;
+    let mut popped = bulks(popped.into_iter());
+    Ok(match nothing {
+        Reply::Nil => popped.pop().unwrap_or(Reply::Nil),
+        _ => Reply::Set(popped),
+    })
+}
