@@ -159,7 +159,7 @@ fn print(reply: &Reply, indent: usize) {
             println!("${}", bytes.escape_ascii())
         }
         Reply::Array(list) | Reply::Set(list) | Reply::Push(list) => items(list),
-        Reply::Map(pairs) | Reply::Pairs(pairs) => items(
+        Reply::Map(pairs) | Reply::Pairs(pairs) | Reply::PairMap(pairs) => items(
             &pairs
                 .iter()
                 .flat_map(|(key, value)| [key.clone(), value.clone()])

@@ -187,8 +187,8 @@ mod tests {
         let yet = "(Ordo does not support this Redis command yet)";
         for (line, redis) in [
             (
-                "XADD a b",
-                "ERR unknown command 'XADD', with args beginning with: 'a' 'b' ",
+                "PUBLISH a b",
+                "ERR unknown command 'PUBLISH', with args beginning with: 'a' 'b' ",
             ),
             (
                 "subscribe",

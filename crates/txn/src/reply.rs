@@ -32,6 +32,8 @@ pub enum Reply {
     Map(Vec<(Reply, Reply)>),
     /// An array of pairs, flattened in RESP2: members with scores, say.
     Pairs(Vec<(Reply, Reply)>),
+    /// A map, an array of pairs in RESP2: streams with their entries.
+    PairMap(Vec<(Reply, Reply)>),
     /// Distinct members, an array in RESP2.
     Set(Vec<Reply>),
     /// An out-of-band message.
@@ -52,7 +54,7 @@ impl Reply {
                     bytes.len()
                 }
                 Reply::Array(items) | Reply::Set(items) | Reply::Push(items) => all(items),
-                Reply::Map(pairs) | Reply::Pairs(pairs) => pairs
+                Reply::Map(pairs) | Reply::Pairs(pairs) | Reply::PairMap(pairs) => pairs
                     .iter()
                     .map(|(key, value)| key.bytes() + value.bytes())
                     .sum(),

@@ -44,12 +44,17 @@ pub fn encode(reply: &Reply, protocol: Protocol, out: &mut Vec<u8>) {
         Reply::Array(items) => sequence(out, b'*', items, protocol),
         Reply::Set(items) => sequence(out, if resp3 { b'~' } else { b'*' }, items, protocol),
         Reply::Push(items) => sequence(out, if resp3 { b'>' } else { b'*' }, items, protocol),
-        Reply::Map(pairs) | Reply::Pairs(pairs) => {
-            let nested = resp3 && matches!(reply, Reply::Pairs(_));
-            match resp3 {
-                false => header(out, b'*', 2 * pairs.len() as i64),
-                true if nested => header(out, b'*', pairs.len() as i64),
-                true => header(out, b'%', pairs.len() as i64),
+        Reply::Map(pairs) | Reply::Pairs(pairs) | Reply::PairMap(pairs) => {
+            let is_map = resp3 && !matches!(reply, Reply::Pairs(_));
+            let nested = match reply {
+                Reply::Map(_) => false,
+                Reply::Pairs(_) => resp3,
+                _ => !resp3,
+            };
+            match (is_map, nested) {
+                (true, _) => header(out, b'%', pairs.len() as i64),
+                (_, true) => header(out, b'*', pairs.len() as i64),
+                _ => header(out, b'*', 2 * pairs.len() as i64),
             }
             for (key, value) in pairs {
                 if nested {
@@ -156,6 +161,11 @@ mod tests {
             Reply::Pairs(vec![(Reply::bulk("k"), Reply::Integer(1))]),
             "*2\r\n$1\r\nk\r\n:1\r\n",
             "*1\r\n*2\r\n$1\r\nk\r\n:1\r\n",
+        );
+        check(
+            Reply::PairMap(vec![(Reply::bulk("k"), Reply::Integer(1))]),
+            "*1\r\n*2\r\n$1\r\nk\r\n:1\r\n",
+            "%1\r\n$1\r\nk\r\n:1\r\n",
         );
     }
 }

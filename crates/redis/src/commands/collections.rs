@@ -1,9 +1,9 @@
-//! What the commands on hashes, lists and sets have in common: a key has a collection or is absent, and a collection is
-//! never empty.
+//! What the commands on hashes, lists, sets and streams have in common: a key has a collection or is absent, and a collection
+//! is never empty.
 
 use crate::errors;
 use std::sync::Arc;
-use txn::value::{HashValue, ListValue, SetValue};
+use txn::value::{HashValue, ListValue, SetValue, StreamValue};
 use txn::{Entry, Intent, Key, Reply, Stop, Tx, Value};
 
 /// A value with members: cheap to clone, and changed as a clone.
@@ -32,6 +32,19 @@ macro_rules! collection {
 collection!(Hash, HashValue);
 collection!(List, ListValue);
 collection!(Set, SetValue);
+
+/// A stream stays when its last entry goes.
+impl Collection for StreamValue {
+    fn of(value: Value) -> Option<Arc<StreamValue>> {
+        match value {
+            Value::Stream(stream) => Some(stream),
+            _ => None,
+        }
+    }
+    fn is_empty(&self) -> bool {
+        false
+    }
+}
 
 /// A collection with the time at which it expires (0: never).
 pub(super) type Found<C> = (Arc<C>, u64);

@@ -18,4 +18,5 @@ pub mod options;
 pub mod pure;
 pub mod set_algebra;
 pub mod sets;
+pub mod streams;
 pub mod strings;

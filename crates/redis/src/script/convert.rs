@@ -62,14 +62,16 @@ pub(super) fn to_lua(lua: &Lua, reply: &Reply, resp3: bool) -> mlua::Result<Valu
             single(lua, "verbatim_string", inner)?
         }
         Reply::Verbatim(_, text) => string(lua, text)?,
-        Reply::Map(pairs) if resp3 => {
+        Reply::Map(pairs) | Reply::PairMap(pairs) if resp3 => {
             let map = lua.create_table_with_capacity(0, pairs.len())?;
             for (key, value) in pairs {
                 map.raw_set(to_lua(lua, key, resp3)?, to_lua(lua, value, resp3)?)?;
             }
             single(lua, "map", map)?
         }
-        Reply::Pairs(pairs) if resp3 => {
+        Reply::Pairs(pairs) | Reply::PairMap(pairs)
+            if resp3 == matches!(reply, Reply::Pairs(_)) =>
+        {
             let table = lua.create_table_with_capacity(pairs.len(), 0)?;
             for (index, (key, value)) in pairs.iter().enumerate() {
                 let pair = lua.create_table_with_capacity(2, 0)?;
@@ -79,7 +81,7 @@ pub(super) fn to_lua(lua: &Lua, reply: &Reply, resp3: bool) -> mlua::Result<Valu
             }
             Value::Table(table)
         }
-        Reply::Map(pairs) | Reply::Pairs(pairs) => {
+        Reply::Map(pairs) | Reply::Pairs(pairs) | Reply::PairMap(pairs) => {
             let table = lua.create_table_with_capacity(2 * pairs.len(), 0)?;
             for (index, (key, value)) in pairs.iter().enumerate() {
                 table.raw_seti(2 * index + 1, to_lua(lua, key, resp3)?)?;
@@ -108,7 +110,7 @@ pub(super) fn reply_bytes(reply: &Reply) -> usize {
             }
             Reply::Status(text) | Reply::Error(text) => text.len(),
             Reply::Array(items) | Reply::Set(items) | Reply::Push(items) => sum(items),
-            Reply::Map(pairs) | Reply::Pairs(pairs) => pairs
+            Reply::Map(pairs) | Reply::Pairs(pairs) | Reply::PairMap(pairs) => pairs
                 .iter()
                 .map(|(key, value)| reply_bytes(key) + reply_bytes(value))
                 .sum(),

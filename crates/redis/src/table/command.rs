@@ -128,6 +128,8 @@ pub enum Group {
     HyperLogLog,
     /// Sorted sets as places.
     Geo,
+    /// Streams.
+    Stream,
     /// Keys of any type.
     Generic,
     /// The cluster.
@@ -154,6 +156,7 @@ impl Group {
             Group::Bitmap => "bitmap",
             Group::HyperLogLog => "hyperloglog",
             Group::Geo => "geo",
+            Group::Stream => "stream",
             Group::Generic => "generic",
             Group::Cluster => "cluster",
             Group::Connection => "connection",
@@ -173,6 +176,7 @@ impl Group {
             Group::Bitmap => Some("bitmap"),
             Group::HyperLogLog => Some("hyperloglog"),
             Group::Geo => Some("geo"),
+            Group::Stream => Some("stream"),
             Group::Generic => Some("keyspace"),
             Group::Connection => Some("connection"),
             Group::Server | Group::Cluster => None,

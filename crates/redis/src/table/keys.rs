@@ -79,8 +79,10 @@ impl Command {
         if self.keys.is_empty() && (self.is(Flags::READONLY) || self.is(Flags::WRITE)) {
             return None;
         }
+        // Redis says of XREADGROUP's keys that they are read.
+        let writes_all = self.is(Flags::WRITE) && !self.keys.iter().any(KeySpec::writes);
         for spec in self.keys {
-            let set = if spec.writes() {
+            let set = if writes_all || spec.writes() {
                 &mut sets.writes
             } else {
                 &mut sets.reads

@@ -13,8 +13,8 @@ const NAMES: &str = "\
     publish pubsub punsubscribe replconf replicaof restore restore-asking role \
     script|debug setbit slaveof slowlog \
     sort sort_ro spublish ssubscribe subscribe \
-    sunsubscribe swapdb sync unsubscribe waitaof xack xadd xautoclaim xclaim xdel xgroup xinfo xlen xpending xrange \
-    xread xreadgroup xrevrange xsetid xtrim zadd zcard zcount zdiff zdiffstore zincrby zinter zintercard zinterstore \
+    sunsubscribe swapdb sync unsubscribe waitaof \
+    zadd zcard zcount zdiff zdiffstore zincrby zinter zintercard zinterstore \
     zlexcount zmpop zmscore zpopmax zpopmin zrandmember zrange zrangebylex zrangebyscore zrangestore zrank zrem \
     zremrangebylex zremrangebyrank zremrangebyscore zrevrange zrevrangebylex zrevrangebyscore zrevrank zscan zscore \
     zunion zunionstore";

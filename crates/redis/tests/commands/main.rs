@@ -60,6 +60,11 @@ fn sets() {
 }
 
 #[test]
+fn streams() {
+    check(include_str!("streams.txt"));
+}
+
+#[test]
 fn keys() {
     check(include_str!("keys.txt"));
 }

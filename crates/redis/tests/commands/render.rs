@@ -29,7 +29,7 @@ pub fn render(reply: &Reply) -> String {
                 .collect();
             format!("[{}]", pairs.join(", "))
         }
-        Reply::Map(pairs) => {
+        Reply::Map(pairs) | Reply::PairMap(pairs) => {
             let pairs: Vec<String> = pairs
                 .iter()
                 .map(|(key, value)| format!("{}: {}", render(key), render(value)))

@@ -207,7 +207,7 @@ pub fn show(reply: &Reply) -> String {
                 .collect();
             format!("[{}]", pairs.join(", "))
         }
-        Reply::Map(pairs) => {
+        Reply::Map(pairs) | Reply::PairMap(pairs) => {
             let pairs: Vec<String> = pairs
                 .iter()
                 .map(|(key, value)| format!("{}: {}", show(key), show(value)))

@@ -25,6 +25,7 @@ const TAG_MAP: u8 = 13;
 const TAG_SET: u8 = 14;
 const TAG_PUSH: u8 = 15;
 const TAG_PAIRS: u8 = 16;
+const TAG_PAIR_MAP: u8 = 17;
 
 /// The formats that a text may have.
 const FORMATS: [&str; 2] = ["txt", "mkd"];
@@ -57,6 +58,7 @@ pub fn put_reply(out: &mut Vec<u8>, reply: &Reply) {
         Reply::Push(items) => sequence(out, TAG_PUSH, items),
         Reply::Map(pairs) => put_pairs(out, TAG_MAP, pairs),
         Reply::Pairs(pairs) => put_pairs(out, TAG_PAIRS, pairs),
+        Reply::PairMap(pairs) => put_pairs(out, TAG_PAIR_MAP, pairs),
     }
 }
 
@@ -112,6 +114,7 @@ fn take(reader: &mut Reader<'_>, depth: usize) -> Option<Reply> {
         TAG_PUSH => Reply::Push(items(reader, depth)?),
         TAG_MAP => Reply::Map(pairs(reader, depth)?),
         TAG_PAIRS => Reply::Pairs(pairs(reader, depth)?),
+        TAG_PAIR_MAP => Reply::PairMap(pairs(reader, depth)?),
         _ => return None,
     })
 }
@@ -171,6 +174,7 @@ mod tests {
                 Reply::Array(vec![Reply::Set(vec![Reply::Integer(1)]), Reply::Nil]),
             )]),
             Reply::Pairs(vec![(Reply::bulk("m"), Reply::Double(1.5))]),
+            Reply::PairMap(vec![(Reply::bulk("s"), Reply::Array(Vec::new()))]),
             Reply::Set(Vec::new()),
             Reply::Push(vec![Reply::Array(Vec::new())]),
         ]);
@@ -191,7 +195,7 @@ mod tests {
     fn nonsense_is_refused_and_depth_is_bounded() {
         for bytes in [
             &[0][..],
-            &[17],
+            &[18],
             &[TAG_STATUS, 1, 0xff],
             &[TAG_VERBATIM, 3, b'x', b'y', b'z', 0],
             &[TAG_ARRAY, 0xff, 0xff, 0xff, 0x7f],

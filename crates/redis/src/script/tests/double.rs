@@ -312,7 +312,7 @@ fn show_reply(reply: &Reply, indent: usize) -> String {
             format!("${}", bytes.escape_ascii())
         }
         Reply::Array(list) | Reply::Push(list) | Reply::Set(list) => items(list),
-        Reply::Map(pairs) | Reply::Pairs(pairs) => {
+        Reply::Map(pairs) | Reply::Pairs(pairs) | Reply::PairMap(pairs) => {
             let flat: Vec<Reply> = pairs
                 .iter()
                 .flat_map(|(key, value)| [key.clone(), value.clone()])

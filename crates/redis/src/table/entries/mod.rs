@@ -9,6 +9,7 @@ mod ordo;
 mod scripting;
 mod server;
 mod sets;
+mod streams;
 mod strings;
 
 use super::command::{Command, ConnectionCommand, Flags, Group, KeyPlaces, KeySpec, Run};
@@ -21,6 +22,7 @@ const FAMILIES: &[&[Command]] = &[
     hashes::COMMANDS,
     lists::COMMANDS,
     sets::COMMANDS,
+    streams::COMMANDS,
     generic::COMMANDS,
     connection::COMMANDS,
     cluster::COMMANDS,
