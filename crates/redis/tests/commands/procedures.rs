@@ -260,7 +260,7 @@ fn scripts_may_not_call_everything() {
             "! ERR Unknown Redis command called from script",
         ),
         (
-            "xadd a b",
+            "publish a b",
             false,
             "! ERR Unknown Redis command called from script (Ordo does not support this Redis command yet)",
         ),
