@@ -49,14 +49,14 @@ pub const RANK_ZERO: Reply = Reply::error(
 pub const COUNT_NEGATIVE: Reply = Reply::error("ERR COUNT can't be negative");
 /// LPOS with a negative length.
 pub const MAXLEN_NEGATIVE: Reply = Reply::error("ERR MAXLEN can't be negative");
-/// SINTERCARD with a negative limit.
+/// SINTERCARD or ZINTERCARD with a negative limit.
 pub const LIMIT_NEGATIVE: Reply = Reply::error("ERR LIMIT can't be negative");
 /// A number of keys that is none.
 pub const NO_KEYS: Reply = Reply::error("ERR numkeys should be greater than 0");
 /// A number of keys beyond the arguments.
 pub const TOO_MANY_KEYS: Reply =
     Reply::error("ERR Number of keys can't be greater than number of args");
-/// LMPOP of nothing.
+/// LMPOP or ZMPOP of nothing.
 pub const COUNT_ZERO: Reply = Reply::error("ERR count should be greater than 0");
 /// A field that should count does not.
 pub const HASH_VALUE_NOT_AN_INTEGER: Reply = Reply::error("ERR hash value is not an integer");
@@ -84,6 +84,57 @@ pub const LCS_LEN_AND_IDX: Reply =
     Reply::error("ERR If you want both the length and indexes, please just use IDX.");
 /// LCS of strings whose table would not fit.
 pub const LCS_TOO_LONG: Reply = Reply::error("ERR String too long for LCS");
+/// ZADD with options that exclude each other.
+pub const ZADD_NX_WITH_XX: Reply =
+    Reply::error("ERR XX and NX options at the same time are not compatible");
+/// ZADD with options that exclude each other.
+pub const ZADD_GT_LT_NX: Reply =
+    Reply::error("ERR GT, LT, and/or NX options at the same time are not compatible");
+/// ZADD of several increments.
+pub const ZADD_INCR_OF_MANY: Reply =
+    Reply::error("ERR INCR option supports a single increment-element pair");
+/// An increment of a score gives no number.
+pub const SCORE_NOT_A_NUMBER: Reply = Reply::error("ERR resulting score is not a number (NaN)");
+/// A range of scores whose ends are none.
+pub const BOUNDS_NOT_FLOATS: Reply = Reply::error("ERR min or max is not a float");
+/// A range of names whose ends don't say whether they are in it.
+pub const BOUNDS_NOT_NAMES: Reply = Reply::error("ERR min or max not valid string range item");
+/// ZRANGE by ranks, but only so many.
+pub const LIMIT_OF_RANKS: Reply = Reply::error(
+    "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX",
+);
+/// ZRANGE by names, with scores.
+pub const SCORES_BY_NAME: Reply =
+    Reply::error("ERR syntax error, WITHSCORES not supported in combination with BYLEX");
+/// ZUNION with a weight that is no number.
+pub const WEIGHT_NOT_A_FLOAT: Reply = Reply::error("ERR weight value is not a float");
+/// A unit of distances that Redis does not have.
+pub const UNKNOWN_UNIT: Reply =
+    Reply::error("ERR unsupported unit provided. please use M, KM, FT, MI");
+/// A radius that is no number.
+pub const RADIUS_NOT_A_FLOAT: Reply = Reply::error("ERR need numeric radius");
+/// A negative radius.
+pub const RADIUS_NEGATIVE: Reply = Reply::error("ERR radius cannot be negative");
+/// The width of a box is no number.
+pub const WIDTH_NOT_A_FLOAT: Reply = Reply::error("ERR need numeric width");
+/// The height of a box is no number.
+pub const HEIGHT_NOT_A_FLOAT: Reply = Reply::error("ERR need numeric height");
+/// A box of negative width or height.
+pub const BOX_NEGATIVE: Reply = Reply::error("ERR height or width cannot be negative");
+/// A search around a member that does not exist.
+pub const UNKNOWN_PLACE: Reply = Reply::error("ERR could not decode requested zset member");
+/// A search for no places.
+pub const GEO_COUNT_ZERO: Reply = Reply::error("ERR COUNT must be > 0");
+/// A search for any places, however many.
+pub const ANY_WITHOUT_COUNT: Reply = Reply::error("ERR the ANY argument requires COUNT argument");
+/// GEORADIUS that stores, and replies more than names.
+pub const GEORADIUS_STORE_WITH: Reply = Reply::error(
+    "ERR STORE option in GEORADIUS is not compatible with WITHDIST, WITHHASH and WITHCOORD options",
+);
+/// GEOSEARCHSTORE with what only replies have.
+pub const SEARCHSTORE_WITH: Reply = Reply::error(
+    "ERR GEOSEARCHSTORE is not compatible with WITHDIST, WITHHASH and WITHCOORD options",
+);
 /// COMMAND GETKEYS of something that is no command.
 pub const GETKEYS_UNKNOWN: Reply = Reply::error("ERR Invalid command specified");
 /// COMMAND GETKEYS of a command with a wrong number of arguments.
@@ -191,6 +242,34 @@ pub fn unknown_category(category: &[u8]) -> Reply {
     push_line(&mut text, category);
     text.push('\'');
     Reply::error_owned(text)
+}
+
+/// A number of source keys that is none.
+pub fn no_input_key(command: &str) -> Reply {
+    Reply::error_owned(format!(
+        "ERR at least 1 input key is needed for '{command}' command"
+    ))
+}
+
+/// A place that is not on the map.
+pub fn invalid_position(longitude: f64, latitude: f64) -> Reply {
+    Reply::error_owned(format!(
+        "ERR invalid longitude,latitude pair {longitude:.6},{latitude:.6}"
+    ))
+}
+
+/// A search that says no place around which to search.
+pub fn search_from_nowhere(command: &str) -> Reply {
+    Reply::error_owned(format!(
+        "ERR exactly one of FROMMEMBER or FROMLONLAT can be specified for {command}"
+    ))
+}
+
+/// A search that says no shape of its area.
+pub fn search_of_no_shape(command: &str) -> Reply {
+    Reply::error_owned(format!(
+        "ERR exactly one of BYRADIUS and BYBOX can be specified for {command}"
+    ))
 }
 
 /// An expiry that is not in the future of the calendar.

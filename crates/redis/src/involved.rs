@@ -102,6 +102,12 @@ mod tests {
             ("GET a", keys(&["a"])),
             ("MSET a 1 b 2", keys(&["a", "b"])),
             ("EVAL body 2 a b x", keys(&["a", "b"])),
+            ("ZUNIONSTORE a 2 b c", keys(&["a", "b", "c"])),
+            ("GEORADIUS a 0 0 1 km STORE b", keys(&["a", "b"])),
+            (
+                "GEORADIUS a 0 0 1 km STORE STOREDIST",
+                keys(&["a", "STOREDIST"]),
+            ),
             ("EVAL body 0 x", Involved::Nothing),
             ("EVALSHA digest 1 k", keys(&["k"])),
             ("ORDO.IDEMPOTENT id INCR n", keys(&["n"])),

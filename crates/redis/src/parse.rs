@@ -57,6 +57,9 @@ pub fn float_text(value: f64) -> String {
     if value.is_nan() {
         return String::from("nan");
     }
+    if value == 0.0 && value.is_sign_negative() {
+        return String::from("-0");
+    }
     if value == value.trunc() && value.abs() < 1e17 {
         return itoa::Buffer::new().format(value as i64).to_owned();
     }
@@ -70,6 +73,15 @@ pub fn float_text(value: f64) -> String {
         }
         _ => text,
     }
+}
+
+/// The text of a floating-point number with up to 17 digits behind the point and no exponent: how Redis shows what it calls
+/// human.
+pub fn plain_float_text(value: f64) -> String {
+    let text = format!("{value:.17}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    let text = if text == "-0" { "0" } else { text };
+    text.to_owned()
 }
 
 /// The sum of two numbers that INCRBYFLOAT and HINCRBYFLOAT reply and store, or why there is none.
@@ -194,10 +206,20 @@ mod tests {
             (3.0, "3"),
             (3.5, "3.5"),
             (-0.1, "-0.1"),
+            (-0.0, "-0"),
             (1e20, "1e+20"),
             (1.5e-9, "1.5e-9"),
         ] {
             assert_eq!(float_text(value), text);
+        }
+        for (value, text) in [
+            (3.0, "3"),
+            (-0.0, "0"),
+            (100.0, "100"),
+            (1e-18, "0"),
+            (13.361_389_338_970_184, "13.36138933897018433"),
+        ] {
+            assert_eq!(plain_float_text(value), text);
         }
     }
 }

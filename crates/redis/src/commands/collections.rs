@@ -1,17 +1,21 @@
-//! What the commands on hashes, lists, sets and streams have in common: a key has a collection or is absent, and a collection
-//! is never empty.
+//! What the commands on hashes, lists, sets, sorted sets and streams have in common: a key has a collection or is absent, and
+//! none but a stream is ever empty.
 
 use crate::errors;
 use std::sync::Arc;
-use txn::value::{HashValue, ListValue, SetValue, StreamValue};
-use txn::{Entry, Intent, Key, Reply, Stop, Tx, Value};
+use txn::value::{HashValue, ListValue, SetValue, SortedSetValue, StreamValue};
+use txn::{Blob, Entry, Intent, Key, Outcome, Reply, Stop, Tx, Value};
 
 /// A value with members: cheap to clone, and changed as a clone.
 pub(super) trait Collection: Clone + Default + Into<Value> {
     /// The value, if it is of this type.
     fn of(value: Value) -> Option<Arc<Self>>;
+    /// The number of members.
+    fn len(&self) -> usize;
     /// Whether there is no member.
-    fn is_empty(&self) -> bool;
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 }
 
 macro_rules! collection {
@@ -23,8 +27,8 @@ macro_rules! collection {
                     _ => None,
                 }
             }
-            fn is_empty(&self) -> bool {
-                <$type>::is_empty(self)
+            fn len(&self) -> usize {
+                <$type>::len(self)
             }
         }
     };
@@ -32,6 +36,7 @@ macro_rules! collection {
 collection!(Hash, HashValue);
 collection!(List, ListValue);
 collection!(Set, SetValue);
+collection!(SortedSet, SortedSetValue);
 
 /// A stream stays when its last entry goes.
 impl Collection for StreamValue {
@@ -40,6 +45,9 @@ impl Collection for StreamValue {
             Value::Stream(stream) => Some(stream),
             _ => None,
         }
+    }
+    fn len(&self) -> usize {
+        StreamValue::len(self)
     }
     fn is_empty(&self) -> bool {
         false
@@ -65,8 +73,9 @@ pub(super) async fn find<C: Collection>(
 
 /// A collection to change: a clone of the one that was found, or an empty one.
 pub(super) fn to_change<C: Collection>(found: Option<Found<C>>) -> (C, u64) {
-    let (collection, expires_at_ms) = found.unwrap_or_default();
-    (C::clone(&collection), expires_at_ms)
+    found.map_or_else(Default::default, |(collection, expires_at_ms)| {
+        (C::clone(&collection), expires_at_ms)
+    })
 }
 
 /// Puts a changed collection at its key with the expiry that it had.
@@ -88,6 +97,26 @@ pub(super) async fn put<C: Collection>(
         },
     )
     .await
+}
+
+/// Why a command that puts its result at a destination reads one of its sources.
+pub(super) fn source_intent(source: &Blob, destination: Option<&Blob>) -> Intent {
+    match destination {
+        Some(destination) if destination == source => Intent::Update,
+        _ => Intent::Read,
+    }
+}
+
+/// Puts a result in the place of whatever a key holds, and replies how many members it has. An empty one deletes the key.
+pub(super) async fn store<C: Collection>(tx: &mut Tx, destination: &Blob, result: C) -> Outcome {
+    let key = Key::from(destination);
+    let members = result.len() as i64;
+    if !result.is_empty() {
+        tx.put(&key, result).await?;
+    } else if tx.entry_for_update(&key).await?.is_some() {
+        tx.delete(&key).await?;
+    }
+    Ok(Reply::Integer(members))
 }
 
 /// Gives the collection of a type at the key in the first argument, to read it; or replies what an absent one gives.

@@ -7,6 +7,7 @@
 mod collections;
 pub mod counters;
 pub mod expiry;
+pub mod geo;
 pub mod hash_fields;
 pub mod hashes;
 pub mod keys;
@@ -18,5 +19,6 @@ pub mod options;
 pub mod pure;
 pub mod set_algebra;
 pub mod sets;
+pub mod sorted_sets;
 pub mod streams;
 pub mod strings;

@@ -3,14 +3,14 @@
 //! An intersection walks over the smallest set only. A union starts as a clone of the largest set and a difference as one of
 //! the first if the others are smaller, so that they cost what the other sets have, and not what a large one has.
 
-use super::collections::find;
+use super::collections::{find, source_intent, store};
 use super::options;
 use super::sets::bulks;
 use super::strings::{argument, found};
 use crate::errors;
 use std::sync::Arc;
 use txn::value::SetValue;
-use txn::{Blob, Intent, Key, Outcome, Reply, Stop, Tx};
+use txn::{Blob, Key, Outcome, Reply, Stop, Tx};
 
 /// The sets at some keys; absent ones are empty. One that is to be overwritten is read with that intent.
 async fn sets(
@@ -20,10 +20,7 @@ async fn sets(
 ) -> Result<Result<Vec<Arc<SetValue>>, Reply>, Stop> {
     let mut sets = Vec::with_capacity(names.len());
     for name in names {
-        let intent = match destination {
-            Some(destination) if destination == name => Intent::Update,
-            _ => Intent::Read,
-        };
+        let intent = source_intent(name, destination);
         match find::<SetValue>(tx, &Key::from(name), intent).await? {
             Ok(found) => sets.push(found.map_or_else(Arc::default, |(set, _)| set)),
             Err(error) => return Ok(Err(error)),
@@ -74,18 +71,6 @@ fn difference(sets: &[Arc<SetValue>]) -> SetValue {
     left.cloned().collect()
 }
 
-/// Puts a set at a key, whatever that held, and replies how many members it has. An empty set is an absent one.
-async fn store(tx: &mut Tx, destination: &Blob, set: SetValue) -> Outcome {
-    let key = Key::from(destination);
-    let len = set.len();
-    if len > 0 {
-        tx.put(&key, set).await?;
-    } else if tx.entry_for_update(&key).await?.is_some() {
-        tx.delete(&key).await?;
-    }
-    Ok(Reply::Integer(len as i64))
-}
-
 /// SINTER key [key ...]
 pub async fn sinter(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let sets = found!(sets(tx, args, None));
@@ -95,7 +80,7 @@ pub async fn sinter(tx: &mut Tx, args: &[Blob]) -> Outcome {
 /// SINTERSTORE destination key [key ...]
 pub async fn sinterstore(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let sets = found!(sets(tx, &args[1..], Some(&args[0])));
-    let set = intersection(&sets).cloned().collect();
+    let set: SetValue = intersection(&sets).cloned().collect();
     store(tx, &args[0], set).await
 }
 

@@ -1,7 +1,7 @@
 //! Replies become Lua values, and Lua values become replies, as Redis converts them.
 
-use super::number::format_g;
 use super::run::{Host, Signal};
+use crate::parse;
 use mlua::{IntoLua, Lua, LuaString, Table, Value};
 use txn::{Blob, Reply};
 
@@ -50,7 +50,7 @@ pub(super) fn to_lua(lua: &Lua, reply: &Reply, resp3: bool) -> mlua::Result<Valu
         Reply::Bulk(bytes) => string(lua, bytes)?,
         Reply::Array(items) | Reply::Push(items) => Value::Table(sequence(lua, items, resp3)?),
         Reply::Double(value) if resp3 => single(lua, "double", *value)?,
-        Reply::Double(value) => string(lua, &format_g(*value, 17))?,
+        Reply::Double(value) => string(lua, parse::float_text(*value).as_bytes())?,
         Reply::Boolean(value) if resp3 => Value::Boolean(*value),
         Reply::Boolean(value) => Value::Integer(i64::from(*value)),
         Reply::BigNumber(digits) if resp3 => single(lua, "big_number", LuaString::wrap(digits))?,

@@ -37,7 +37,8 @@ impl KeySpec {
                 let is_it = |place: &usize| {
                     word(*place).is_some_and(|word| word.eq_ignore_ascii_case(wanted.as_bytes()))
                 };
-                match (start..argc).find(is_it) {
+                // Nothing stands behind the last argument: it is a key itself, or a slip.
+                match (start..argc.saturating_sub(1)).find(is_it) {
                     None => (argc, argc, 1),
                     Some(at) if half => (at + 1, at + 1 + (argc - at - 1) / 2, 1),
                     Some(at) => (at + 1, at + 2, 1),

@@ -1,9 +1,9 @@
 //! Commands against scenarios: text files of commands with the replies that they get.
 //!
 //! A scenario's line is a command, quoted as an inline command, then `=>` and the reply: a status as it is, `! ` and an
-//! error's text, `"bytes"`, a number, `nil`, `nil*` (the null array), `[items]`, `{key: value}`, `<members of a set>`.
-//! A line `sleep N` lets N milliseconds pass. Every block of lines starts with an empty store. The replies were checked
-//! against Redis 7.0.15, but for those under a line `# ours`, which says why they differ.
+//! error's text, `"bytes"`, a number, `nil`, `nil*` (the null array), `[items]`, `{key: value}`, `[(pairs, nested in
+//! RESP3)]`, `<members of a set>`. A line `sleep N` lets N milliseconds pass. Every block of lines starts with an empty
+//! store. The replies were checked against Redis 7.0.15, but for those under a line `# ours`, which says why they differ.
 
 mod block;
 mod collections;
@@ -11,6 +11,7 @@ mod idempotent;
 mod memory;
 mod procedures;
 mod render;
+mod sorted_sets;
 
 use memory::Memory;
 use ordo_redis::codec::inline;
@@ -62,6 +63,16 @@ fn sets() {
 #[test]
 fn streams() {
     check(include_str!("streams.txt"));
+}
+
+#[test]
+fn sorted_sets() {
+    check(include_str!("sorted_sets.txt"));
+}
+
+#[test]
+fn geo() {
+    check(include_str!("geo.txt"));
 }
 
 #[test]

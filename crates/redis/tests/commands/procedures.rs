@@ -158,6 +158,30 @@ fn no_arguments_panic_a_command() {
         "rank",
         "maxlen",
         "limit",
+        "(1",
+        "[a",
+        "+",
+        "-",
+        "-inf",
+        "rev",
+        "byscore",
+        "bylex",
+        "withscore",
+        "withscores",
+        "weights",
+        "aggregate",
+        "min",
+        "incr",
+        "km",
+        "fromlonlat",
+        "frommember",
+        "byradius",
+        "bybox",
+        "withcoord",
+        "withdist",
+        "any",
+        "store",
+        "storedist",
         "\\",
         "^",
     ];
@@ -179,10 +203,11 @@ fn no_arguments_panic_a_command() {
                 argv.0.push(pool[draw(pool.len())].into());
             }
             // Values of all types, so that commands get beyond the type check.
-            memory.run(words(match round % 4 {
+            memory.run(words(match round % 5 {
                 0 => "set a 5",
                 1 => "hset h a 1 b 2",
                 2 => "rpush l a b 5 a",
+                3 => "zadd b 1 a 5 b -1.5 h 4e15 1 inf 0",
                 _ => "sadd s a b 5",
             }));
             memory.run(argv);
@@ -290,6 +315,7 @@ fn walks_over_many_keys_meet_each_once() {
         memory.run(["set", name, "1"].into_iter().collect());
         memory.run(["hset", "hash", name, "1"].into_iter().collect());
         memory.run(["sadd", "set", name].into_iter().collect());
+        memory.run(["zadd", "sorted", "1", name].into_iter().collect());
     }
     let text = |reply: &Reply| match reply {
         Reply::Bulk(bytes) => String::from_utf8_lossy(bytes).into_owned(),
@@ -299,6 +325,7 @@ fn walks_over_many_keys_meet_each_once() {
         ("scan CURSOR match key:* count 100", 1),
         ("hscan hash CURSOR count 100", 2),
         ("sscan set CURSOR count 100", 1),
+        ("zscan sorted CURSOR count 100", 2),
     ] {
         let (mut seen, mut cursor) = (Vec::new(), String::from("0"));
         loop {
@@ -354,6 +381,7 @@ fn weights_and_order_follow_the_flags() {
         ("ttl a", false, Weight::Light),
         ("randomkey", false, Weight::Light),
         ("srandmember s 5", false, Weight::Light),
+        ("zrandmember a", false, Weight::Light),
         ("time", false, Weight::Light),
     ] {
         let prepared = table

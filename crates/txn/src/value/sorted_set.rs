@@ -4,7 +4,7 @@
 //! O(log n). A set of more than [`SMALL_FIELDS_MAX`] members has a [`Table`] of their scores as well; a smaller one is searched.
 //!
 //! Invariants: the table, if there is one, has the members of the sequence with their scores; there is one if and only if there
-//! are more than [`SMALL_FIELDS_MAX`] members; no score is NaN.
+//! are more than [`SMALL_FIELDS_MAX`] members; no score is NaN or -0.
 
 use super::table::{SMALL_FIELDS_MAX, Table};
 use crate::blob::Blob;
@@ -23,7 +23,7 @@ pub struct SortedSetValue {
 /// A member of a sorted set.
 #[derive(Clone, Debug)]
 pub struct Scored {
-    /// Its score, which is not NaN.
+    /// Its score, which is not NaN, and not -0 in a set.
     pub score: f64,
     /// Its name.
     pub member: Blob,
@@ -111,12 +111,13 @@ impl SortedSetValue {
             }
         }
     }
-    /// Gives a member a score, and returns the one that it had.
+    /// Gives a member a score, and returns the one that it had. -0 becomes 0, as in Redis's small sets.
     ///
     /// # Panics
     /// If the score is NaN.
     pub fn insert(&mut self, member: Blob, score: f64) -> Option<f64> {
         assert!(!score.is_nan(), "a score has a place in the order");
+        let score = score + 0.0;
         let old = self.remove_from_order(&member);
         let place = self.place_of(score, &member);
         if let Some(scores) = &mut self.scores {

@@ -3,12 +3,14 @@
 mod cluster;
 mod connection;
 mod generic;
+mod geo;
 mod hashes;
 mod lists;
 mod ordo;
 mod scripting;
 mod server;
 mod sets;
+mod sorted_sets;
 mod streams;
 mod strings;
 
@@ -23,6 +25,8 @@ const FAMILIES: &[&[Command]] = &[
     lists::COMMANDS,
     sets::COMMANDS,
     streams::COMMANDS,
+    sorted_sets::COMMANDS,
+    geo::COMMANDS,
     generic::COMMANDS,
     connection::COMMANDS,
     cluster::COMMANDS,

@@ -1,0 +1,32 @@
+//! Sorted sets: members with scores, in the order of these.
+//!
+//! Every command on a part of a set finds the ranks of the part first ([`bounds`]), in O(log n), and then goes over the
+//! members of these ranks alone. [`add`] gives scores, [`remove`] and [`pop`] take members away, [`read`] and [`ranges`]
+//! look, and [`combine`] makes one set of several.
+
+pub mod add;
+mod bounds;
+pub mod combine;
+pub mod pop;
+pub mod ranges;
+pub mod read;
+pub mod remove;
+
+pub(super) use bounds::ScoreBounds;
+
+use txn::Reply;
+use txn::value::Scored;
+
+/// Members in the order in which they come, with their scores or without.
+pub(super) fn members_reply<'a>(
+    members: impl Iterator<Item = &'a Scored>,
+    with_scores: bool,
+) -> Reply {
+    let name = |one: &Scored| Reply::Bulk(one.member.clone());
+    if with_scores {
+        let pair = |one: &Scored| (name(one), Reply::Double(one.score));
+        Reply::Pairs(members.map(pair).collect())
+    } else {
+        Reply::Array(members.map(name).collect())
+    }
+}

@@ -1,0 +1,56 @@
+//! Taking members away by name, rank or score.
+
+use super::bounds::{Bounds, By};
+use crate::commands::collections::{find, put};
+use crate::commands::strings::{argument, found};
+use txn::value::SortedSetValue;
+use txn::{Blob, Intent, Key, Outcome, Reply, Tx};
+
+/// ZREM key member [member ...]
+pub async fn zrem(tx: &mut Tx, args: &[Blob]) -> Outcome {
+    let key = Key::from(&args[0]);
+    let found = found!(find::<SortedSetValue>(tx, &key, Intent::Update));
+    let Some((old, expires_at_ms)) = found else {
+        return Ok(Reply::Integer(0));
+    };
+    let mut set = SortedSetValue::clone(&old);
+    let members = args[1..].iter();
+    let removed = members.filter(|member| set.remove(member).is_some());
+    let removed = removed.count();
+    if removed > 0 {
+        put(tx, &key, set, expires_at_ms).await?;
+    }
+    Ok(Reply::Integer(removed as i64))
+}
+
+async fn remove_range(tx: &mut Tx, args: &[Blob], by: By) -> Outcome {
+    let bounds = argument!(Bounds::parse(by, &args[1], &args[2]));
+    let key = Key::from(&args[0]);
+    let found = found!(find::<SortedSetValue>(tx, &key, Intent::Update));
+    let Some((old, expires_at_ms)) = found else {
+        return Ok(Reply::Integer(0));
+    };
+    let ranks = bounds.ranks(&old);
+    let removed = ranks.len();
+    if removed > 0 {
+        let mut set = SortedSetValue::clone(&old);
+        set.remove_range(ranks);
+        put(tx, &key, set, expires_at_ms).await?;
+    }
+    Ok(Reply::Integer(removed as i64))
+}
+
+/// ZREMRANGEBYRANK key start stop
+pub async fn zremrangebyrank(tx: &mut Tx, args: &[Blob]) -> Outcome {
+    remove_range(tx, args, By::Rank).await
+}
+
+/// ZREMRANGEBYSCORE key min max
+pub async fn zremrangebyscore(tx: &mut Tx, args: &[Blob]) -> Outcome {
+    remove_range(tx, args, By::Score).await
+}
+
+/// ZREMRANGEBYLEX key min max
+pub async fn zremrangebylex(tx: &mut Tx, args: &[Blob]) -> Outcome {
+    remove_range(tx, args, By::Name).await
+}
