@@ -135,6 +135,42 @@ pub const GEORADIUS_STORE_WITH: Reply = Reply::error(
 pub const SEARCHSTORE_WITH: Reply = Reply::error(
     "ERR GEOSEARCHSTORE is not compatible with WITHDIST, WITHHASH and WITHCOORD options",
 );
+/// A bit's place that is none, or beyond the longest string.
+pub const BIT_OFFSET: Reply = Reply::error("ERR bit offset is not an integer or out of range");
+/// A bit to set that is neither 0 nor 1.
+pub const BIT_VALUE: Reply = Reply::error("ERR bit is not an integer or out of range");
+/// A bit to look for that is neither 0 nor 1.
+pub const BIT_WANTED: Reply = Reply::error("ERR The bit argument must be 1 or 0.");
+/// BITOP NOT of several strings.
+pub const BITOP_NOT: Reply = Reply::error("ERR BITOP NOT must be called with a single source key.");
+/// BITFIELD with a type that does not exist.
+pub const BITFIELD_TYPE: Reply = Reply::error(
+    "ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not supported but i64 is.",
+);
+/// BITFIELD with an overflow behaviour that does not exist.
+pub const BITFIELD_OVERFLOW: Reply = Reply::error("ERR Invalid OVERFLOW type specified");
+/// DUMP of a stream.
+pub const DUMP_OF_STREAM: Reply = Reply::error(
+    "ERR streams cannot be dumped yet: read their entries with XRANGE, and add them with XADD",
+);
+/// RESTORE to a key that exists.
+pub const BUSY_KEY: Reply = Reply::error("BUSYKEY Target key name already exists.");
+/// RESTORE with a negative time to live.
+pub const RESTORE_TTL: Reply = Reply::error("ERR Invalid TTL value, must be >= 0");
+/// RESTORE with a negative time without access.
+pub const RESTORE_IDLETIME: Reply = Reply::error("ERR Invalid IDLETIME value, must be >= 0");
+/// RESTORE with a frequency that does not fit.
+pub const RESTORE_FREQ: Reply = Reply::error("ERR Invalid FREQ value, must be >= 0 and <= 255");
+/// RESTORE of something that DUMP did not write, or a newer one.
+pub const RESTORE_FOOTER: Reply = Reply::error("ERR DUMP payload version or checksum are wrong");
+/// RESTORE of a value that makes no sense.
+pub const RESTORE_DATA: Reply = Reply::error("ERR Bad data format");
+/// SORT of what has no order of numbers.
+pub const SORT_NOT_A_NUMBER: Reply =
+    Reply::error("ERR One or more scores can't be converted into double");
+/// BITFIELD_RO that would write.
+pub const BITFIELD_READ_ONLY: Reply =
+    Reply::error("ERR BITFIELD_RO only supports the GET subcommand");
 /// COMMAND GETKEYS of something that is no command.
 pub const GETKEYS_UNKNOWN: Reply = Reply::error("ERR Invalid command specified");
 /// COMMAND GETKEYS of a command with a wrong number of arguments.
@@ -233,6 +269,14 @@ pub fn subcommand_syntax(container: &str, subcommand: &[u8]) -> Reply {
     let mut text = String::from("ERR unknown subcommand or wrong number of arguments for '");
     push_line(&mut text, subcommand);
     let _ = write!(text, "'. Try {container} HELP.");
+    Reply::error_owned(text)
+}
+
+/// A subcommand that PFDEBUG does not have.
+pub fn unknown_pfdebug(subcommand: &[u8]) -> Reply {
+    let mut text = String::from("ERR Unknown PFDEBUG subcommand '");
+    push_line(&mut text, subcommand);
+    text.push('\'');
     Reply::error_owned(text)
 }
 

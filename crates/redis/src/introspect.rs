@@ -64,6 +64,7 @@ fn key_spec(spec: &KeySpec) -> Reply {
         ])
     };
     let index = |at: usize| map("index", vec![entry("index", integer(at))]);
+    let unknown = || map("unknown", Vec::new());
     let (begin, find) = match spec.places {
         KeyPlaces::Range { first, last, step } => {
             // A last key that counts from the end stays; one from the front is relative to the first.
@@ -99,6 +100,7 @@ fn key_spec(spec: &KeySpec) -> Reply {
             ];
             (map("keyword", keyword), map("range", range))
         }
+        KeyPlaces::Patterns | KeyPlaces::SortStore => (unknown(), unknown()),
     };
     Reply::Map(vec![
         entry("flags", Reply::Set(key_flags(spec))),

@@ -10,7 +10,7 @@ use txn::{Blob, Key, PartitionId, PartitionRoute, Slots};
 pub enum Involved {
     /// No key that its words tell: it may run anywhere.
     Nothing,
-    /// These keys, and none else unless it is a script.
+    /// These keys, and none else unless it [`may_stray`].
     Keys(Vec<Key>),
     /// Every partition does the same for itself: FLUSHALL, SCRIPT LOAD.
     Everything,
@@ -71,7 +71,7 @@ pub fn involved(argv: &[Blob]) -> Involved {
     }
 }
 
-/// Whether the command `argv` (its name first) may touch keys that its words do not tell: a script.
+/// Whether the command `argv` (its name first) may touch keys that its words do not tell: a script, or SORT with a pattern.
 pub fn may_stray(argv: &[Blob]) -> bool {
     let Ok(resolved) = table::resolve(argv) else {
         return false;
@@ -79,7 +79,7 @@ pub fn may_stray(argv: &[Blob]) -> bool {
     match resolved.command.run {
         Run::Idempotent => idempotent::inner(&argv[1..]).is_ok_and(may_stray),
         Run::Script(command) => !matches!(command, ScriptCommand::Load | ScriptCommand::Flush),
-        _ => false,
+        _ => resolved.command.strays(&argv[1..]),
     }
 }
 
@@ -119,6 +119,8 @@ mod tests {
             ("RANDOMKEY", Involved::Unknown),
             ("TIME", Involved::Nothing),
             ("NOSUCH a b", Involved::Nothing),
+            ("SORT a BY w_* GET # STORE b", keys(&["a", "b"])),
+            ("SORT_RO a GET w_*", keys(&["a"])),
         ] {
             assert_eq!(of(line), expected, "{line}");
         }
@@ -127,6 +129,14 @@ mod tests {
             ("ORDO.IDEMPOTENT id EVAL body 1 a", true),
             ("SCRIPT LOAD body", false),
             ("MSET a 1 b 2", false),
+            ("SORT a BY w_*", true),
+            ("SORT a GET # GET w_*->f STORE b", true),
+            ("SORT_RO a GET w_*", true),
+            ("ORDO.IDEMPOTENT id SORT a BY w_*", true),
+            ("SORT a BY nosort GET # STORE b", false),
+            ("SORT a STORE w_*", false),
+            ("SORT w_* LIMIT 0 10", false),
+            ("SORT a BY w_* nonsense", false),
         ] {
             let argv: Vec<Blob> = line.split(' ').map(Blob::from).collect();
             assert_eq!(may_stray(&argv), strays, "{line}");

@@ -3,17 +3,22 @@
 use super::options;
 use super::strings::argument;
 use crate::{errors, parse};
-use txn::{Blob, Key, Outcome, Reply, Tx, Value};
+use txn::{Blob, Key, Outcome, Reply, Stop, Tx, Value};
+
+/// Deletes a key, and tells whether it was there: a key that was not is not written.
+pub(super) async fn delete(tx: &mut Tx, key: &Key) -> Result<bool, Stop> {
+    let is_there = tx.entry_for_update(key).await?.is_some();
+    if is_there {
+        tx.delete(key).await?;
+    }
+    Ok(is_there)
+}
 
 /// DEL key [key ...]; UNLINK too: memory is collected behind the order either way.
 pub async fn del(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let mut deleted = 0;
     for name in args {
-        let key = Key::from(name);
-        if tx.entry_for_update(&key).await?.is_some() {
-            tx.delete(&key).await?;
-            deleted += 1;
-        }
+        deleted += i64::from(delete(tx, &Key::from(name)).await?);
     }
     Ok(Reply::Integer(deleted))
 }
@@ -36,11 +41,7 @@ pub async fn type_of(tx: &mut Tx, args: &[Blob]) -> Outcome {
 }
 
 /// Moves an entry with its expiry; `None` if there is nothing at the source.
-async fn move_entry(
-    tx: &mut Tx,
-    args: &[Blob],
-    only_absent: bool,
-) -> Result<Option<bool>, txn::Stop> {
+async fn move_entry(tx: &mut Tx, args: &[Blob], only_absent: bool) -> Result<Option<bool>, Stop> {
     let (source, destination) = (Key::from(&args[0]), Key::from(&args[1]));
     let Some(entry) = tx.entry_for_update(&source).await? else {
         return Ok(None);

@@ -4,12 +4,16 @@
 //! *reply*: writes that the transaction made before it stay, as in Redis. A key that is about to be written is read with
 //! the intent to update it; what needs no read (SET) makes none.
 
+pub mod bitfield;
+pub mod bits;
 mod collections;
 pub mod counters;
+pub mod dump;
 pub mod expiry;
 pub mod geo;
 pub mod hash_fields;
 pub mod hashes;
+pub mod hyperloglog;
 pub mod keys;
 pub mod lcs;
 pub mod list_elements;
@@ -19,6 +23,7 @@ pub mod options;
 pub mod pure;
 pub mod set_algebra;
 pub mod sets;
+pub mod sort;
 pub mod sorted_sets;
 pub mod streams;
 pub mod strings;

@@ -2,6 +2,7 @@
 
 use super::options::{self, TimeKind};
 use crate::errors;
+use std::ops::Range;
 use txn::{Blob, Entry, Intent, Key, Outcome, Reply, Stop, Tx, Value};
 
 /// The longest string that a command makes.
@@ -30,6 +31,33 @@ pub(super) async fn string(
         })),
         Some(_) => Err(errors::WRONG_TYPE),
     })
+}
+
+/// Sets a key to a string that expires at a time (0: never).
+pub(super) async fn put(
+    tx: &mut Tx,
+    key: &Key,
+    value: impl Into<Blob>,
+    expires_at_ms: u64,
+) -> Result<(), Stop> {
+    let value = Value::String(value.into());
+    tx.put_entry(
+        key,
+        Entry {
+            value,
+            expires_at_ms,
+        },
+    )
+    .await
+}
+
+/// A copy of at least `len` bytes: zeros follow a shorter string.
+pub(super) fn grown(bytes: &[u8], len: usize) -> Vec<u8> {
+    let len = len.max(bytes.len());
+    let mut copy = Vec::with_capacity(len);
+    copy.extend_from_slice(bytes);
+    copy.resize(len, 0);
+    copy
 }
 
 /// Unwraps what [`string`] and its like give: replies with the error if there is one.
@@ -289,14 +317,7 @@ pub async fn append(tx: &mut Tx, args: &[Blob]) -> Outcome {
         }
     };
     let len = value.len();
-    tx.put_entry(
-        &key,
-        Entry {
-            value: Value::String(value),
-            expires_at_ms,
-        },
-    )
-    .await?;
+    put(tx, &key, value, expires_at_ms).await?;
     Ok(Reply::Integer(len as i64))
 }
 
@@ -321,10 +342,16 @@ pub async fn getrange(tx: &mut Tx, args: &[Blob]) -> Outcome {
 
 /// The part from `start` to `end`, both included; negative ones count from the end.
 fn range(bytes: &[u8], start: i64, end: i64) -> &[u8] {
-    let len = bytes.len() as i64;
     if start < 0 && end < 0 && start > end {
         return &[];
     }
+    &bytes[span(bytes.len(), start, end)]
+}
+
+/// The places from `start` to `end`, both included, of `len` ones; negative ones count from the end, and what is before the
+/// first is the first.
+pub(super) fn span(len: usize, start: i64, end: i64) -> Range<usize> {
+    let len = len as i64;
     let from_start = |at: i64| {
         if at < 0 {
             (len + at.max(-len)).max(0)
@@ -334,9 +361,9 @@ fn range(bytes: &[u8], start: i64, end: i64) -> &[u8] {
     };
     let (start, end) = (from_start(start), from_start(end).min(len - 1));
     if start > end {
-        &[]
+        0..0
     } else {
-        &bytes[start as usize..=end as usize]
+        start as usize..end as usize + 1
     }
 }
 
@@ -358,17 +385,9 @@ pub async fn setrange(tx: &mut Tx, args: &[Blob]) -> Outcome {
     if end > STRING_BYTES_MAX {
         return Ok(errors::STRING_TOO_LONG);
     }
-    let mut bytes = old.to_vec();
-    bytes.resize(bytes.len().max(end), 0);
+    let mut bytes = grown(&old, end);
     bytes[offset..end].copy_from_slice(patch);
     let len = bytes.len();
-    tx.put_entry(
-        &key,
-        Entry {
-            value: Value::String(Blob::from(bytes)),
-            expires_at_ms,
-        },
-    )
-    .await?;
+    put(tx, &key, bytes, expires_at_ms).await?;
     Ok(Reply::Integer(len as i64))
 }

@@ -132,6 +132,8 @@ pub enum Group {
     Stream,
     /// Keys of any type.
     Generic,
+    /// SORT: generic, but in the categories of what it sorts.
+    Sort,
     /// The cluster.
     Cluster,
     /// The connection itself.
@@ -157,7 +159,7 @@ impl Group {
             Group::HyperLogLog => "hyperloglog",
             Group::Geo => "geo",
             Group::Stream => "stream",
-            Group::Generic => "generic",
+            Group::Generic | Group::Sort => "generic",
             Group::Cluster => "cluster",
             Group::Connection => "connection",
             Group::Server => "server",
@@ -179,7 +181,7 @@ impl Group {
             Group::Stream => Some("stream"),
             Group::Generic => Some("keyspace"),
             Group::Connection => Some("connection"),
-            Group::Server | Group::Cluster => None,
+            Group::Server | Group::Cluster | Group::Sort => None,
             Group::Scripting => Some("scripting"),
             Group::Transactions => Some("transaction"),
         }
@@ -212,6 +214,10 @@ pub enum KeyPlaces {
         /// The first half of all that follows (XREAD), or one key.
         half: bool,
     },
+    /// What the patterns of SORT name, which shows only while it runs: none that the words tell.
+    Patterns,
+    /// Behind the last STORE among the options of SORT.
+    SortStore,
 }
 
 /// Some keys of a command, and what it does with them (Redis's key specification flags; the first is RO, RW, OW or RM).

@@ -1,6 +1,7 @@
 //! Which words of a command are keys.
 
 use super::command::{Command, KeyPlaces, KeySpec};
+use crate::commands::sort;
 use crate::parse;
 use std::iter::StepBy;
 use std::ops::Range;
@@ -44,16 +45,47 @@ impl KeySpec {
                     Some(at) => (at + 1, at + 2, 1),
                 }
             }
+            KeyPlaces::Patterns => (argc, argc, 1),
+            KeyPlaces::SortStore => match sort_store(argc, word) {
+                None => (argc, argc, 1),
+                Some(at) => (at, at + 1, 1),
+            },
         };
         (end <= argc && first <= end).then(|| (first..end).step_by(step))
     }
 }
 
+/// The place of the key in which SORT stores: behind the last STORE that is no argument of another option.
+fn sort_store(argc: usize, word: impl Fn(usize) -> Option<Blob>) -> Option<usize> {
+    let (mut at, mut found) = (2, None);
+    while at < argc {
+        let option = word(at)?;
+        let is = |name: &str| option.eq_ignore_ascii_case(name.as_bytes());
+        if is("STORE") && at + 1 < argc {
+            found = Some(at + 1);
+        }
+        at += match () {
+            () if is("LIMIT") => 3,
+            () if is("BY") || is("GET") || is("STORE") => 2,
+            () => 1,
+        };
+    }
+    found
+}
+
 impl Command {
+    /// Whether it touches keys that none of these words tells, from those after its name on: SORT with a pattern.
+    pub fn strays(&self, args: &[Blob]) -> bool {
+        let has_patterns = |spec: &KeySpec| spec.places == KeyPlaces::Patterns;
+        self.keys.iter().any(has_patterns)
+            && sort::Options::parse(args.get(1..).unwrap_or(&[]), true)
+                .is_ok_and(|options| options.name_keys())
+    }
+
     /// What the command touches, from the arguments after its name.
     ///
     /// A command without a key specification is one that touches no key or one that walks over all; the latter have
-    /// unknown keys.
+    /// unknown keys, and so has one that strays.
     pub fn footprint(&self, args: &[Blob]) -> Footprint {
         Footprint {
             keys: self.key_sets(args).map(std::sync::Arc::new),
@@ -80,10 +112,14 @@ impl Command {
         if self.keys.is_empty() && (self.is(Flags::READONLY) || self.is(Flags::WRITE)) {
             return None;
         }
+        if self.strays(args) {
+            return None;
+        }
         // Redis says of XREADGROUP's keys that they are read.
         let writes_all = self.is(Flags::WRITE) && !self.keys.iter().any(KeySpec::writes);
         for spec in self.keys {
-            let set = if writes_all || spec.writes() {
+            // What is read-only here is so whatever Redis says of its keys: PFCOUNT keeps no estimate.
+            let set = if writes_all || spec.writes() && !self.is(Flags::READONLY) {
                 &mut sets.writes
             } else {
                 &mut sets.reads

@@ -4,13 +4,12 @@
 /// this list: a test says so.
 const NAMES: &str = "\
     acl|deluser acl|dryrun acl|genpass acl|getuser acl|help acl|list acl|load acl|log acl|save acl|setuser \
-    acl|users bitcount bitfield bitfield_ro bitop bitpos blmove blmpop blpop brpop brpoplpush bzmpop bzpopmax \
-    bzpopmin client|caching client|getredir client|trackinginfo debug dump failover fcall fcall_ro function getbit \
-    hexpire hexpireat hexpiretime hpersist hpexpire hpexpireat hpexpiretime hpttl httl latency lolwut memory|doctor \
-    memory|help memory|malloc-stats memory|purge memory|stats migrate module monitor move pfadd pfcount pfdebug \
-    pfmerge pfselftest psubscribe psync publish pubsub punsubscribe replconf replicaof restore restore-asking role \
-    script|debug setbit slaveof slowlog sort sort_ro spublish ssubscribe subscribe sunsubscribe swapdb sync \
-    unsubscribe waitaof";
+    acl|users blmove blmpop blpop brpop brpoplpush bzmpop bzpopmax bzpopmin client|caching client|getredir \
+    client|trackinginfo debug failover fcall fcall_ro function hexpire hexpireat hexpiretime hpersist hpexpire \
+    hpexpireat hpexpiretime hpttl httl latency lolwut memory|doctor memory|help memory|malloc-stats memory|purge \
+    memory|stats migrate module monitor move pfselftest psubscribe psync publish pubsub punsubscribe replconf \
+    replicaof restore-asking role script|debug slaveof slowlog spublish ssubscribe subscribe sunsubscribe swapdb \
+    sync unsubscribe waitaof";
 
 /// Whether Redis has a command (or subcommand) of that name, in any case, which the table does not have.
 pub(super) fn contains(name: &[u8]) -> bool {

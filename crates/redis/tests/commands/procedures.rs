@@ -7,7 +7,7 @@ use ordo_redis::table::{COMMANDS, Command, KeyPlaces, Run};
 use ordo_redis::{Caller, CommandTable, ExpireProcedure, execute};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use txn::{Args, FnProcedure, Registry, Reply, Weight};
+use txn::{Args, Blob, FnProcedure, Key, Registry, Reply, Weight};
 
 fn words(command: &str) -> Args {
     inline::split(command.as_bytes()).expect("balanced quotes")
@@ -71,16 +71,21 @@ fn every_entry_is_consistent() {
         assert!(!command.summary.is_empty(), "{name}");
         for spec in command.keys {
             let last = match spec.places {
+                // May be empty.
+                KeyPlaces::Range {
+                    first, last: -1, ..
+                } => first - 1,
                 KeyPlaces::Range { first, .. } => first,
                 KeyPlaces::Counted { at } => at,
-                KeyPlaces::Word { .. } => continue,
+                KeyPlaces::Word { .. } | KeyPlaces::Patterns | KeyPlaces::SortStore => continue,
             };
             assert!(
                 last < usize::from(command.arity.unsigned_abs()),
                 "{name}: a key beyond the arity"
             );
         }
-        let writes = command.keys.iter().any(|spec| spec.writes());
+        // Redis's PFCOUNT keeps its estimate in the key, and says so; ours writes nothing.
+        let writes = command.keys.iter().any(|spec| spec.writes()) && name != "pfcount";
         let may_write =
             command.is(ordo_redis::table::Flags::WRITE) || matches!(command.run, Run::Script(_));
         assert!(
@@ -182,6 +187,26 @@ fn no_arguments_panic_a_command() {
         "any",
         "store",
         "storedist",
+        "by",
+        "nosort",
+        "w_*->f",
+        "alpha",
+        "desc",
+        "bit",
+        "set",
+        "incrby",
+        "overflow",
+        "sat",
+        "i64",
+        "u1",
+        "#3",
+        "not",
+        "xor",
+        "decode",
+        "todense",
+        "absttl",
+        "freq",
+        "\u{0}\u{1}a\n\u{0}",
         "\\",
         "^",
     ];
@@ -203,16 +228,49 @@ fn no_arguments_panic_a_command() {
                 argv.0.push(pool[draw(pool.len())].into());
             }
             // Values of all types, so that commands get beyond the type check.
-            memory.run(words(match round % 5 {
+            memory.run(words(match round % 6 {
                 0 => "set a 5",
                 1 => "hset h a 1 b 2",
                 2 => "rpush l a b 5 a",
                 3 => "zadd b 1 a 5 b -1.5 h 4e15 1 inf 0",
+                4 => "pfadd b x",
                 _ => "sadd s a b 5",
             }));
             memory.run(argv);
             memory.now_ms += draw(3) as u64;
         }
+    }
+}
+
+/// An engine that needs the keys before it runs a command gets all or none.
+#[test]
+fn keys_are_known_unless_a_pattern_names_them() {
+    let keys = |line: &str| {
+        let argv = words(line);
+        let found = ordo_redis::table::find(&argv[0]).expect("a command of the table");
+        let keys = found.footprint(&argv[1..]).keys?;
+        let names = |keys: &[Key]| keys.iter().map(Key::to_blob).collect::<Vec<_>>();
+        Some((names(&keys.reads), names(&keys.writes)))
+    };
+    let some = |reads: &[&str], writes: &[&str]| {
+        let names = |names: &[&str]| names.iter().map(|&name| Blob::from(name)).collect();
+        Some((names(reads), names(writes)))
+    };
+    for (line, want) in [
+        ("sort a", some(&["a"], &[])),
+        ("sort a by nosort get # get x", some(&["a"], &[])),
+        ("sort a limit store 1 store b desc", some(&["a"], &["b"])),
+        ("sort a by store store get store b", some(&["a"], &["b"])),
+        ("sort a store a", some(&[], &["a"])),
+        ("sort a by w_*", None),
+        ("sort a get w_*->f store b", None),
+        ("sort_ro a get *", None),
+        ("ordo.idempotent id sort a by w_*", None),
+        ("pfcount a b", some(&["a", "b"], &[])),
+        ("pfmerge a b", some(&["b"], &["a"])),
+        ("bitop and a b c", some(&["b", "c"], &["a"])),
+    ] {
+        assert_eq!(keys(line), want, "{line}");
     }
 }
 

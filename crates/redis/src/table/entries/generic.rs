@@ -1,13 +1,25 @@
 //! Keys of any type.
 
 use super::*;
-use crate::commands::{expiry, keys, listing, pure};
+use crate::commands::{dump, expiry, keys, listing, pure, sort};
 
 const fn generic(name: &'static str, arity: i16, run: Run) -> Command {
     Command::new(name, arity, Group::Generic, run)
 }
 
 const RM_ALL: &[KeySpec] = &[range(1, -1, 1, &["RM", "delete"])];
+
+/// The categories of what SORT sorts.
+const SORTED: &[&str] = &["list", "set", "sortedset", "dangerous"];
+/// What SORT's patterns of BY and GET name.
+const PATTERNS: KeySpec = KeySpec {
+    places: KeyPlaces::Patterns,
+    flags: &["RO", "access"],
+};
+const SORT_STORE: KeySpec = KeySpec {
+    places: KeyPlaces::SortStore,
+    flags: &["OW", "update"],
+};
 
 const OBJECT: &[Command] = &[
     generic("object|encoding", 3, data!(keys::object_encoding))
@@ -200,6 +212,45 @@ pub(super) const COMMANDS: &[Command] = &[
         .fast()
         .keys(RW_UPDATE)
         .about("2.2.0", "O(1)", "Lets a key never expire."),
+    generic("dump", 2, data!(dump::dump))
+        .readonly()
+        .keys(RO_ACCESS)
+        .about(
+            "2.6.0",
+            "O(N) in the size of the value",
+            "Replies a value in the form that RESTORE takes.",
+        ),
+    generic("restore", -4, data!(dump::restore))
+        .write()
+        .denyoom()
+        .dangerous()
+        .keys(OW_UPDATE)
+        .about(
+            "2.6.0",
+            "O(N log N) in the size of the value",
+            "Makes a key of a value that DUMP replied.",
+        ),
+    Command::new("sort", -2, Group::Sort, data!(sort::sort))
+        .write()
+        .denyoom()
+        .flags(Flags::MOVABLEKEYS)
+        .categories(SORTED)
+        .keys(&[range(1, 1, 1, &["RO", "access"]), PATTERNS, SORT_STORE])
+        .about(
+            "1.0.0",
+            "O(N log N) in the size of the collection",
+            "Sorts a list, a set or a sorted set, and replies or stores the elements or what keys named after them hold.",
+        ),
+    Command::new("sort_ro", -2, Group::Sort, data!(sort::sort_ro))
+        .readonly()
+        .flags(Flags::MOVABLEKEYS)
+        .categories(SORTED)
+        .keys(&[range(1, 1, 1, &["RO", "access"]), PATTERNS])
+        .about(
+            "7.0.0",
+            "O(N log N) in the size of the collection",
+            "Sorts a list, a set or a sorted set, and replies the elements or what keys named after them hold.",
+        ),
     generic("object", -2, Run::Container(OBJECT)).about(
         "2.2.3",
         "",

@@ -1,10 +1,12 @@
 //! The entries of the command table, by family.
 
+mod bits;
 mod cluster;
 mod connection;
 mod generic;
 mod geo;
 mod hashes;
+mod hyperloglog;
 mod lists;
 mod ordo;
 mod scripting;
@@ -27,6 +29,8 @@ const FAMILIES: &[&[Command]] = &[
     streams::COMMANDS,
     sorted_sets::COMMANDS,
     geo::COMMANDS,
+    bits::COMMANDS,
+    hyperloglog::COMMANDS,
     generic::COMMANDS,
     connection::COMMANDS,
     cluster::COMMANDS,

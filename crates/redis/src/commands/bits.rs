@@ -1,0 +1,260 @@
+//! Strings as bits: bit 0 is the highest bit of the first byte, and behind the end all bits are 0.
+
+use super::keys::delete;
+use super::options;
+use super::strings::{STRING_BYTES_MAX, argument, found, grown, put, span, string};
+use crate::{errors, parse};
+use std::ops::Range;
+use txn::{Blob, Intent, Key, Outcome, Reply, Tx};
+
+/// The place of a bit in a string of at most [`STRING_BYTES_MAX`].
+pub(super) fn bit_offset(argument: &[u8]) -> Result<usize, Reply> {
+    parse::integer(argument)
+        .and_then(|at| usize::try_from(at).ok())
+        .filter(|at| at / 8 < STRING_BYTES_MAX)
+        .ok_or(errors::BIT_OFFSET)
+}
+
+/// Whether the bit at a place is set.
+fn bit(bytes: &[u8], at: usize) -> bool {
+    bytes
+        .get(at / 8)
+        .is_some_and(|byte| byte & (0x80 >> (at % 8)) != 0)
+}
+
+/// SETBIT key offset value
+pub async fn setbit(tx: &mut Tx, args: &[Blob]) -> Outcome {
+    let at = argument!(bit_offset(&args[1]));
+    let on = match args[2].as_bytes() {
+        b"0" => false,
+        b"1" => true,
+        _ => return Ok(errors::BIT_VALUE),
+    };
+    let key = Key::from(&args[0]);
+    let found = found!(string(tx, &key, Intent::Update));
+    let (old, expires_at_ms) =
+        found.map_or((Blob::EMPTY, 0), |found| (found.value, found.expires_at_ms));
+    let was_on = bit(&old, at);
+    if was_on != on || at / 8 >= old.len() {
+        let mut bytes = grown(&old, at / 8 + 1);
+        let mask = 0x80 >> (at % 8);
+        match on {
+            true => bytes[at / 8] |= mask,
+            false => bytes[at / 8] &= !mask,
+        }
+        put(tx, &key, bytes, expires_at_ms).await?;
+    }
+    Ok(Reply::Integer(i64::from(was_on)))
+}
+
+/// GETBIT key offset
+pub async fn getbit(tx: &mut Tx, args: &[Blob]) -> Outcome {
+    let at = argument!(bit_offset(&args[1]));
+    let found = found!(string(tx, &Key::from(&args[0]), Intent::Read));
+    let is_on = found.is_some_and(|found| bit(&found.value, at));
+    Ok(Reply::Integer(i64::from(is_on)))
+}
+
+/// What BITCOUNT and BITPOS count in: whether it is bits.
+fn counts_bits(word: &Blob) -> Result<bool, Reply> {
+    match word {
+        word if options::is(word, "BIT") => Ok(true),
+        word if options::is(word, "BYTE") => Ok(false),
+        _ => Err(errors::SYNTAX),
+    }
+}
+
+/// The bits from `start` to `end`, both included, which count bits or bytes.
+fn bit_span(bytes: &[u8], start: i64, end: i64, counts_bits: bool) -> Range<usize> {
+    if counts_bits {
+        return span(bytes.len() * 8, start, end);
+    }
+    let places = span(bytes.len(), start, end);
+    places.start * 8..places.end * 8
+}
+
+/// The number of set bits.
+fn ones(bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let of_words = words.iter().map(|word| u64::from_ne_bytes(*word));
+    let of_rest = rest.iter().map(|byte| u64::from(*byte));
+    let ones = of_words.chain(of_rest).map(u64::count_ones);
+    ones.map(u64::from).sum()
+}
+
+/// The bytes that have these bits, of which there is one at least, and the masks of those in the first and in the last.
+fn covering(bits: &Range<usize>) -> (Range<usize>, u8, u8) {
+    let last = bits.end - 1;
+    let (from_first, to_last) = (0xff >> (bits.start % 8), !(0x7f >> (last % 8)));
+    (bits.start / 8..last / 8 + 1, from_first, to_last)
+}
+
+/// BITCOUNT key [start end [BYTE | BIT]]
+pub async fn bitcount(tx: &mut Tx, args: &[Blob]) -> Outcome {
+    // As in Redis 7.0, what follows an absent key is not looked at.
+    let Some(found) = found!(string(tx, &Key::from(&args[0]), Intent::Read)) else {
+        return Ok(Reply::Integer(0));
+    };
+    let bytes = found.value.as_bytes();
+    let bits = match &args[1..] {
+        [] => 0..bytes.len() * 8,
+        [start, end, unit @ ..] if unit.len() <= 1 => {
+            let start = argument!(options::integer(start));
+            let end = argument!(options::integer(end));
+            if start < 0 && end < 0 && start > end {
+                return Ok(Reply::Integer(0));
+            }
+            let counts_bits = match unit.first() {
+                Some(word) => argument!(counts_bits(word)),
+                None => false,
+            };
+            bit_span(bytes, start, end, counts_bits)
+        }
+        _ => return Ok(errors::SYNTAX),
+    };
+    if bits.is_empty() {
+        return Ok(Reply::Integer(0));
+    }
+    let (places, from_first, to_last) = covering(&bits);
+    let bytes = &bytes[places];
+    let outside = ones(&[bytes[0] & !from_first, bytes[bytes.len() - 1] & !to_last]);
+    Ok(Reply::Integer((ones(bytes) - outside) as i64))
+}
+
+/// The first of these bits that is as wanted.
+fn find(bytes: &[u8], bits: Range<usize>, wanted: bool) -> Option<usize> {
+    if bits.is_empty() {
+        return None;
+    }
+    let (places, from_first, to_last) = covering(&bits);
+    // Looks for a set bit in what is turned over if a clear one is wanted.
+    let turn = if wanted { 0 } else { 0xff };
+    let first_of = |place: usize, mask: u8| {
+        let byte = (bytes[place] ^ turn) & mask;
+        (byte != 0).then(|| place * 8 + byte.leading_zeros() as usize)
+    };
+    let last = places.end - 1;
+    if places.start == last {
+        return first_of(last, from_first & to_last);
+    }
+    let inner = &bytes[places.start + 1..last];
+    let search_inner = || {
+        let (words, _) = inner.as_chunks::<8>();
+        let skipped = words.iter().take_while(|word| **word == [turn; 8]).count() * 8;
+        let rest = inner[skipped..].iter();
+        let place = rest.take_while(|byte| **byte == turn).count() + skipped;
+        (place < inner.len()).then(|| first_of(places.start + 1 + place, 0xff))?
+    };
+    first_of(places.start, from_first)
+        .or_else(search_inner)
+        .or_else(|| first_of(last, to_last))
+}
+
+/// BITPOS key bit [start [end [BYTE | BIT]]]
+pub async fn bitpos(tx: &mut Tx, args: &[Blob]) -> Outcome {
+    let wanted = match argument!(options::integer(&args[1])) {
+        0 => false,
+        1 => true,
+        _ => return Ok(errors::BIT_WANTED),
+    };
+    // As in Redis 7.0, what follows an absent key is not looked at.
+    let Some(found) = found!(string(tx, &Key::from(&args[0]), Intent::Read)) else {
+        return Ok(Reply::Integer(if wanted { -1 } else { 0 }));
+    };
+    let bytes = found.value.as_bytes();
+    let (start, end, in_bits) = match &args[2..] {
+        [] => (0, None, false),
+        [start] => (argument!(options::integer(start)), None, false),
+        [start, end, unit @ ..] if unit.len() <= 1 => {
+            let start = argument!(options::integer(start));
+            let in_bits = match unit.first() {
+                Some(word) => argument!(counts_bits(word)),
+                None => false,
+            };
+            (start, Some(argument!(options::integer(end))), in_bits)
+        }
+        _ => return Ok(errors::SYNTAX),
+    };
+    let bits = bit_span(bytes, start, end.unwrap_or(-1), in_bits);
+    let place = match find(bytes, bits.clone(), wanted) {
+        Some(place) => place as i64,
+        // A string without a clear bit has one behind its end, unless the search ends before that.
+        None if !wanted && end.is_none() && !bits.is_empty() => bits.end as i64,
+        None => -1,
+    };
+    Ok(Reply::Integer(place))
+}
+
+/// What BITOP does with two strings.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Operation {
+    And,
+    Or,
+    Xor,
+    Not,
+}
+
+impl Operation {
+    fn of_word(word: &Blob) -> Option<Operation> {
+        let all = [
+            ("AND", Operation::And),
+            ("OR", Operation::Or),
+            ("XOR", Operation::Xor),
+            ("NOT", Operation::Not),
+        ];
+        let mut named = all.into_iter();
+        named
+            .find(|(name, _)| options::is(word, name))
+            .map(|(_, operation)| operation)
+    }
+
+    /// Takes in a source; `bytes` are at least as long.
+    fn apply(self, bytes: &mut [u8], source: &[u8]) {
+        let (common, rest) = bytes.split_at_mut(source.len());
+        let pairs = common.iter_mut().zip(source);
+        match self {
+            Operation::And => {
+                pairs.for_each(|(byte, other)| *byte &= other);
+                rest.fill(0);
+            }
+            Operation::Or => pairs.for_each(|(byte, other)| *byte |= other),
+            Operation::Xor => pairs.for_each(|(byte, other)| *byte ^= other),
+            Operation::Not => {}
+        }
+    }
+}
+
+/// BITOP <AND | OR | XOR | NOT> destkey key [key ...]
+pub async fn bitop(tx: &mut Tx, args: &[Blob]) -> Outcome {
+    let Some(operation) = Operation::of_word(&args[0]) else {
+        return Ok(errors::SYNTAX);
+    };
+    let (destination, names) = (Key::from(&args[1]), &args[2..]);
+    if operation == Operation::Not && names.len() != 1 {
+        return Ok(errors::BITOP_NOT);
+    }
+    let mut sources = Vec::with_capacity(names.len());
+    for name in names {
+        let key = Key::from(name);
+        let intent = match key == destination {
+            true => Intent::Update,
+            false => Intent::Read,
+        };
+        let found = found!(string(tx, &key, intent));
+        sources.push(found.map_or(Blob::EMPTY, |found| found.value));
+    }
+    let len = sources.iter().map(|source| source.len()).max();
+    let Some(len) = len.filter(|len| *len > 0) else {
+        delete(tx, &destination).await?;
+        return Ok(Reply::Integer(0));
+    };
+    let mut bytes = grown(&sources[0], len);
+    for source in &sources[1..] {
+        operation.apply(&mut bytes, source);
+    }
+    if operation == Operation::Not {
+        bytes.iter_mut().for_each(|byte| *byte = !*byte);
+    }
+    put(tx, &destination, bytes, 0).await?;
+    Ok(Reply::Integer(len as i64))
+}
