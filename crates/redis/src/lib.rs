@@ -23,6 +23,11 @@
 //! 3. The time is the transaction's, and so is the seed of every random choice.
 //! 4. Every number of a client is checked before it sizes anything.
 
+/// The version of Redis that clients and scripts are told: what they may expect follows from it.
+pub const REDIS_VERSION: &str = "7.2.0";
+/// The same as scripts compare it: a byte each for major, minor and patch.
+pub const REDIS_VERSION_NUM: u32 = 0x0007_0200;
+
 pub mod arguments;
 pub mod block;
 pub mod chance;

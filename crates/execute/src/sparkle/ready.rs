@@ -126,8 +126,8 @@ mod tests {
         assert_eq!(ready.count_before(head, Position(500)), 4);
         assert_eq!(ready.take_before(head, Position(126)), None);
         assert_eq!(ready.first_before(head, Position(126)), None);
-        for first in [126, 127, 130, 200] {
-            let found = ready.first_before(Position(first - 1), Position(500));
+        for (from, first) in [(100, 126), (127, 127), (128, 130), (131, 200)] {
+            let found = ready.first_before(Position(from), Position(500));
             assert_eq!(found, Some(Position(first)));
         }
         let order: Vec<u64> =

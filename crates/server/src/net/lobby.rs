@@ -9,10 +9,11 @@ use super::io_thread::{DENIED, admits};
 use crate::config::Config;
 use crate::net::clients::Labels;
 use crate::session::{
-    NO_AUTH, NO_PASSWORD_SET, REDIS_VERSION, WRONG_PASSWORD, checked_name, is_word, same_secret,
+    NO_AUTH, NO_PASSWORD_SET, WRONG_PASSWORD, checked_name, is_word, same_secret,
 };
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
+use redis_surface::REDIS_VERSION;
 use redis_surface::codec::{Limits, Protocol, RequestDecoder, encode};
 use redis_surface::errors;
 use std::collections::BTreeMap;

@@ -120,7 +120,7 @@ impl Session {
         let text = |text: &'static str| Reply::bulk(text);
         Reply::Map(vec![
             (text("server"), text("redis")),
-            (text("version"), text(super::info::REDIS_VERSION)),
+            (text("version"), text(redis_surface::REDIS_VERSION)),
             (
                 text("proto"),
                 Reply::Integer(if self.protocol == Protocol::Resp3 {

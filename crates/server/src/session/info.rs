@@ -4,13 +4,11 @@ use super::Desk;
 use super::cluster::topology::{Topology, split_address};
 use crate::cluster::ClusterView;
 use crate::shared::resident_bytes;
+use redis_surface::REDIS_VERSION;
 use redis_surface::table::COMMANDS;
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 use txn::{Args, Blob, Reply};
-
-/// The version of Redis whose behaviour this server follows, for clients that look.
-pub const REDIS_VERSION: &str = "7.2.0";
 
 type Section = (&'static str, bool, fn(&Desk<'_>, &mut String));
 

@@ -25,7 +25,6 @@ mod transaction;
 
 pub(crate) use client::checked_name;
 pub(crate) use identity::{NO_AUTH, NO_PASSWORD_SET, WRONG_PASSWORD, same_secret};
-pub(crate) use info::REDIS_VERSION;
 
 use crate::cluster::ChangeTicket;
 use crate::config::Config;

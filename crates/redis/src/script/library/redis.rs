@@ -4,13 +4,11 @@ use super::super::convert::{error_table, line, status_table, string};
 use super::super::digest_of;
 use super::super::run::{Host, RaisedReply};
 use crate::table::{self, ResolveError};
+use crate::{REDIS_VERSION, REDIS_VERSION_NUM};
 use mlua::{Lua, MultiValue, Table, Value};
 use std::rc::Rc;
 use txn::Blob;
 
-/// The version of Redis whose scripting interface this is.
-const REDIS_VERSION: &str = "7.0.15";
-const REDIS_VERSION_NUM: u32 = 0x0007_000F;
 const LOG_LEVELS: [&str; 4] = ["LOG_DEBUG", "LOG_VERBOSE", "LOG_NOTICE", "LOG_WARNING"];
 /// AOF is bit 0, REPLICA bit 1. Scripts replicate as requests here, so the choice has no effect.
 const REPLICATION: [(&str, i64); 5] = [
