@@ -2,8 +2,7 @@
 //!
 //! A scenario's line is a command, quoted as an inline command, then `=>` and the reply: a status as it is, `! ` and an
 //! error's text, `"bytes"`, a number, `nil`, `nil*` (the null array), `[items]`, `{key: value}`, `[(pairs, nested in
-//! RESP3)]`, `<members of a set>`. A line `given list k a b` puts a list (a `set`, a `zset` with a score before each
-//! member) at a key. A line `sleep N` lets N milliseconds pass. Every block of lines starts with an empty
+//! RESP3)]`, `<members of a set>`. A line `sleep N` lets N milliseconds pass. Every block of lines starts with an empty
 //! store. The replies were checked against Redis 7.0.15, but for those under a line `# ours`, which says why they differ.
 
 mod block;
@@ -17,34 +16,7 @@ mod sorted_sets;
 
 use memory::Memory;
 use ordo_redis::codec::inline;
-use ordo_redis::parse;
 use render::render;
-use std::sync::Arc;
-use txn::value::{ListValue, SetValue, SortedSetValue};
-use txn::{Args, Blob, FnProcedure, Key, Reply, Value};
-
-/// Puts a collection at a key: its type, the key and the elements.
-fn give(memory: &mut Memory, words: &str) {
-    let words = inline::split(words.as_bytes()).expect("balanced quotes");
-    let elements = words[2..].iter().cloned();
-    let value = match &*words[0] {
-        b"list" => Value::from(elements.collect::<ListValue>()),
-        b"set" => Value::from(elements.collect::<SetValue>()),
-        _ => {
-            let score = |bytes: &Blob| parse::float(bytes).expect("a score");
-            let pairs = words[2..].as_chunks::<2>().0.iter();
-            let scored = pairs.map(|[bytes, member]| (member.clone(), score(bytes)));
-            Value::from(scored.collect::<SortedSetValue>())
-        }
-    };
-    let key = Key::from(&words[1]);
-    let put = FnProcedure::new("test", move |mut tx, _| {
-        let (key, value) = (key.clone(), value.clone());
-        async move { tx.put(&key, value).await.map(|()| Reply::OK) }
-    });
-    let put = memory.call(Arc::new(put), Args::new());
-    put.expect("no rollback");
-}
 
 /// Runs a scenario and compares every reply.
 fn check(scenario: &str) {
@@ -55,8 +27,6 @@ fn check(scenario: &str) {
             memory = Memory::new();
         } else if let Some(ms) = line.strip_prefix("sleep ") {
             memory.now_ms += ms.parse::<u64>().expect("a number of milliseconds");
-        } else if let Some(value) = line.strip_prefix("given ") {
-            give(&mut memory, value);
         } else if !line.starts_with('#') {
             let (command, want) = line
                 .split_once(" => ")
