@@ -224,8 +224,8 @@ impl Worker {
         }
     }
 
-    /// Leaves the worker to an earlier transaction, if one waits for any, or to whatever its thread does next. A procedure may loop over a state that never was for
-    /// as long as nobody tells it better, and who would do that is always before it.
+    /// Leaves the worker to an earlier transaction, if one waits for any, or to whatever its thread does next. A procedure may loop
+    /// over a state that never was for as long as nobody tells it better, and who would do that is always before it.
     fn make_way(&mut self) {
         let position = self.body().position();
         if !self.leaving && !self.shared.has_ready_before(position) {

@@ -18,8 +18,9 @@ use txn::{Args, Blob, ProcedureFuture, Reply, Stop, Tx};
 
 /// VM instructions between two looks at the limits and at the engine.
 pub(super) const STEPS_PER_TICK: u32 = 1000;
-/// What calling a command counts for, besides its instructions.
-const STEPS_PER_CALL: u64 = 20;
+/// What calling a command counts for, besides its instructions: so that a loop of calls reaches its limit about when the most
+/// expensive other work does.
+const STEPS_PER_CALL: u64 = 100;
 /// The longest integer that `%.17g` writes without an exponent.
 const PLAIN_INTEGER_MAX: u64 = 100_000_000_000_000_000;
 
