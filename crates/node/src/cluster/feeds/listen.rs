@@ -78,6 +78,7 @@ impl ClusterNode {
         if !self.feeds.followed.contains_key(&group) {
             return;
         }
+        let is_told_something = !news.messages.is_empty() || news.part.is_some();
         // These may come in any order, and from anybody: only what is lost matters, and that is what subscriptions see to. Over a
         // slow link they would come too late for theirs again and again.
         for (to, message) in news.messages.drain(..) {
@@ -118,6 +119,10 @@ impl ClusterNode {
             Some((through, name, next)) if (through, name) == (from, subscription) => next,
             _ => return,
         };
+        if is_told_something {
+            // Batches have to wait while that takes the room on the link.
+            followed.news_tick = now;
+        }
         if number > next {
             if followed.early.is_empty() {
                 followed.early_since = now;

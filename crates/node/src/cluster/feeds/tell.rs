@@ -17,7 +17,7 @@ use txn::{BootId, Epoch, NodeId, PartitionId};
 
 /// A frame with at least this share of what may be on its way counts as on its way.
 const HEAVY: u64 = 1 << 10;
-/// About how many bytes of batches go into one frame, and of outcomes.
+/// About how many bytes of batches go into one frame, of outcomes, and of messages, if as many may be on their way.
 const FRAME_BYTES_MAX: u64 = 1 << 20;
 /// A follower hears of every group at least once in so many ticks.
 const FEED_TICKS: u64 = 4;
@@ -133,10 +133,10 @@ impl Follower {
     }
 
     /// The answers that go into the next frame.
-    fn next_answers(&mut self) -> Vec<Answered> {
+    fn next_answers(&mut self, bytes_max: u64) -> Vec<Answered> {
         let mut bytes = 0;
         let fits = self.answers.iter().take_while(|answered| {
-            let has_room = bytes < FRAME_BYTES_MAX;
+            let has_room = bytes < bytes_max;
             bytes += answered.bytes() as u64;
             has_room
         });
@@ -145,10 +145,10 @@ impl Follower {
     }
 
     /// The messages that go into the next frame.
-    fn next_messages(&mut self) -> Vec<(PartitionId, Bytes)> {
+    fn next_messages(&mut self, bytes_max: u64) -> Vec<(PartitionId, Bytes)> {
         let mut bytes = 0;
         let fits = self.messages.iter().take_while(|(_, message)| {
-            let has_room = bytes < FRAME_BYTES_MAX;
+            let has_room = bytes < bytes_max;
             bytes += message.len() as u64;
             has_room
         });
@@ -365,11 +365,12 @@ impl ClusterNode {
         let mut is_full = false;
         let window_bytes = self.options.feed_window_bytes / self.map().partitions.len() as u64;
         let has_room = follower.unheard.has_room(window_bytes);
+        let bytes_max = FRAME_BYTES_MAX.min(window_bytes.max(1));
         if !has_room {
             // It is told of what it lacks when it has heard what is on its way.
         } else if follower.told >= self.merge.confirmed().epoch {
             for held in self.merge.held_behind(group, follower.told) {
-                if bytes >= FRAME_BYTES_MAX {
+                if bytes >= bytes_max {
                     is_full = true;
                     break;
                 }
@@ -384,7 +385,7 @@ impl ClusterNode {
                 return None;
             };
             for index in first..=self.merge.group(group).1.0 {
-                if bytes >= FRAME_BYTES_MAX {
+                if bytes >= bytes_max {
                     break;
                 }
                 let entry = self.groups.get(&group)?.entry(index)?;
@@ -423,8 +424,8 @@ impl ClusterNode {
         follower.told_tick = self.ticks;
         let (mut answers, mut messages, mut part) = (Vec::new(), Vec::new(), None);
         if has_room {
-            answers = follower.next_answers();
-            messages = follower.next_messages();
+            answers = follower.next_answers(bytes_max);
+            messages = follower.next_messages(bytes_max);
             part = follower.next_part(self.options.feed_part_bytes);
         }
         let answered = answers.iter().map(|answered| answered.bytes() as u64);
