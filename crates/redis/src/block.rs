@@ -11,6 +11,7 @@
 use crate::execute::{Caller, execute};
 use crate::idempotent;
 use crate::table::{self, Flags, Run};
+use crate::telling::telling;
 use txn::codec::{Reader, put_bytes, put_varint};
 use txn::mutant::{Mutant, is_active};
 use txn::request::KeySets;
@@ -203,7 +204,7 @@ impl Procedure for BlockProcedure {
         Block::from_args(args).map_or_else(Footprint::unknown, |block| block.footprint(true))
     }
     fn run(&self, tx: Tx, call: Call) -> ProcedureFuture {
-        Box::pin(run(tx, call))
+        telling("exec", Box::pin(run(tx, call)))
     }
 }
 

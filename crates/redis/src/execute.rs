@@ -6,7 +6,7 @@ use crate::idempotent;
 use crate::introspect;
 use crate::script;
 use crate::table::{self, Flags, Run};
-use txn::{Args, ProcedureFuture, Reply, Tx};
+use txn::{Args, Note, ProcedureFuture, Reply, Tx};
 
 /// Who runs a command inside its transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +38,7 @@ pub fn execute(tx: Tx, argv: Args, caller: Caller) -> ProcedureFuture {
             return ready(errors::WRITE_IN_READ_ONLY_SCRIPT);
         }
     }
+    tx.note(|| Note::Began(command.name));
     match command.run {
         Run::Data(run) => run(tx, Arguments::of_argv(argv)),
         Run::Pure(run) => ready(run(&argv[1..])),

@@ -20,6 +20,7 @@ use crate::errors;
 use crate::execute::{Caller, execute};
 use crate::script;
 use crate::table::{self, Command, ConnectionCommand, Resolved, Run};
+use crate::telling::telling;
 use std::sync::Arc;
 use txn::codec::{Reader, put_reply, take_reply};
 use txn::hash::{hash_bytes, mix};
@@ -198,7 +199,7 @@ impl Procedure for IdempotentProcedure {
         footprint(args, true).unwrap_or_else(|_| Footprint::of_keys(Vec::new(), Vec::new()))
     }
     fn run(&self, tx: Tx, call: Call) -> ProcedureFuture {
-        start(tx, Arguments::Call(call))
+        telling("ordo.idempotent", start(tx, Arguments::Call(call)))
     }
 }
 

@@ -44,6 +44,8 @@ pub mod prepare;
 pub mod procedures;
 pub mod script;
 pub mod table;
+pub mod telling;
+pub mod waiting;
 
 pub use arguments::Arguments;
 pub use block::{Block, BlockProcedure, Watched};
@@ -51,7 +53,7 @@ pub use execute::{Caller, execute};
 pub use idempotent::IdempotentProcedure;
 pub use involved::{Involved, involved, may_stray};
 pub use prepare::{Action, CommandTable, Prepared};
-pub use procedures::{ExpireProcedure, ExpireSystemProcedure, WatchProcedure};
+pub use procedures::{ExpireProcedure, ExpireSystemProcedure, StreamEndsProcedure, WatchProcedure};
 
 use std::sync::Arc;
 use txn::Registry;
@@ -65,5 +67,6 @@ pub fn register(registry: &mut Registry) -> Result<(), NameTaken> {
     registry.register(Arc::new(BlockProcedure))?;
     registry.register(Arc::new(ExpireProcedure))?;
     registry.register(Arc::new(ExpireSystemProcedure))?;
+    registry.register(Arc::new(StreamEndsProcedure))?;
     registry.register(Arc::new(WatchProcedure))
 }

@@ -5,9 +5,11 @@
 
 use crate::arguments::Arguments;
 use crate::block::Watched;
+use crate::commands::streams;
 use crate::idempotent::IdempotentProcedure;
 use crate::script;
 use crate::table::{COMMANDS, Command, DataFn, Run};
+use crate::telling::telling;
 use std::sync::Arc;
 use txn::mutant::{Mutant, is_active};
 use txn::{
@@ -29,7 +31,7 @@ impl Procedure for CommandProcedure {
         self.command.footprint(args)
     }
     fn run(&self, tx: Tx, call: Call) -> ProcedureFuture {
-        (self.run)(tx, Arguments::Call(call))
+        telling(self.command.name, (self.run)(tx, Arguments::Call(call)))
     }
 }
 
@@ -72,10 +74,11 @@ impl Procedure for ExpireProcedure {
         }
     }
     fn run(&self, mut tx: Tx, call: Call) -> ProcedureFuture {
-        Box::pin(async move {
+        let expired = Box::pin(async move {
             let deleted = expire_due(&mut tx, call.iter().map(Key::from)).await?;
             Ok(Reply::Integer(deleted))
-        })
+        });
+        telling("redis.expire-due", expired)
     }
 }
 
@@ -142,5 +145,20 @@ impl Procedure for WatchProcedure {
             }
             Ok(Reply::Array(states))
         })
+    }
+}
+
+/// Replies the last ids of the streams at its arguments (names of user keys): what `$` stands for while a client waits.
+pub struct StreamEndsProcedure;
+
+impl Procedure for StreamEndsProcedure {
+    fn name(&self) -> &str {
+        "redis.stream-ends"
+    }
+    fn footprint(&self, args: &Args) -> Footprint {
+        Footprint::of_keys(args.iter().map(Key::from).collect(), Vec::new())
+    }
+    fn run(&self, mut tx: Tx, call: Call) -> ProcedureFuture {
+        Box::pin(async move { streams::ends(&mut tx, &call).await })
     }
 }

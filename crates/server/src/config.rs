@@ -15,6 +15,7 @@ pub use parameter::{LogLevel, OutputLimit, OutputLimits, Parameter};
 pub use sources::{ConfigError, Invocation, help};
 
 use crate::cluster::ClusterConfig;
+use crate::hub::NotifyFlags;
 use node::FsyncPolicy;
 use std::collections::BTreeSet;
 
@@ -35,6 +36,8 @@ pub enum Kind {
     Text,
     /// Words with spaces between them.
     Words,
+    /// Letters of `notify-keyspace-events`.
+    Notify,
     /// `<class> <hard> <soft> <soft seconds>`, as often as there are classes to set.
     OutputLimits,
 }
@@ -54,6 +57,7 @@ impl Kind {
             Kind::Fixed(only, _) => format!("only '{only}'"),
             Kind::Text => "a text".to_owned(),
             Kind::Words => "words with spaces between them".to_owned(),
+            Kind::Notify => "letters of Kg$lshzxetdEAmn".to_owned(),
             Kind::OutputLimits => {
                 "'<class> <hard limit> <soft limit> <soft seconds>' with a class of normal, slave or pubsub".to_owned()
             }
@@ -205,6 +209,10 @@ settings! {
         "Resident memory above which writes are refused. 0: no limit.";
     maxmemory_policy: String, "maxmemory-policy", NO_EVICTION, "noeviction", Anytime,
         "What happens at maxmemory.";
+    notify_keyspace_events: NotifyFlags, "notify-keyspace-events", Kind::Notify, "", Anytime,
+        "Which changes of keys are published, and where: letters as in Redis. Empty: none.";
+    tracking_table_max_keys: u64, "tracking-table-max-keys", Kind::Number(0, u64::MAX), "1000000", Anytime,
+        "How many keys are remembered for clients that are told when they are written (CLIENT TRACKING). 0: any number.";
     shutdown_timeout: u64, "shutdown-timeout", Kind::Number(0, 86400), "10", Anytime,
         "Seconds that a shutdown waits for what is in flight.";
     loglevel: LogLevel, "loglevel", Kind::Choice(LogLevel::WORDS), "notice", AtStart,

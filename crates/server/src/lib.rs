@@ -14,6 +14,7 @@ pub mod cluster;
 pub mod config;
 pub mod disk;
 pub mod error_counts;
+pub mod hub;
 pub mod net;
 pub mod peers;
 mod restart;

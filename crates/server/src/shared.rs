@@ -7,6 +7,7 @@
 use crate::cluster::Joiners;
 use crate::config::Config;
 use crate::error_counts::{self, ErrorCounts};
+use crate::hub::Hub;
 use crate::net::clients::Clients;
 use crate::runtime::Runtime;
 use parking_lot::{Condvar, Mutex};
@@ -263,6 +264,8 @@ pub struct Shared {
     pub settings: Settings,
     /// The connections.
     pub clients: Clients,
+    /// Who wants to be told of what others do.
+    pub hub: Arc<Hub>,
     /// CLIENT PAUSE.
     pub pause: Pause,
     /// Nodes that wait to join the cluster.
@@ -305,10 +308,13 @@ pub struct Origin {
 impl Shared {
     /// The shared state of a server that starts.
     pub fn new(runtime: Arc<Runtime>, config: Config, origin: Origin) -> Shared {
+        let hub = Arc::new(Hub::default());
+        hub.set_notify(config.notify_keyspace_events);
         Shared {
             runtime,
             settings: Settings::new(config),
             clients: Clients::default(),
+            hub,
             pause: Pause::default(),
             joiners: Joiners::default(),
             memory_short: AtomicBool::new(false),

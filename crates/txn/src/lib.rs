@@ -34,6 +34,7 @@ pub mod reply;
 pub mod request;
 pub mod sequence;
 pub mod slots;
+pub mod told;
 pub mod tx;
 pub mod value;
 
@@ -46,5 +47,6 @@ pub use request::{
     Args, Footprint, Group, KeySets, PartitionRoute, Partitions, Request, RequestId, Weight,
 };
 pub use slots::{SlotRange, Slots};
+pub use told::{Event, Message, Note, Told};
 pub use tx::{Access, Intent, ScanPage, ScanRange, Tx, TxContext};
 pub use value::{Entry, Value};

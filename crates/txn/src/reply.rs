@@ -1,6 +1,7 @@
 //! What a transaction answers.
 
 use crate::blob::Blob;
+use crate::told::Told;
 use std::borrow::Cow;
 
 /// A reply: the value model of RESP3, which RESP2 and native callers see a part of.
@@ -38,6 +39,8 @@ pub enum Reply {
     Set(Vec<Reply>),
     /// An out-of-band message.
     Push(Vec<Reply>),
+    /// A reply with what others are told once it is final: see [`crate::told`].
+    Told(Box<Told>),
 }
 
 impl Reply {
@@ -58,6 +61,7 @@ impl Reply {
                     .iter()
                     .map(|(key, value)| key.bytes() + value.bytes())
                     .sum(),
+                Reply::Told(told) => told.reply.bytes(),
                 _ => 0,
             }
     }

@@ -8,6 +8,7 @@ use crate::mutant::{self, Mutant, is_active};
 use crate::reply::Stop;
 use crate::request::Request;
 use crate::slots::SlotRange;
+use crate::told::{self, Note};
 use crate::value::{Entry, Value};
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -313,7 +314,24 @@ impl Tx {
     async fn write(&mut self, key: &Key, entry: Option<Entry>) -> Result<(), Stop> {
         self.stays_at(key)?;
         noted(poll_fn(|_| self.with(|access| access.admit_write(key))).await)?;
+        if key.space() == Space::User {
+            let (is_present, expires) = match &entry {
+                Some(entry) => (true, entry.expires_at_ms != 0),
+                None => (false, false),
+            };
+            told::note(|| Note::Wrote {
+                key: key.clone(),
+                is_present,
+                expires,
+            });
+        }
         noted(self.with(|access| access.write(key, entry)))
+    }
+
+    /// Takes a note of what the procedure does, if anybody wants to be told.
+    #[inline]
+    pub fn note(&self, note: impl FnOnce() -> Note) {
+        told::note(note);
     }
     /// Lists a part of a space in hash order, without expired entries.
     pub async fn scan(&mut self, range: ScanRange) -> Result<ScanPage, Stop> {
@@ -341,6 +359,8 @@ impl Tx {
     /// Removes every user entry (FLUSHALL).
     pub async fn clear(&mut self) -> Result<(), Stop> {
         self.stays_in(Space::User)?;
-        noted(poll_fn(|_| self.with(|access| access.clear())).await)
+        noted(poll_fn(|_| self.with(|access| access.clear())).await)?;
+        told::note(|| Note::Cleared);
+        Ok(())
     }
 }

@@ -42,6 +42,7 @@ pub fn encode(reply: &Reply, protocol: Protocol, out: &mut Vec<u8>) {
         }
         Reply::Verbatim(_, text) => bulk(out, text),
         Reply::Array(items) => sequence(out, b'*', items, protocol),
+        Reply::Told(told) => encode(&told.reply, protocol, out),
         Reply::Set(items) => sequence(out, if resp3 { b'~' } else { b'*' }, items, protocol),
         Reply::Push(items) => sequence(out, if resp3 { b'>' } else { b'*' }, items, protocol),
         Reply::Map(pairs) | Reply::Pairs(pairs) | Reply::PairMap(pairs) => {

@@ -5,7 +5,7 @@ use super::options;
 use super::strings::{argument, found};
 use crate::errors;
 use txn::value::ListValue;
-use txn::{Blob, Intent, Key, Outcome, Reply, Stop, Tx};
+use txn::{Blob, Intent, Key, Note, Outcome, Reply, Stop, Tx};
 
 /// An end of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub(super) enum End {
 }
 
 impl End {
-    fn parse(word: &Blob) -> Result<End, Reply> {
+    pub(super) fn parse(word: &Blob) -> Result<End, Reply> {
         match word {
             word if options::is(word, "LEFT") => Ok(End::Left),
             word if options::is(word, "RIGHT") => Ok(End::Right),
@@ -27,6 +27,22 @@ impl End {
         match self {
             End::Left => list.push_front(element),
             End::Right => list.push_back(element),
+        }
+    }
+
+    /// What taking an element from here is called when others are told.
+    fn pop_event(self) -> &'static str {
+        match self {
+            End::Left => "lpop",
+            End::Right => "rpop",
+        }
+    }
+
+    /// What putting an element here is called when others are told.
+    fn push_event(self) -> &'static str {
+        match self {
+            End::Left => "lpush",
+            End::Right => "rpush",
         }
     }
 
@@ -106,6 +122,7 @@ pub(super) async fn pop(
     }
     let (mut list, expires_at_ms) = to_change(found);
     let elements = end.pop(&mut list, count);
+    tx.note(|| Note::Named(end.pop_event()));
     put(tx, key, list, expires_at_ms).await?;
     Ok(Ok(Some(elements)))
 }
@@ -186,6 +203,11 @@ impl PopFirst<'_> {
 /// LMPOP numkeys key [key ...] LEFT | RIGHT [COUNT count]
 pub async fn lmpop(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let wanted = argument!(PopFirst::parse(args));
+    pop_many(tx, &wanted).await
+}
+
+/// Pops what LMPOP wants, and replies it.
+pub(super) async fn pop_many(tx: &mut Tx, wanted: &PopFirst<'_>) -> Outcome {
     let popped = found!(pop_first(tx, wanted.names, wanted.end, wanted.count));
     Ok(popped.map_or(Reply::NilArray, |(name, elements)| {
         Reply::Array(vec![Reply::Bulk(name), array(elements)])
@@ -223,8 +245,10 @@ pub(super) async fn move_element(
     } else {
         let (mut other, expires_at_ms) = to_change(destination);
         to.push(&mut other, element.clone());
+        tx.note(|| Note::Named(to.push_event()));
         put(tx, &to_key, other, expires_at_ms).await?;
     }
+    tx.note(|| Note::Named(from.pop_event()));
     put(tx, &from_key, list, expires_at_ms).await?;
     Ok(Ok(Some(element)))
 }

@@ -6,6 +6,7 @@
 
 pub mod bitfield;
 pub mod bits;
+pub mod blocking;
 mod collections;
 pub mod counters;
 pub mod dump;
@@ -19,6 +20,7 @@ pub mod lcs;
 pub mod list_elements;
 pub mod listing;
 pub mod lists;
+pub mod messages;
 pub mod options;
 pub mod pure;
 pub mod set_algebra;

@@ -97,6 +97,7 @@ pub(super) fn to_lua(lua: &Lua, reply: &Reply, resp3: bool) -> mlua::Result<Valu
             single(lua, "set", set)?
         }
         Reply::Set(items) => Value::Table(sequence(lua, items, resp3)?),
+        Reply::Told(told) => to_lua(lua, &told.reply, resp3)?,
     })
 }
 
@@ -114,6 +115,7 @@ pub(super) fn reply_bytes(reply: &Reply) -> usize {
                 .iter()
                 .map(|(key, value)| reply_bytes(key) + reply_bytes(value))
                 .sum(),
+            Reply::Told(told) => reply_bytes(&told.reply),
             Reply::Nil
             | Reply::NilArray
             | Reply::Integer(_)

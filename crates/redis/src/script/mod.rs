@@ -72,6 +72,7 @@ pub use run::is_running;
 
 use crate::arguments::Arguments;
 use crate::table::ScriptCommand;
+use crate::telling::telling;
 use run::{Digest, Execution};
 use sha1::Digest as _;
 use std::future::poll_fn;
@@ -171,7 +172,7 @@ impl Procedure for ScriptProcedure {
     }
 
     fn run(&self, tx: Tx, call: Call) -> ProcedureFuture {
-        start(tx, self.command, Arguments::Call(call))
+        telling("eval", start(tx, self.command, Arguments::Call(call)))
     }
 }
 

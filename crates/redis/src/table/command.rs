@@ -144,6 +144,8 @@ pub enum Group {
     Scripting,
     /// Blocks.
     Transactions,
+    /// Messages.
+    PubSub,
 }
 
 impl Group {
@@ -165,6 +167,7 @@ impl Group {
             Group::Server => "server",
             Group::Scripting => "scripting",
             Group::Transactions => "transactions",
+            Group::PubSub => "pubsub",
         }
     }
     /// The ACL category of the group's commands, if it has one.
@@ -182,6 +185,7 @@ impl Group {
             Group::Generic => Some("keyspace"),
             Group::Connection => Some("connection"),
             Group::Server | Group::Cluster | Group::Sort => None,
+            Group::PubSub => Some("pubsub"),
             Group::Scripting => Some("scripting"),
             Group::Transactions => Some("transaction"),
         }
@@ -249,8 +253,12 @@ pub enum ConnectionCommand {
     BgRewriteAof,
     /// BGSAVE.
     BgSave,
+    /// CLIENT CACHING.
+    ClientCaching,
     /// CLIENT GETNAME.
     ClientGetName,
+    /// CLIENT GETREDIR.
+    ClientGetRedir,
     /// CLIENT HELP.
     ClientHelp,
     /// CLIENT ID.
@@ -275,6 +283,8 @@ pub enum ConnectionCommand {
     ClientSetName,
     /// CLIENT TRACKING.
     ClientTracking,
+    /// CLIENT TRACKINGINFO.
+    ClientTrackingInfo,
     /// CLIENT UNBLOCK.
     ClientUnblock,
     /// CLIENT UNPAUSE.
@@ -303,6 +313,12 @@ pub enum ConnectionCommand {
     Multi,
     /// A subcommand of ORDO.CLUSTER.
     OrdoCluster(OrdoClusterCommand),
+    /// PSUBSCRIBE.
+    PSubscribe,
+    /// A subcommand of PUBSUB.
+    PubSub(PubSubCommand),
+    /// PUNSUBSCRIBE.
+    PUnsubscribe,
     /// QUIT.
     Quit,
     /// READONLY.
@@ -313,16 +329,41 @@ pub enum ConnectionCommand {
     Reset,
     /// SAVE.
     Save,
+    /// SSUBSCRIBE.
+    SSubscribe,
+    /// SUBSCRIBE.
+    Subscribe,
+    /// SUNSUBSCRIBE.
+    SUnsubscribe,
     /// SCRIPT KILL.
     ScriptKill,
     /// SHUTDOWN.
     Shutdown,
+    /// UNSUBSCRIBE.
+    Unsubscribe,
     /// UNWATCH.
     Unwatch,
     /// WAIT.
     Wait,
     /// WATCH.
     Watch,
+}
+
+/// A subcommand of PUBSUB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PubSubCommand {
+    /// PUBSUB CHANNELS.
+    Channels,
+    /// PUBSUB HELP.
+    Help,
+    /// PUBSUB NUMPAT.
+    NumPat,
+    /// PUBSUB NUMSUB.
+    NumSub,
+    /// PUBSUB SHARDCHANNELS.
+    ShardChannels,
+    /// PUBSUB SHARDNUMSUB.
+    ShardNumSub,
 }
 
 /// A subcommand of CLUSTER.

@@ -11,7 +11,7 @@ mod unsupported;
 
 pub use command::{
     CATEGORIES, ClusterCommand, Command, ConnectionCommand, DataFn, FLAG_NAMES, Flags, Group,
-    KeyPlaces, KeySpec, OrdoClusterCommand, Run, ScriptCommand,
+    KeyPlaces, KeySpec, OrdoClusterCommand, PubSubCommand, Run, ScriptCommand,
 };
 pub use entries::COMMANDS;
 pub(crate) use keys::normalize;

@@ -3,13 +3,11 @@
 /// Names in lower case and in order, subcommands as `container|name`. A command that becomes an entry of the table leaves
 /// this list: a test says so.
 const NAMES: &str = "\
-    acl|deluser acl|dryrun acl|genpass acl|getuser acl|help acl|list acl|load acl|log acl|save acl|setuser \
-    acl|users blmove blmpop blpop brpop brpoplpush bzmpop bzpopmax bzpopmin client|caching client|getredir \
-    client|trackinginfo debug failover fcall fcall_ro function hexpire hexpireat hexpiretime hpersist hpexpire \
-    hpexpireat hpexpiretime hpttl httl latency lolwut memory|doctor memory|help memory|malloc-stats memory|purge \
-    memory|stats migrate module monitor move pfselftest psubscribe psync publish pubsub punsubscribe replconf \
-    replicaof restore-asking role script|debug slaveof slowlog spublish ssubscribe subscribe sunsubscribe swapdb \
-    sync unsubscribe waitaof";
+    acl|deluser acl|dryrun acl|genpass acl|getuser acl|help acl|list acl|load acl|log acl|save acl|setuser acl|users \
+    debug failover fcall fcall_ro function hexpire hexpireat hexpiretime hpersist hpexpire hpexpireat hpexpiretime \
+    hpttl httl latency lolwut memory|doctor memory|help memory|malloc-stats memory|purge memory|stats migrate module \
+    monitor move pfselftest psync replconf replicaof restore-asking role script|debug slaveof slowlog swapdb sync \
+    waitaof";
 
 /// Whether Redis has a command (or subcommand) of that name, in any case, which the table does not have.
 pub(super) fn contains(name: &[u8]) -> bool {

@@ -1,6 +1,7 @@
 //! The text forms of setting values.
 
 use super::Kind;
+use crate::hub::NotifyFlags;
 use node::FsyncPolicy;
 
 /// A value of a setting.
@@ -160,6 +161,15 @@ pub struct OutputLimits {
     pub slave: OutputLimit,
     /// Subscribers.
     pub pubsub: OutputLimit,
+}
+
+impl Parameter for NotifyFlags {
+    fn to_text(&self) -> String {
+        self.text()
+    }
+    fn from_text(text: &str, kind: &Kind, _now: &NotifyFlags) -> Result<NotifyFlags, String> {
+        NotifyFlags::parse(text).ok_or_else(|| refusal(text, kind))
+    }
 }
 
 impl Parameter for OutputLimits {

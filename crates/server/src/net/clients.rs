@@ -10,9 +10,17 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use txn::SessionId;
 
 /// In [`Client::note_command`]'s packing, the bits of a subcommand's place.
 const SUBPLACE_BITS: u32 = 8;
+
+/// Of [`Client::tracking`]: it is told.
+pub const TRACKS: usize = 1;
+/// Of [`Client::tracking`]: of all keys with certain prefixes.
+pub const BROADCAST: usize = 2;
+/// Of [`Client::tracking`]: who was told for it is gone.
+pub const REDIRECTION_BROKEN: usize = 4;
 
 /// What a client told of itself.
 #[derive(Clone, Debug, Default)]
@@ -59,7 +67,18 @@ pub struct Client {
     pub killed: AtomicBool,
     /// What it told.
     pub labels: Mutex<Labels>,
-    mailbox: Arc<Mailbox>,
+    /// The order's name for it.
+    pub session: SessionId,
+    /// Where its thread looks.
+    pub mailbox: Arc<Mailbox>,
+    /// What it listens to: channels, patterns, shard channels.
+    pub subscriptions: [AtomicUsize; 3],
+    /// Whether it waits for a key.
+    pub blocked: AtomicBool,
+    /// Whether it is told when keys that it has read are written, and in which way: letters of CLIENT LIST, or 0.
+    pub tracking: AtomicUsize,
+    /// The connection that is told so for it.
+    pub redirect: AtomicU64,
 }
 
 /// What is known of a new connection.
@@ -105,18 +124,38 @@ impl Client {
     pub fn line(&self, now_ms: u64) -> String {
         let load = |number: &AtomicUsize| number.load(Ordering::Relaxed);
         let block = load(&self.block);
-        let flags = match (block > 0, self.readonly.load(Ordering::Relaxed)) {
-            (false, false) => "N",
-            (true, false) => "x",
-            (false, true) => "r",
-            (true, true) => "xr",
+        let [channels, patterns, shards] = self.subscriptions.each_ref().map(load);
+        let tracking = load(&self.tracking);
+        let letters = [
+            (channels + patterns + shards > 0, "P"),
+            (block > 0, "x"),
+            (self.blocked.load(Ordering::Relaxed), "b"),
+            (tracking & TRACKS != 0, "t"),
+            (tracking & REDIRECTION_BROKEN != 0, "R"),
+            (tracking & BROADCAST != 0, "B"),
+            (self.readonly.load(Ordering::Relaxed), "r"),
+            (self.no_evict.load(Ordering::Relaxed), "e"),
+        ];
+        let flags: String = letters
+            .iter()
+            .filter(|(is, _)| *is)
+            .map(|(_, letter)| *letter)
+            .collect();
+        let flags = if flags.is_empty() {
+            "N".to_owned()
+        } else {
+            flags
+        };
+        let redirect = match (tracking & TRACKS, self.redirect.load(Ordering::Relaxed)) {
+            (0, _) => -1,
+            (_, id) => id.cast_signed(),
         };
         let labels = self.labels.lock().clone();
         let command = self.last_command_name();
         format!(
-            "id={} addr={} laddr={} fd=-1 name={} age={} idle={} flags={flags} db=0 sub=0 psub=0 ssub=0 multi={} watch={} \
+            "id={} addr={} laddr={} fd=-1 name={} age={} idle={} flags={flags} db=0 sub={channels} psub={patterns} ssub={shards} multi={} watch={} \
              qbuf={} qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll={} omem={} tot-mem={} events=r \
-             cmd={command} user=default redir=-1 resp={} lib-name={} lib-ver={}",
+             cmd={command} user=default redir={redirect} resp={} lib-name={} lib-ver={}",
             self.id,
             self.address,
             self.local_address,
@@ -149,6 +188,7 @@ impl Clients {
     pub fn connect(
         &self,
         arrival: Arrival,
+        session: SessionId,
         mailbox: Arc<Mailbox>,
         count_max: usize,
     ) -> Option<Arc<Client>> {
@@ -173,7 +213,12 @@ impl Clients {
             no_evict: AtomicBool::new(false),
             killed: AtomicBool::new(false),
             labels: Mutex::default(),
+            session,
             mailbox,
+            subscriptions: Default::default(),
+            blocked: AtomicBool::new(false),
+            tracking: AtomicUsize::new(0),
+            redirect: AtomicU64::new(0),
         });
         self.by_id.lock().insert(client.id, client.clone());
         Some(client)
@@ -189,6 +234,11 @@ impl Clients {
     /// How many connections are open.
     pub fn count(&self) -> usize {
         self.count.load(Ordering::SeqCst)
+    }
+
+    /// A connection by its number.
+    pub fn by_id(&self, id: u64) -> Option<Arc<Client>> {
+        self.by_id.lock().get(&id).cloned()
     }
 
     /// All connections, oldest first.

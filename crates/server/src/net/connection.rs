@@ -35,6 +35,8 @@ pub struct Connection {
     pub listed: bool,
     /// In its thread's list of connections with replies to send.
     pub dirty: bool,
+    /// Under which time it is in its thread's list of deadlines.
+    pub deadline_ms: Option<u64>,
     /// Since when the output exceeds the soft limit, in milliseconds since 1970.
     over_soft_limit_since_ms: Option<u64>,
 }
@@ -56,6 +58,7 @@ impl Connection {
             backlog: false,
             listed: false,
             dirty: false,
+            deadline_ms: None,
             over_soft_limit_since_ms: None,
         }
     }
@@ -236,10 +239,14 @@ impl Connection {
         self.check_output_limit(desk)
     }
 
-    /// Applies `client-output-buffer-limit normal`.
+    /// Applies `client-output-buffer-limit`.
     pub fn check_output_limit(&mut self, desk: &Desk<'_>) -> Fate {
         let unsent = self.session.replies().unsent_bytes() as u64;
-        let limit = desk.config.client_output_buffer_limit.normal;
+        let limits = desk.config.client_output_buffer_limit;
+        let limit = match self.session.listens() {
+            true => limits.pubsub,
+            false => limits.normal,
+        };
         self.session
             .client()
             .output_bytes
@@ -268,10 +275,11 @@ impl Connection {
 
     /// Whether the client was killed, or has been idle for `timeout_ms` (0: never) with nothing under way.
     pub fn expired(&mut self, now_ms: u64, timeout_ms: u64) -> bool {
+        let waits = self.session.listens() || self.session.is_waiting();
         let client = self.session.client();
         let idle_ms = now_ms.saturating_sub(client.active_ms.load(Ordering::Relaxed));
         client.killed.load(Ordering::Relaxed)
-            || (timeout_ms > 0 && idle_ms > timeout_ms && self.session.idle())
+            || (timeout_ms > 0 && !waits && idle_ms > timeout_ms && self.session.idle())
     }
 
     /// Says why a connection is not served, as well as that goes without waiting.

@@ -5,12 +5,14 @@ use super::connection::{Connection, Fate};
 use super::lobby::Early;
 use super::mailbox::{Incoming, Mailbox};
 use crate::config::Config;
+use crate::hub::Delivery;
 use crate::runtime::{Answer, Port, Refused};
 use crate::session::{Commands, Desk, Session, Submissions};
 use crate::shared::{Shared, ThreadCounters, resident_bytes};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 use socket2::{SockRef, TcpKeepalive};
+use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -58,6 +60,8 @@ pub struct IoThread {
     dirty: Vec<usize>,
     /// Connections that wait for a time.
     timed: Vec<usize>,
+    /// When connections that wait for something else give it up, in milliseconds since 1970.
+    deadlines: BTreeSet<(u64, SessionId)>,
     submissions: Submissions,
     /// The order took nothing more: no connection is read until it does.
     stalled: bool,
@@ -119,6 +123,7 @@ impl IoThread {
             attention: Vec::new(),
             dirty: Vec::new(),
             timed: Vec::new(),
+            deadlines: BTreeSet::new(),
             submissions: Submissions::default(),
             stalled: false,
             answers: Vec::new(),
@@ -141,6 +146,7 @@ impl IoThread {
             }
             self.submit();
             self.take_answers();
+            self.take_deliveries();
             self.flush_all();
             self.tick();
         }
@@ -183,6 +189,10 @@ impl IoThread {
             () if self.timed.is_empty() => TICK,
             () => SHORT_TICK,
         };
+        let next = self.deadlines.first().map(|(deadline_ms, _)| {
+            Duration::from_millis(deadline_ms.saturating_sub(self.shared.runtime.now_ms()))
+        });
+        let timeout = next.map_or(timeout, |next| next.min(timeout));
         self.sleep(events, timeout);
         self.now_ms = self.shared.runtime.now_ms();
         self.look_at_settings();
@@ -204,7 +214,7 @@ impl IoThread {
             self.mailboxes[0].falls_asleep();
             self.shared.runtime.help(&self.port);
             self.port.drain(&mut self.answers);
-            if !self.answers.is_empty() {
+            if !self.answers.is_empty() || self.mailboxes[0].has_deliveries() {
                 timeout = Duration::ZERO;
             }
         }
@@ -234,6 +244,11 @@ impl IoThread {
                         continue;
                     };
                     let ended = event.is_read_closed() || event.is_error();
+                    if ended && connection.session().is_waiting() {
+                        // It is not read meanwhile, and must not take what others wait for.
+                        self.close(token);
+                        continue;
+                    }
                     if event.is_readable() || ended {
                         connection.became_readable(ended);
                         list(&mut self.attention, &mut connection.listed, token);
@@ -310,11 +325,12 @@ impl IoThread {
             now_ms: self.now_ms,
         };
         let count_max = self.config.maxclients as usize;
-        let Some(client) =
-            self.shared
-                .clients
-                .connect(arrival, self.mailboxes[0].clone(), count_max)
-        else {
+        let Some(client) = self.shared.clients.connect(
+            arrival,
+            self.port.session(),
+            self.mailboxes[0].clone(),
+            count_max,
+        ) else {
             self.counters.rejected.add(1);
             return Connection::turn_away(
                 stream,
@@ -334,7 +350,7 @@ impl IoThread {
             return;
         }
         self.counters.connections.add(1);
-        let mut session = Session::new(self.port.session(), client, &self.config);
+        let mut session = Session::new(client, &self.config);
         self.by_session.insert(session.id(), token);
         let mut connection = Box::new(match waited {
             None => Connection::new(stream, session),
@@ -355,7 +371,12 @@ impl IoThread {
         let Some(mut connection) = self.connections.get_mut(token).and_then(Option::take) else {
             return;
         };
-        self.by_session.remove(&connection.session().id());
+        let session = connection.session().id();
+        self.by_session.remove(&session);
+        if let Some(deadline_ms) = connection.deadline_ms {
+            self.deadlines.remove(&(deadline_ms, session));
+        }
+        connection.session().ended_for_good(&self.shared);
         self.shared
             .clients
             .disconnect(connection.session().client());
@@ -396,6 +417,7 @@ impl IoThread {
                 continue;
             }
             list(&mut self.dirty, &mut connection.dirty, token);
+            note_deadline(&mut self.deadlines, connection);
             if connection.session().waits_for_time() {
                 list(&mut self.timed, &mut connection.listed, token);
             } else if connection.wants_attention() {
@@ -450,25 +472,57 @@ impl IoThread {
             let Some(&token) = self.by_session.get(&id.session) else {
                 continue;
             };
-            let Some(Some(connection)) = self.connections.get_mut(token) else {
-                continue;
-            };
-            let mut desk = Desk {
-                shared: &self.shared,
-                port: &self.port,
-                config: &self.config,
-                commands: &self.commands,
-                counters: &self.counters,
-                submissions: &mut self.submissions,
-                now_ms: self.now_ms,
-            };
-            connection.session().arrived(&mut desk, id, outcome);
-            list(&mut self.dirty, &mut connection.dirty, token);
-            if connection.wants_attention() {
-                list(&mut self.attention, &mut connection.listed, token);
-            }
+            self.with_connection(token, |connection, desk| {
+                connection.session().arrived(desk, id, outcome);
+            });
         }
         self.answers = answers;
+    }
+
+    /// Gives connections what others have for them, and wakes those whose time is up.
+    fn take_deliveries(&mut self) {
+        let mut deliveries = self.mailboxes[0].take_deliveries();
+        while let Some(&(deadline_ms, session)) = self.deadlines.first()
+            && deadline_ms <= self.now_ms
+        {
+            self.deadlines.pop_first();
+            if let Some(&token) = self.by_session.get(&session)
+                && let Some(Some(connection)) = self.connections.get_mut(token)
+            {
+                connection.deadline_ms = None;
+            }
+            deliveries.push((session, Delivery::Look));
+        }
+        for (session, delivery) in deliveries {
+            let Some(&token) = self.by_session.get(&session) else {
+                continue;
+            };
+            self.with_connection(token, |connection, desk| {
+                connection.session().delivered(desk, delivery);
+            });
+        }
+    }
+
+    /// Does something with a connection, and then sees what it wants.
+    fn with_connection(&mut self, token: usize, act: impl FnOnce(&mut Connection, &mut Desk<'_>)) {
+        let Some(Some(connection)) = self.connections.get_mut(token) else {
+            return;
+        };
+        let mut desk = Desk {
+            shared: &self.shared,
+            port: &self.port,
+            config: &self.config,
+            commands: &self.commands,
+            counters: &self.counters,
+            submissions: &mut self.submissions,
+            now_ms: self.now_ms,
+        };
+        act(connection, &mut desk);
+        list(&mut self.dirty, &mut connection.dirty, token);
+        if connection.wants_attention() {
+            list(&mut self.attention, &mut connection.listed, token);
+        }
+        note_deadline(&mut self.deadlines, connection);
     }
 
     fn flush_all(&mut self) {
@@ -512,6 +566,7 @@ impl IoThread {
                 .store(limit > 0 && resident_bytes() > limit, Ordering::Relaxed);
             if self.ticks.is_multiple_of(TICKS_PER_SWEEP) {
                 self.shared.sample(self.now_ms);
+                self.shared.hub.rest(&self.shared.runtime);
             }
         }
     }
@@ -550,6 +605,21 @@ pub(super) const DENIED: Reply = Reply::error(
 /// Whether clients from an address are served: see [`Config::protected_mode`].
 pub(super) fn admits(config: &Config, from: IpAddr) -> bool {
     !config.protected_mode || !config.requirepass.is_empty() || from.to_canonical().is_loopback()
+}
+
+/// Has a connection looked at when it gives up waiting.
+fn note_deadline(deadlines: &mut BTreeSet<(u64, SessionId)>, connection: &mut Connection) {
+    let (deadline_ms, session) = (
+        connection.session().deadline_ms(),
+        connection.session().id(),
+    );
+    if connection.deadline_ms == deadline_ms {
+        return;
+    }
+    if let Some(before_ms) = std::mem::replace(&mut connection.deadline_ms, deadline_ms) {
+        deadlines.remove(&(before_ms, session));
+    }
+    deadlines.extend(deadline_ms.map(|deadline_ms| (deadline_ms, session)));
 }
 
 /// Puts a token into a list unless it is there.

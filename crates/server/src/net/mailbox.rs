@@ -1,10 +1,12 @@
 //! How other threads reach an I/O thread.
 
 use super::lobby::Early;
+use crate::hub::Delivery;
 use mio::Waker;
 use mio::net::TcpStream;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use txn::SessionId;
 
 /// A connection for an I/O thread.
 pub enum Incoming {
@@ -21,6 +23,7 @@ pub struct Mailbox {
     asleep: AtomicBool,
     accepted: Mutex<Vec<Incoming>>,
     kills: AtomicBool,
+    deliveries: Mutex<Vec<(SessionId, Delivery)>>,
 }
 
 impl Mailbox {
@@ -31,6 +34,7 @@ impl Mailbox {
             asleep: AtomicBool::new(false),
             accepted: Mutex::default(),
             kills: AtomicBool::new(false),
+            deliveries: Mutex::default(),
         }
     }
 
@@ -66,6 +70,20 @@ impl Mailbox {
     /// Takes what was handed over.
     pub(super) fn take_accepted(&self) -> Vec<Incoming> {
         std::mem::take(&mut *self.accepted.lock())
+    }
+
+    /// Leaves something for a connection of the thread.
+    pub fn deliver(&self, session: SessionId, delivery: Delivery) {
+        self.deliveries.lock().push((session, delivery));
+        self.notify();
+    }
+    /// Takes what was left for connections.
+    pub(super) fn take_deliveries(&self) -> Vec<(SessionId, Delivery)> {
+        std::mem::take(&mut *self.deliveries.lock())
+    }
+    /// Whether something was left for a connection.
+    pub(super) fn has_deliveries(&self) -> bool {
+        !self.deliveries.lock().is_empty()
     }
 
     /// Makes the thread look for killed clients.

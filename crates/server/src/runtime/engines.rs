@@ -1,5 +1,7 @@
 //! The engines of a node: one for each partition of which it keeps a replica.
 
+use super::news::{Commit, News};
+use super::port::Replies;
 use execute::siblings::{Sent, Twins, exchange};
 use execute::{Budget, Committed, Effects, Engine, Progress, Waiting, WorkerId};
 use parking_lot::Mutex;
@@ -16,18 +18,34 @@ pub(super) struct Engines {
     has_sent: AtomicBool,
     /// Whether what they say to each other is for other nodes too.
     twins: Twins,
+    /// What is committed is reported here.
+    news: News,
 }
 
-/// What every partition does for itself is answered by the first of them.
-struct OfFirst<'a> {
+/// What comes of the engine of a partition. What every partition does for itself is answered, and told, by the first of them.
+struct OfPartition<'a> {
     partition: PartitionId,
-    effects: &'a mut dyn Effects,
+    /// It is the first of all, which answers for itself in any case.
+    is_first: bool,
+    replies: &'a mut Replies,
+    news: &'a News,
+    commits: Vec<Commit>,
 }
 
-impl Effects for OfFirst<'_> {
-    fn committed(&mut self, committed: Committed) {
-        if committed.request.route.partitions.first() == Some(&self.partition) {
-            self.effects.committed(committed);
+impl Effects for OfPartition<'_> {
+    fn committed(&mut self, mut committed: Committed) {
+        let request = &committed.request;
+        let is_first = self.is_first || request.route.partitions.first() == Some(&self.partition);
+        let session = request.id.session;
+        let commit = self.news.take(
+            committed.position,
+            session,
+            is_first,
+            &mut committed.outcome,
+        );
+        self.commits.extend(commit);
+        if is_first {
+            self.replies.committed(committed);
         }
     }
 }
@@ -41,7 +59,13 @@ impl Engines {
             sent: Mutex::default(),
             has_sent: AtomicBool::new(false),
             twins,
+            news: News::default(),
         }
+    }
+
+    /// Who listens to what is committed.
+    pub fn news(&self) -> &News {
+        &self.news
     }
 
     /// The engine of the first partition.
@@ -94,20 +118,11 @@ impl Engines {
     }
 
     /// Steps each engine once.
-    pub fn step(&self, worker: WorkerId, budget: Budget, effects: &mut dyn Effects) -> Progress {
-        // The first of all partitions answers for itself in any case.
-        if let [(PartitionId(0), engine)] = &self.list[..] {
-            let progress = engine.step(worker, budget, effects);
-            self.exchange();
-            return progress;
-        }
+    pub fn step(&self, worker: WorkerId, budget: Budget, replies: &mut Replies) -> Progress {
         let mut progress = Progress::Idle;
         for (partition, engine) in &self.list {
-            let mut first = OfFirst {
-                partition: *partition,
-                effects,
-            };
-            if engine.step(worker, budget, &mut first) == Progress::Worked {
+            let step = |effects: &mut OfPartition<'_>| engine.step(worker, budget, effects);
+            if self.with_effects(*partition, replies, step) == Progress::Worked {
                 progress = Progress::Worked;
             }
         }
@@ -118,15 +133,35 @@ impl Engines {
     }
 
     /// Ends what a worker has at hand: see [`Engine::finish`].
-    pub fn finish(&self, worker: WorkerId, effects: &mut dyn Effects) {
+    pub fn finish(&self, worker: WorkerId, replies: &mut Replies) {
         for (partition, engine) in &self.list {
-            let mut first = OfFirst {
-                partition: *partition,
-                effects,
-            };
-            engine.finish(worker, &mut first);
+            self.with_effects(*partition, replies, |effects| {
+                engine.finish(worker, effects);
+            });
         }
         self.exchange();
+    }
+
+    /// Does something with the engine of a partition, and tells what it committed.
+    fn with_effects<R>(
+        &self,
+        partition: PartitionId,
+        replies: &mut Replies,
+        act: impl FnOnce(&mut OfPartition<'_>) -> R,
+    ) -> R {
+        let mut effects = OfPartition {
+            partition,
+            is_first: partition == PartitionId(0),
+            replies,
+            news: &self.news,
+            commits: Vec::new(),
+        };
+        let result = act(&mut effects);
+        let mut commits = effects.commits;
+        if !commits.is_empty() {
+            self.news.committed(partition, &mut commits);
+        }
+        result
     }
 
     /// Work that waits for a worker.

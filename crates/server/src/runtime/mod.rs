@@ -31,6 +31,7 @@ mod engines;
 mod executors;
 mod leaders;
 mod member;
+mod news;
 mod options;
 mod port;
 mod routing;
@@ -41,6 +42,7 @@ mod threads;
 
 pub use cluster::Membership;
 pub use execute::ReadOutcome;
+pub use news::{NewsItem, NewsListener};
 pub use node::{FsyncPolicy, Limits, RecoverError, RecoveryReport, Refused};
 pub use options::{
     EngineFactory, HaltHook, MemberOptions, MemberReport, RestartHook, RuntimeOptions, StartError,
@@ -716,6 +718,21 @@ impl Runtime {
                 Err(refused)
             }
         }
+    }
+
+    /// Has somebody told of what final-commits from now on.
+    pub fn listen(&self, listener: Arc<dyn NewsListener>) {
+        let engines = &self.inner.engines;
+        engines.news().begin(listener, || {
+            let all = engines.with_partitions();
+            all.map(|(partition, engine)| (partition, engine.view().final_position()))
+                .collect()
+        });
+    }
+
+    /// Ends that.
+    pub fn listen_no_more(&self) {
+        self.inner.engines.news().end();
     }
 
     /// Runs light requests on the calling thread until there is nothing to do (or for so long that the port is woken to

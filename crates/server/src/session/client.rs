@@ -1,6 +1,7 @@
 //! CLIENT and its subcommands.
 
 use super::{Desk, Session, Speech, is_word};
+use crate::hub::Delivery;
 use crate::net::clients::Client;
 use redis_surface::errors;
 use redis_surface::table::ConnectionCommand;
@@ -83,15 +84,10 @@ impl Session {
                 desk.shared.pause.end();
                 Reply::OK
             }
-            // Nothing blocks yet, so there is nobody to unblock.
-            (C::ClientUnblock, _) => Reply::Integer(0),
-            (C::ClientTracking, [mode, ..]) => match switch(mode) {
-                Some(false) => Reply::OK,
-                Some(true) => Reply::error(
-                    "ERR client side caching is not supported: leave CLIENT TRACKING off",
-                ),
-                None => errors::SYNTAX,
-            },
+            (C::ClientUnblock, [id, how @ ..]) => unblock(desk, id, how),
+            (C::ClientCaching, [word]) => self.caching(word),
+            (C::ClientGetRedir, _) => self.redirection(),
+            (C::ClientTrackingInfo, _) => self.tracking_info(),
             (C::ClientHelp, _) => help(),
             _ => errors::SYNTAX,
         }
@@ -288,6 +284,31 @@ fn list(desk: &Desk<'_>, filter: &[Blob]) -> Reply {
     Reply::Verbatim("txt", Blob::from(text))
 }
 
+/// CLIENT UNBLOCK.
+fn unblock(desk: &Desk<'_>, id: &Blob, how: &[Blob]) -> Reply {
+    let with_error = match how {
+        [] => false,
+        [word] if is_word(word, "timeout") => false,
+        [word] if is_word(word, "error") => true,
+        _ => {
+            return Reply::error("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR");
+        }
+    };
+    let Some(id) = number(id) else {
+        return NOT_AN_INTEGER;
+    };
+    let waiting = desk.shared.clients.by_id(id);
+    let waiting = waiting.filter(|client| client.blocked.load(Ordering::SeqCst));
+    Reply::Integer(match waiting {
+        Some(client) => {
+            let delivery = Delivery::Unblock { with_error };
+            client.mailbox.deliver(client.session, delivery);
+            1
+        }
+        None => 0,
+    })
+}
+
 fn pause(desk: &Desk<'_>, timeout: &[u8], mode: &[Blob]) -> Reply {
     let writes_only = match mode {
         [] => false,
@@ -310,6 +331,9 @@ fn help() -> Reply {
         "GETNAME, SETNAME <name>: the connection's name.",
         "ID, INFO: the connection's number, and all about it.",
         "KILL <ip:port>, KILL <filter> <value> ...: closes connections. Filters: ID, TYPE, USER, ADDR, LADDR, SKIPME, MAXAGE.",
+        "CACHING (YES|NO), GETREDIR, TRACKING (ON|OFF) [REDIRECT <id>] [BCAST] [PREFIX <prefix>] [OPTIN] [OPTOUT] [NOLOOP], TRACKINGINFO: \
+         the client is told when keys that it has read are written.",
+        "UNBLOCK <id> [TIMEOUT|ERROR]: ends the wait of a connection.",
         "LIST [TYPE <type>] [ID <id> ...]: all about all connections.",
         "NO-EVICT (ON|OFF), NO-TOUCH (ON|OFF): taken for compatibility.",
         "PAUSE <milliseconds> [WRITE|ALL], UNPAUSE: holds commands.",

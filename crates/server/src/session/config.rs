@@ -77,5 +77,12 @@ pub(super) fn set(desk: &Desk<'_>, pairs: &[Blob]) -> Reply {
             }
             Ok(())
         });
-    result.err().unwrap_or(Reply::OK)
+    match result {
+        Ok(()) => {
+            let config = desk.shared.settings.now();
+            desk.shared.hub.set_notify(config.notify_keyspace_events);
+            Reply::OK
+        }
+        Err(error) => error,
+    }
 }

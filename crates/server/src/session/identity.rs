@@ -138,6 +138,8 @@ impl Session {
 
     pub(super) fn reset(&mut self, desk: &Desk<'_>) -> Reply {
         self.end_block();
+        self.unsubscribe_from_all(desk.shared);
+        self.track_no_more(desk.shared);
         self.set_protocol(Protocol::Resp2);
         self.speech = Speech::On;
         self.authenticated = desk.config.requirepass.is_empty();

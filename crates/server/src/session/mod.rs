@@ -12,6 +12,7 @@
 //! Replies leave in the order of the commands, whatever finishes first: see [`replies`].
 
 mod admin;
+mod channels;
 mod client;
 mod cluster;
 mod config;
@@ -21,16 +22,20 @@ mod info;
 pub mod replies;
 #[cfg(test)]
 mod tests;
+mod tracking;
 mod transaction;
+mod waiting;
 
 pub(crate) use client::checked_name;
 pub(crate) use identity::{NO_AUTH, NO_PASSWORD_SET, WRONG_PASSWORD, same_secret};
 
 use crate::cluster::ChangeTicket;
 use crate::config::Config;
+use crate::hub::Kind;
 use crate::net::clients::Client;
 use crate::runtime::{self, Port, ReadOutcome, Routing};
 use crate::shared::{Shared, ThreadCounters};
+use channels::Subscriptions;
 use flights::Flight;
 use node::Route;
 use node::flights::Flights;
@@ -38,12 +43,14 @@ use redis_surface::codec::Protocol;
 use redis_surface::table::{
     self, ClusterCommand, Command, ConnectionCommand, Flags, OrdoClusterCommand, Run,
 };
+use redis_surface::waiting::Wait;
 use redis_surface::{Action, Caller, CommandTable, Involved, Watched};
 use replies::{Answered, Replies, Treatment, reply_of};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use transaction::Block;
+use tracking::Tracks;
+use transaction::{Block, Published};
 use txn::{
     Args, Footprint, Key, PartitionId, PartitionRoute, Procedure, Reply, Request, RequestId,
     SessionId, Stop, Weight,
@@ -150,6 +157,7 @@ pub struct Commands {
     table: CommandTable,
     block: Arc<dyn Procedure>,
     watch: Arc<dyn Procedure>,
+    stream_ends: Arc<dyn Procedure>,
 }
 
 impl Default for Commands {
@@ -158,6 +166,7 @@ impl Default for Commands {
             table: CommandTable::new(),
             block: Arc::new(redis_surface::BlockProcedure),
             watch: Arc::new(redis_surface::WatchProcedure),
+            stream_ends: Arc::new(redis_surface::StreamEndsProcedure),
         }
     }
 }
@@ -175,6 +184,8 @@ enum Hold {
     Save(u64),
     /// A change of the cluster is answered once it ended.
     Change(ChangeTicket),
+    /// A command waits for a key: see [`waiting`].
+    Waiting,
 }
 
 /// Whether replies are sent (CLIENT REPLY).
@@ -193,8 +204,29 @@ enum Speech {
 pub enum Completion {
     /// WATCH: these keys, with the versions that the reply tells.
     Watch(Vec<Key>),
-    /// EXEC: these commands of the connection itself run now, and their replies go to these places among the others.
-    Exec(Vec<(usize, Args)>),
+    /// EXEC: these commands of the connection itself run now, and their replies go to these places among the others; and who got what
+    /// was published is known here only.
+    Exec {
+        /// The commands, with their places.
+        own: Vec<(usize, Args)>,
+        /// Among the other commands' replies, those of PUBLISH.
+        published: Vec<(usize, Published)>,
+    },
+    /// PUBLISH.
+    Publish(Published),
+    /// A command that waits for a key was tried.
+    Attempt,
+    /// What a command waits for begins behind these ends of streams.
+    StreamEnds,
+    /// This is the reply.
+    Answer(Reply),
+}
+
+impl Completion {
+    /// Whether what the connection does next depends on it.
+    fn holds(&self) -> bool {
+        !matches!(self, Completion::Publish(_))
+    }
 }
 
 /// A command or block of more words than this takes long enough to leave it to an executor.
@@ -230,14 +262,18 @@ pub struct Session {
     /// Through which group they go, and by whose slots they were routed.
     home: PartitionId,
     routing: Routing,
+    subscriptions: Subscriptions,
+    tracks: Option<Box<Tracks>>,
+    /// The command that waits for a key.
+    waiting: Option<Box<waiting::Waiting>>,
     closing: bool,
 }
 
 impl Session {
     /// The session of a new connection.
-    pub fn new(id: SessionId, client: Arc<Client>, config: &Config) -> Session {
+    pub fn new(client: Arc<Client>, config: &Config) -> Session {
         Session {
-            id,
+            id: client.session,
             client,
             authenticated: config.requirepass.is_empty(),
             readonly: false,
@@ -253,6 +289,9 @@ impl Session {
             flights: Flights::default(),
             home: PartitionId(0),
             routing: Routing::alone(),
+            subscriptions: Subscriptions::default(),
+            tracks: None,
+            waiting: None,
             closing: false,
         }
     }
@@ -295,7 +334,10 @@ impl Session {
     }
     /// Whether a held command can go on.
     pub fn resumable(&self) -> bool {
-        self.hold.is_some() && !self.replies.awaits() && !self.waits_for_time()
+        self.hold.is_some()
+            && !matches!(self.hold, Some(Hold::Waiting))
+            && !self.replies.awaits()
+            && !self.waits_for_time()
     }
     /// Whether nothing is unfinished.
     pub fn idle(&self) -> bool {
@@ -305,6 +347,21 @@ impl Session {
     pub fn close_after_replies(&mut self) {
         self.closing = true;
         self.hold = None;
+    }
+
+    /// The connection is closed: nobody is to wait for it, or to tell it anything.
+    pub fn ended_for_good(&mut self, shared: &Shared) {
+        if let Some(waiting) = self.waiting.take() {
+            self.leave_lines(shared, &waiting);
+        }
+        self.unsubscribe_from_all(shared);
+        self.track_no_more(shared);
+        shared.hub.gone(self.id);
+    }
+
+    /// Whether the connection listens to anything.
+    pub fn listens(&self) -> bool {
+        self.subscriptions.count() > 0
     }
 
     /// Ends the connection with an error that is its client's fault.
@@ -338,6 +395,7 @@ impl Session {
                 desk.shared.start_save();
                 self.hold = Some(Hold::Save(saves));
             }
+            Some(Hold::Waiting) => self.hold = Some(Hold::Waiting),
             Some(Hold::Save(_)) => self.answer(desk, &Session::saved(desk)),
             Some(Hold::Change(ticket)) => match ticket.try_take() {
                 Some(outcome) => self.answer(desk, &cluster::changed(outcome)),
@@ -365,6 +423,9 @@ impl Session {
         if !self.authenticated && !command.is(Flags::NO_AUTH) && self.stranger(desk.config) {
             return self.reject(desk, NO_AUTH);
         }
+        if let Some(error) = self.refuses_while_listening(command) {
+            return self.reject(desk, error);
+        }
         if desk.shared.memory_short.load(Ordering::Relaxed) && command.is(Flags::DENYOOM) {
             return self.reject(
                 desk,
@@ -385,7 +446,19 @@ impl Session {
             self.hold = Some(Hold::Command(argv));
             return;
         }
+        self.note_reads(desk, command, &argv);
+        if !matches!(command.run, Run::Connection(_)) {
+            self.forget_caching();
+        }
+        if command.is(Flags::BLOCKING)
+            && let Some(wait) = Wait::of(&argv)
+        {
+            return self.begin_waiting(desk, wait);
+        }
         match command.run {
+            Run::Pure(_) if command.name == "ping" && self.only_listens() => {
+                self.answer(desk, &Session::pong(&argv));
+            }
             Run::Connection(own) => {
                 if self.replies.awaits() && looks_at_data(own) {
                     self.hold = Some(Hold::Command(argv));
@@ -395,13 +468,14 @@ impl Session {
             }
             _ => {
                 let reach = desk.reach(std::slice::from_ref(&argv));
+                let completion = Published::of(&argv).map(Completion::Publish);
                 match desk.commands.table.prepare_resolved(resolved, argv).action {
                     Action::Transaction {
                         procedure,
                         args,
                         footprint,
                     } => {
-                        self.transact(desk, procedure, args, footprint, reach, None);
+                        self.transact(desk, procedure, args, footprint, reach, completion);
                     }
                     Action::Reply(reply) => self.answer(desk, &reply),
                     Action::Connection { .. } => {
@@ -426,6 +500,23 @@ impl Session {
         if self.speaks() {
             self.replies.push(reply, self.protocol);
         }
+    }
+
+    /// Answers the command that was held.
+    fn answer_late(&mut self, desk: &Desk<'_>, reply: &Reply) {
+        self.answer(desk, reply);
+        if self.speech == Speech::Skipping && self.hold.is_none() {
+            self.speech = Speech::On;
+        }
+    }
+
+    /// SUBSCRIBE and its kin answer for themselves, once for each channel.
+    fn listen(&mut self, desk: &Desk<'_>, kind: Kind, begins: bool, argv: &Args) -> Option<Reply> {
+        match begins {
+            true => self.subscribe(desk, kind, &argv[1..]),
+            false => self.unsubscribe(desk, kind, &argv[1..]),
+        }
+        None
     }
 
     fn speaks(&self) -> bool {
@@ -498,15 +589,19 @@ impl Session {
             desk.counters.snapshot_reads.add(1);
             let reply = reply_of(outcome);
             let reply = match completion {
-                None => reply,
+                None => Some(reply),
                 Some(completion) => self.complete(desk, completion, reply),
             };
-            return self.answer(desk, &reply);
+            if let Some(reply) = reply {
+                self.answer(desk, &reply);
+            }
+            return;
         }
         let treatment = match completion {
             Some(completion) => {
-                // What follows depends on how this ends.
-                self.hold = Some(Hold::Answers);
+                if completion.holds() {
+                    self.hold = Some(Hold::Answers);
+                }
                 Treatment::Complete {
                     completion: Box::new(completion),
                     speaks: self.speaks(),
@@ -642,15 +737,17 @@ impl Session {
         {
             let reply = reply_of(outcome);
             let (reply, speaks) = match treatment {
-                Treatment::Send => (reply, true),
-                Treatment::Drop => (reply, false),
+                Treatment::Send => (Some(reply), true),
+                Treatment::Drop => (Some(reply), false),
                 Treatment::Complete { completion, speaks } => {
                     (self.complete(desk, *completion, reply), speaks)
                 }
             };
-            desk.counters.note_reply(&reply);
-            if speaks {
-                self.replies.complete(&reply, protocol);
+            if let Some(reply) = reply {
+                desk.counters.note_reply(&reply);
+                if speaks {
+                    self.replies.complete(&reply, protocol);
+                }
             }
             self.replies.release(after);
         }
@@ -676,6 +773,13 @@ impl Session {
             ConnectionCommand::Reset => Some(self.reset(desk)),
             ConnectionCommand::Shutdown => self.shutdown(desk, argv),
             ConnectionCommand::ClientReply => self.set_speech(&argv[2]),
+            ConnectionCommand::ClientTracking => self.track(desk, &argv[2..]),
+            ConnectionCommand::Subscribe => self.listen(desk, Kind::Channel, true, argv),
+            ConnectionCommand::Unsubscribe => self.listen(desk, Kind::Channel, false, argv),
+            ConnectionCommand::PSubscribe => self.listen(desk, Kind::Pattern, true, argv),
+            ConnectionCommand::PUnsubscribe => self.listen(desk, Kind::Pattern, false, argv),
+            ConnectionCommand::SSubscribe => self.listen(desk, Kind::Shard, true, argv),
+            ConnectionCommand::SUnsubscribe => self.listen(desk, Kind::Shard, false, argv),
             ConnectionCommand::Save => {
                 self.save(desk);
                 None
@@ -711,6 +815,7 @@ impl Session {
             C::Wait => Reply::Integer(0),
             C::LastSave => admin::last_save(desk),
             C::ScriptKill => admin::script_kill(desk),
+            C::PubSub(command) => Session::pubsub(desk, command, argv),
             C::Unwatch => self.unwatch(),
             C::Cluster(command) => Session::cluster(desk, command, argv),
             C::OrdoCluster(OrdoClusterCommand::Status) => Session::cluster_status(desk),
@@ -726,6 +831,13 @@ impl Session {
             | C::Reset
             | C::Save
             | C::Shutdown
+            | C::Subscribe
+            | C::Unsubscribe
+            | C::PSubscribe
+            | C::PUnsubscribe
+            | C::SSubscribe
+            | C::SUnsubscribe
+            | C::ClientTracking
             | C::OrdoCluster(_) => redis_surface::errors::NOT_IN_BLOCK,
             client => self.client_command(desk, client, argv),
         }
@@ -777,6 +889,13 @@ fn looks_at_data(command: ConnectionCommand) -> bool {
             | C::BgRewriteAof
             | C::Shutdown
             | C::Wait
+            | C::Subscribe
+            | C::Unsubscribe
+            | C::PSubscribe
+            | C::PUnsubscribe
+            | C::SSubscribe
+            | C::SUnsubscribe
+            | C::ClientTracking
             | C::Cluster(ClusterCommand::CountKeysInSlot | ClusterCommand::GetKeysInSlot)
             | C::OrdoCluster(_)
     )

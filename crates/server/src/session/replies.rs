@@ -89,6 +89,11 @@ impl Replies {
         }
     }
 
+    /// Appends what is no reply, ahead of all replies that still wait.
+    pub fn push_at_once(&mut self, push: &Reply, protocol: Protocol) {
+        encode(push, protocol, &mut self.output);
+    }
+
     /// Appends an awaited request, whose arguments have `bytes`, and gives it its sequence number.
     pub fn expect(&mut self, treatment: Treatment, protocol: Protocol, bytes: usize) -> u64 {
         let sequence = self.next_sequence();

@@ -3,7 +3,7 @@
 //! A block becomes one request: its commands, and the watched keys with the versions that WATCH saw. Whether they are
 //! still the same is decided inside the ordered transaction, so a race has one outcome everywhere.
 
-use super::{Completion, Desk, Reach, Session};
+use super::{Completion, Desk, Reach, Session, is_word};
 use redis_surface::table::{self, Flags, Resolved, Run};
 use redis_surface::{Involved, Watched, errors};
 use std::sync::atomic::Ordering;
@@ -15,6 +15,38 @@ const WORD_BYTES: usize = size_of::<Blob>();
 const TOO_LONG: Reply = Reply::error(
     "ERR the block is longer than client-query-buffer-limit: split it, or raise the limit",
 );
+
+/// A message that was published.
+#[derive(Debug)]
+pub struct Published {
+    channel: Blob,
+    is_sharded: bool,
+}
+
+impl Published {
+    /// What the command `argv` (its name first) publishes.
+    pub(super) fn of(argv: &Args) -> Option<Published> {
+        let [name, channel, _] = &argv[..] else {
+            return None;
+        };
+        let is_sharded = is_word(name, "spublish");
+        (is_sharded || is_word(name, "publish")).then(|| Published {
+            channel: channel.clone(),
+            is_sharded,
+        })
+    }
+
+    /// The reply: how many connections of this node get it.
+    fn counted(&self, desk: &Desk<'_>, reply: Reply) -> Reply {
+        match reply {
+            Reply::Integer(_) => {
+                let hub = &desk.shared.hub;
+                Reply::Integer(hub.receivers(&self.channel, self.is_sharded) as i64)
+            }
+            other => other,
+        }
+    }
+}
 
 /// An open MULTI block.
 #[derive(Debug, Default)]
@@ -121,6 +153,15 @@ impl Session {
                 ordered.push(argv);
             }
         }
+        let found = ordered.iter().enumerate();
+        let published = found
+            .filter_map(|(place, argv)| Some((place, Published::of(argv)?)))
+            .collect::<Vec<_>>();
+        for argv in &ordered {
+            if let Ok(resolved) = table::resolve(argv) {
+                self.note_reads(desk, resolved.command, argv);
+            }
+        }
         let mut reach = desk.reach(&ordered);
         if !watched.is_empty() {
             let keys = Involved::Keys(watched.keys().cloned().collect());
@@ -133,11 +174,9 @@ impl Session {
             commands: ordered,
         };
         let footprint = block.footprint(false);
-        let completion = if own.is_empty() {
-            None
-        } else {
-            Some(Completion::Exec(own))
-        };
+        let completion = (!own.is_empty() || !published.is_empty())
+            .then_some(Completion::Exec { own, published });
+        self.forget_caching();
         self.transact(
             desk,
             desk.commands.block.clone(),
@@ -169,16 +208,24 @@ impl Session {
     }
 
     /// Completes a transaction command with the reply of its request, and gives the reply that its client gets.
+    /// `None` if there is none yet.
     pub(super) fn complete(
         &mut self,
         desk: &mut Desk<'_>,
         completion: Completion,
         reply: Reply,
-    ) -> Reply {
-        match completion {
+    ) -> Option<Reply> {
+        Some(match completion {
+            Completion::Attempt => return self.attempted(desk, reply),
+            Completion::StreamEnds => return self.ends_are_known(desk, reply),
+            Completion::Answer(answer) => match reply {
+                Reply::Error(_) => reply,
+                _ => answer,
+            },
+            Completion::Publish(published) => published.counted(desk, reply),
             Completion::Watch(keys) => {
                 let Some(states) = Watched::from_reply(&keys, &reply) else {
-                    return reply;
+                    return Some(reply);
                 };
                 if self.watched.is_empty() {
                     self.watched_by = self.routing.version;
@@ -190,10 +237,15 @@ impl Session {
                 self.show_block();
                 Reply::OK
             }
-            Completion::Exec(own) => {
-                let Reply::Array(ordered) = reply else {
-                    return reply;
+            Completion::Exec { own, published } => {
+                let Reply::Array(mut ordered) = reply else {
+                    return Some(reply);
                 };
+                for (place, published) in published {
+                    if let Some(reply) = ordered.get_mut(place) {
+                        *reply = published.counted(desk, std::mem::replace(reply, Reply::Nil));
+                    }
+                }
                 let mut replies = Vec::with_capacity(ordered.len() + own.len());
                 let mut ordered = ordered.into_iter();
                 for (place, argv) in own {
@@ -208,6 +260,6 @@ impl Session {
                 replies.extend(ordered);
                 Reply::Array(replies)
             }
-        }
+        })
     }
 }

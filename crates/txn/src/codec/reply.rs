@@ -59,6 +59,8 @@ pub fn put_reply(out: &mut Vec<u8>, reply: &Reply) {
         Reply::Map(pairs) => put_pairs(out, TAG_MAP, pairs),
         Reply::Pairs(pairs) => put_pairs(out, TAG_PAIRS, pairs),
         Reply::PairMap(pairs) => put_pairs(out, TAG_PAIR_MAP, pairs),
+        // What others are told is not part of what is kept.
+        Reply::Told(told) => put_reply(out, &told.reply),
     }
 }
 

@@ -6,7 +6,7 @@ use crate::commands::options;
 use crate::commands::strings::{argument, found};
 use crate::errors;
 use txn::value::{Scored, SortedSetValue};
-use txn::{Blob, Intent, Key, Outcome, Reply, Stop, Tx};
+use txn::{Blob, Intent, Key, Note, Outcome, Reply, Stop, Tx};
 
 /// From which end members are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +51,12 @@ pub(in crate::commands) async fn pop(
         if taken > 0 {
             let mut set = SortedSetValue::clone(&old);
             set.remove_range(ranks);
+            tx.note(|| {
+                Note::Named(match end {
+                    End::Min => "zpopmin",
+                    End::Max => "zpopmax",
+                })
+            });
             put(tx, &key, set, expires_at_ms).await?;
         }
         let key = name.clone();

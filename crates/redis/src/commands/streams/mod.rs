@@ -9,6 +9,8 @@ pub mod groups;
 pub mod info;
 pub mod read;
 
+pub(crate) use read::ends;
+
 use super::options;
 use crate::parse;
 use std::ops::RangeInclusive;

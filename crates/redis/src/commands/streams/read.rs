@@ -204,6 +204,17 @@ pub async fn xreadgroup(tx: &mut Tx, args: &[Blob]) -> Outcome {
     Ok(streams_reply(streams))
 }
 
+/// The last ids of the streams at some keys.
+pub(crate) async fn ends(tx: &mut Tx, names: &[Blob]) -> Outcome {
+    let mut ends = Vec::with_capacity(names.len());
+    for name in names {
+        let stream = found!(find::<StreamValue>(tx, &Key::from(name), Intent::Read));
+        let end = stream.map_or(StreamId::MIN, |(stream, _)| stream.last_id);
+        ends.push(id_reply(end));
+    }
+    Ok(Reply::Array(ends))
+}
+
 /// Gives a consumer what a stream has for it: of what is new, or of what it has pending after an id. `None` if nothing is new.
 async fn deliver(
     tx: &mut Tx,

@@ -319,6 +319,7 @@ fn show_reply(reply: &Reply, indent: usize) -> String {
                 .collect();
             items(&flat)
         }
+        Reply::Told(told) => show_reply(&told.reply, indent),
     }
 }
 

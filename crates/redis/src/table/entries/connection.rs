@@ -66,10 +66,25 @@ const CLIENT: &[Command] = &[
         "Names the client's library.",
     ),
     client("client|setname", 3, C::ClientSetName).about("2.6.9", "O(1)", "Names the connection."),
+    client("client|caching", 3, C::ClientCaching).about(
+        "6.0.0",
+        "O(1)",
+        "Says whether the keys of the next command are to be remembered for invalidation.",
+    ),
+    client("client|getredir", 2, C::ClientGetRedir).about(
+        "6.0.0",
+        "O(1)",
+        "Replies which connection gets this one's invalidations.",
+    ),
     client("client|tracking", -3, C::ClientTracking).about(
         "6.0.0",
         "O(1)",
-        "Turns client side caching off.",
+        "Has the server tell which keys that the client has read were written.",
+    ),
+    client("client|trackinginfo", 2, C::ClientTrackingInfo).about(
+        "6.2.0",
+        "O(1)",
+        "Tells how the connection's keys are tracked.",
     ),
     client("client|unblock", -3, C::ClientUnblock)
         .admin()

@@ -1,7 +1,7 @@
 //! Lists.
 
 use super::*;
-use crate::commands::{list_elements as elements, lists};
+use crate::commands::{blocking, list_elements as elements, lists};
 
 const fn list(name: &'static str, arity: i16, run: Run) -> Command {
     Command::new(name, arity, Group::List, run)
@@ -97,6 +97,57 @@ pub(super) const COMMANDS: &[Command] = &[
             "1.2.0",
             "O(log N) in the lengths of the lists",
             "Moves the last element of a list to the start of another.",
+        ),
+    list("blpop", -3, data!(blocking::blpop))
+        .write()
+        .blocking()
+        .keys(ALL_BUT_LAST)
+        .about(
+            "2.0.0",
+            "O(N) in the number of keys",
+            "Takes the first element of the first of some lists that exists, and waits for one if none does.",
+        ),
+    list("brpop", -3, data!(blocking::brpop))
+        .write()
+        .blocking()
+        .keys(ALL_BUT_LAST)
+        .about(
+            "2.0.0",
+            "O(N) in the number of keys",
+            "Takes the last element of the first of some lists that exists, and waits for one if none does.",
+        ),
+    list("blmove", 6, data!(blocking::blmove))
+        .write()
+        .denyoom()
+        .blocking()
+        .keys(MOVE)
+        .about(
+            "6.2.0",
+            "O(log N) in the lengths of the lists",
+            "Moves an element from an end of a list to an end of another, and waits for one if there is none.",
+        ),
+    list("brpoplpush", 4, data!(blocking::brpoplpush))
+        .write()
+        .denyoom()
+        .blocking()
+        .keys(MOVE)
+        .about(
+            "2.2.0",
+            "O(log N) in the lengths of the lists",
+            "Moves the last element of a list to the start of another, and waits for one if there is none.",
+        ),
+    list("blmpop", -5, data!(blocking::blmpop))
+        .write()
+        .blocking()
+        .flags(Flags::MOVABLEKEYS)
+        .keys(&[KeySpec {
+            places: KeyPlaces::Counted { at: 2 },
+            flags: &["RW", "access", "delete"],
+        }])
+        .about(
+            "7.0.0",
+            "O(N+M) in the numbers of keys and of elements popped",
+            "Takes elements from the first of some lists that exists, and waits for one if none does.",
         ),
     list("llen", 2, data!(elements::llen))
         .readonly()

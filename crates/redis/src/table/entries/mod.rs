@@ -9,6 +9,7 @@ mod hashes;
 mod hyperloglog;
 mod lists;
 mod ordo;
+mod pubsub;
 mod scripting;
 mod server;
 mod sets;
@@ -16,7 +17,9 @@ mod sorted_sets;
 mod streams;
 mod strings;
 
-use super::command::{Command, ConnectionCommand, Flags, Group, KeyPlaces, KeySpec, Run};
+use super::command::{
+    Command, ConnectionCommand, Flags, Group, KeyPlaces, KeySpec, PubSubCommand, Run,
+};
 
 /// All commands.
 pub const COMMANDS: &[Command] = &concat::<COUNT>(FAMILIES);
@@ -36,6 +39,7 @@ const FAMILIES: &[&[Command]] = &[
     cluster::COMMANDS,
     server::COMMANDS,
     scripting::COMMANDS,
+    pubsub::COMMANDS,
     ordo::COMMANDS,
 ];
 
@@ -104,6 +108,9 @@ impl Command {
     const fn fast(self) -> Command {
         self.flags(Flags::FAST)
     }
+    const fn blocking(self) -> Command {
+        self.flags(Flags::BLOCKING)
+    }
     const fn admin(self) -> Command {
         self.flags(Flags::ADMIN)
     }
@@ -145,6 +152,8 @@ const fn range(first: usize, last: isize, step: usize, flags: &'static [&'static
     }
 }
 
+/// Keys before a timeout.
+const ALL_BUT_LAST: &[KeySpec] = &[range(1, -2, 1, &["RW", "access", "delete"])];
 const RO: &[KeySpec] = &[range(1, 1, 1, &["RO"])];
 const RO_ACCESS: &[KeySpec] = &[range(1, 1, 1, &["RO", "access"])];
 const RO_ALL: &[KeySpec] = &[range(1, -1, 1, &["RO"])];

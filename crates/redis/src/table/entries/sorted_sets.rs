@@ -1,6 +1,7 @@
 //! Sorted sets.
 
 use super::*;
+use crate::commands::blocking;
 use crate::commands::sorted_sets::{add, combine, pop, ranges, read, remove};
 
 const fn sorted(name: &'static str, arity: i16, run: Run) -> Command {
@@ -98,6 +99,39 @@ pub(super) const COMMANDS: &[Command] = &[
             "7.0.0",
             "O(K) + O(log N) for each member, of K keys",
             "Removes and replies members of the first of several sorted sets that has any.",
+        ),
+    sorted("bzpopmin", -3, data!(blocking::bzpopmin))
+        .write()
+        .fast()
+        .blocking()
+        .keys(ALL_BUT_LAST)
+        .about(
+            "5.0.0",
+            "O(log N)",
+            "Takes the member of the lowest score of the first of some sorted sets that exists, and waits for one if none does.",
+        ),
+    sorted("bzpopmax", -3, data!(blocking::bzpopmax))
+        .write()
+        .fast()
+        .blocking()
+        .keys(ALL_BUT_LAST)
+        .about(
+            "5.0.0",
+            "O(log N)",
+            "Takes the member of the highest score of the first of some sorted sets that exists, and waits for one if none does.",
+        ),
+    sorted("bzmpop", -5, data!(blocking::bzmpop))
+        .write()
+        .blocking()
+        .flags(Flags::MOVABLEKEYS)
+        .keys(&[KeySpec {
+            places: KeyPlaces::Counted { at: 2 },
+            flags: &["RW", "access", "delete"],
+        }])
+        .about(
+            "7.0.0",
+            "O(K) + O(log N) for each member, of K keys",
+            "Takes members of the first of some sorted sets that exists, and waits for one if none does.",
         ),
     sorted("zscore", 3, data!(read::zscore))
         .readonly()

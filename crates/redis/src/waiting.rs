@@ -1,0 +1,258 @@
+//! Commands that wait for something: what a connection needs to know to wait for it.
+//!
+//! Nothing waits inside a transaction. A connection tries the command as it is; if there is nothing, it waits until one of the keys is
+//! written, and tries again. Who waits longest for a key is to be served first, so a connection tries only those keys for which nobody
+//! else was there before it ([`Wait::attempt`]). (Reading a stream takes nothing from others: all who wait try.)
+
+use crate::commands::options;
+use crate::errors;
+use crate::parse;
+use crate::table;
+use std::ops::Range;
+use txn::{Args, Blob, Reply};
+
+const NOT_A_FLOAT: Reply = Reply::error("ERR timeout is not a float or out of range");
+const OUT_OF_RANGE: Reply = Reply::error("ERR timeout is out of range");
+const NEGATIVE: Reply = Reply::error("ERR timeout is negative");
+
+/// A timeout in seconds as milliseconds; `None`: for ever.
+pub fn timeout(word: &Blob) -> Result<Option<u64>, Reply> {
+    let seconds = parse::float(word).ok_or(NOT_A_FLOAT)?;
+    let ms = (seconds * 1000.0).ceil();
+    match ms {
+        ms if !ms.is_finite() || ms > i64::MAX as f64 => Err(OUT_OF_RANGE),
+        ms if ms < 0.0 => Err(NEGATIVE),
+        ms => Ok((ms > 0.0).then_some(ms as u64)),
+    }
+}
+
+/// How a command waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wait {
+    argv: Args,
+    /// Where the keys stand that it waits for.
+    keys: Range<usize>,
+    /// Where the number of keys stands, if there is one.
+    counted: Option<usize>,
+    /// For how long; `None`: for ever.
+    pub timeout_ms: Option<u64>,
+    /// Whether it takes what it finds, so that others have to wait behind it.
+    pub takes: bool,
+    /// The places of those ids that stand for the ends of streams as they are now (`$`).
+    ends: Vec<usize>,
+}
+
+impl Wait {
+    /// How the command `argv` (its name first) waits; `None` if it does not. An error is one that the command itself replies.
+    pub fn of(argv: &Args) -> Option<Wait> {
+        let name = table::resolve(argv).ok()?.command.name;
+        let last = argv.len() - 1;
+        let plain = |keys: Range<usize>, timeout_at: usize| {
+            Some(Wait {
+                argv: argv.clone(),
+                keys,
+                counted: None,
+                timeout_ms: timeout(&argv[timeout_at]).ok()?,
+                takes: true,
+                ends: Vec::new(),
+            })
+        };
+        match name {
+            "blpop" | "brpop" | "bzpopmin" | "bzpopmax" => plain(1..last, last),
+            "blmove" | "brpoplpush" => plain(1..2, last),
+            "blmpop" | "bzmpop" => {
+                let count = options::count(&argv[2], 1, errors::NO_KEYS).ok()?;
+                let end = count.checked_add(3).filter(|&end| end < argv.len())?;
+                Some(Wait {
+                    counted: Some(2),
+                    ..plain(3..end, 1)?
+                })
+            }
+            "xread" | "xreadgroup" => Wait::of_streams(argv),
+            _ => None,
+        }
+    }
+
+    fn of_streams(argv: &Args) -> Option<Wait> {
+        let streams = argv.iter().position(|word| options::is(word, "STREAMS"))?;
+        let block = argv[..streams]
+            .iter()
+            .position(|word| options::is(word, "BLOCK"))?;
+        let timeout_ms = options::integer(argv.get(block + 1)?).ok()?;
+        let timeout_ms = u64::try_from(timeout_ms).ok()?;
+        let count = (argv.len() - streams - 1) / 2;
+        let keys = streams + 1..streams + 1 + count;
+        let ids = keys.end..argv.len();
+        let in_group = options::is(&argv[0], "XREADGROUP");
+        // What a consumer has pending is there, or is not.
+        if in_group && ids.clone().any(|at| argv[at].as_bytes() != b">") {
+            return None;
+        }
+        let is_end = |at: &usize| !in_group && argv[*at].as_bytes() == b"$";
+        Some(Wait {
+            argv: argv.clone(),
+            keys,
+            counted: None,
+            timeout_ms: (timeout_ms > 0).then_some(timeout_ms),
+            takes: false,
+            ends: ids.filter(is_end).collect(),
+        })
+    }
+
+    /// The keys that it waits for, in the order in which it tries them.
+    pub fn keys(&self) -> &[Blob] {
+        &self.argv[self.keys.clone()]
+    }
+
+    /// The keys of the streams whose present ends must be known before it waits: see [`Wait::ends_are`].
+    pub fn ends(&self) -> Vec<Blob> {
+        let offset = self.keys.len();
+        self.ends
+            .iter()
+            .map(|at| self.argv[at - offset].clone())
+            .collect()
+    }
+
+    /// The ends of the streams [`Wait::ends`].
+    pub fn ends_are(&mut self, ids: &[Blob]) {
+        for (at, id) in std::mem::take(&mut self.ends).into_iter().zip(ids) {
+            self.argv.0[at] = id.clone();
+        }
+    }
+
+    /// The command for some of its keys. `None` if there are none.
+    pub fn attempt(&self, mut may_try: impl FnMut(&Blob) -> bool) -> Option<Args> {
+        if !self.takes {
+            return Some(self.argv.clone());
+        }
+        let keys: Vec<Blob> = self
+            .keys()
+            .iter()
+            .filter(|&key| may_try(key))
+            .cloned()
+            .collect();
+        if keys.is_empty() {
+            return None;
+        }
+        let mut argv: Vec<Blob> = self.argv[..self.keys.start].to_vec();
+        if let Some(at) = self.counted {
+            argv[at] = Blob::from(keys.len().to_string().as_bytes());
+        }
+        argv.extend(keys);
+        argv.extend_from_slice(&self.argv[self.keys.end..]);
+        Some(Args(argv.into_iter().collect()))
+    }
+
+    /// The reply when the time is up.
+    pub fn nothing(&self) -> Reply {
+        match options::is(&self.argv[0], "BLMOVE") || options::is(&self.argv[0], "BRPOPLPUSH") {
+            true => Reply::Nil,
+            false => Reply::NilArray,
+        }
+    }
+
+    /// Whether a reply says that there is nothing.
+    pub fn found_nothing(reply: &Reply) -> bool {
+        matches!(reply, Reply::Nil | Reply::NilArray)
+    }
+}
+
+/// Whether an event of this name may bring what somebody waits for. What only takes away does not.
+pub fn may_serve(event: &str) -> bool {
+    !matches!(
+        event,
+        "lpop"
+            | "rpop"
+            | "lrem"
+            | "ltrim"
+            | "zrem"
+            | "zpopmin"
+            | "zpopmax"
+            | "expire"
+            | "persist"
+            | "expired"
+            | "xtrim"
+            | "xdel"
+            | "lset"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wait(line: &str) -> Option<Wait> {
+        let argv: Vec<Blob> = line.split(' ').map(Blob::from).collect();
+        Wait::of(&Args(argv.into_iter().collect()))
+    }
+
+    fn line(argv: &Args) -> String {
+        let words: Vec<_> = argv
+            .iter()
+            .map(|word| String::from_utf8_lossy(word))
+            .collect();
+        words.join(" ")
+    }
+
+    #[test]
+    fn a_command_says_for_which_keys_it_waits_and_for_how_long() {
+        for (words, keys, timeout_ms) in [
+            ("BLPOP a b 0", &["a", "b"][..], None),
+            ("BRPOP a 0.25", &["a"], Some(250)),
+            ("BLMOVE a b LEFT RIGHT 1", &["a"], Some(1000)),
+            ("BLMPOP 2 2 a b LEFT COUNT 3", &["a", "b"], Some(2000)),
+            ("BZMPOP 0 1 a MIN", &["a"], None),
+            (
+                "XREAD COUNT 1 BLOCK 5 STREAMS a b 0-0 $",
+                &["a", "b"],
+                Some(5),
+            ),
+        ] {
+            let wait = wait(words).expect(words);
+            let found: Vec<&[u8]> = wait.keys().iter().map(|key| key.as_bytes()).collect();
+            let expected: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
+            assert_eq!((found, wait.timeout_ms), (expected, timeout_ms), "{words}");
+        }
+        for words in [
+            "LPOP a",
+            "BLPOP a x",
+            "BLPOP a -1",
+            "XREAD STREAMS a 0",
+            "XREADGROUP GROUP g c BLOCK 0 STREAMS a 0",
+            "BLMPOP 0 3 a LEFT",
+        ] {
+            assert_eq!(wait(words), None, "{words}");
+        }
+    }
+
+    #[test]
+    fn it_tries_those_keys_for_which_nobody_was_there_before() {
+        let tries = |words: &str| {
+            let argv = wait(words)
+                .expect(words)
+                .attempt(|key| key.as_bytes() != b"b");
+            argv.as_ref().map(line)
+        };
+        assert_eq!(tries("BLPOP a b c 0").as_deref(), Some("BLPOP a c 0"));
+        assert_eq!(
+            tries("BLMPOP 0 2 a b LEFT").as_deref(),
+            Some("BLMPOP 0 1 a LEFT")
+        );
+        assert_eq!(tries("BLPOP b 0"), None);
+        assert_eq!(
+            tries("XREAD BLOCK 0 STREAMS a b 1 2").as_deref(),
+            Some("XREAD BLOCK 0 STREAMS a b 1 2"),
+            "who only reads need not stand in a line"
+        );
+    }
+
+    #[test]
+    fn the_ends_of_streams_are_those_of_the_first_look() {
+        let mut wait = wait("XREAD BLOCK 0 STREAMS a b 1 $").expect("it waits");
+        assert_eq!(wait.ends(), [Blob::from("b")]);
+        wait.ends_are(&[Blob::from("7-1")]);
+        assert!(wait.ends().is_empty());
+        let argv = wait.attempt(|_| true).expect("it tries");
+        assert_eq!(line(&argv), "XREAD BLOCK 0 STREAMS a b 1 7-1");
+    }
+}

@@ -1,0 +1,264 @@
+//! Who wants to be told of what others do: who listens to channels, who waits for a key, and who keeps copies of what it has read.
+//!
+//! The runtime tells of each final-committed transaction, in the order of its partition ([`crate::runtime::NewsListener`]). The hub looks
+//! up whom that concerns, and leaves a [`Delivery`] in the mailbox of each one's thread. A delivery is an answer already made (a message,
+//! an invalidation), or word that it is time to look again: who waits for an element pops it by an ordinary command, so that a client
+//! that is gone swallows nothing.
+//!
+//! As long as nobody is interested ([`Hub::begin_interest`]), nothing is told and nothing is looked up: commands cost what they did. When
+//! the last one has gone, that stays on for a while, for the next one.
+//!
+//! # Locks
+//!
+//! The state is behind one lock, which is taken while the runtime's is held that keeps the news in order, and never the other way round:
+//! `interest` is the lock under which the hub calls the runtime.
+
+mod channels;
+mod lines;
+mod notify;
+mod tracking;
+
+pub use channels::{Channels, Kind};
+pub use notify::NotifyFlags;
+pub use tracking::{TrackingMode, TrackingOptions};
+
+use crate::net::Mailbox;
+use crate::runtime::{NewsItem, NewsListener, Runtime};
+use lines::Lines;
+use parking_lot::Mutex;
+use redis_surface::telling::{Wanted, want};
+use redis_surface::waiting::may_serve;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
+use tracking::Tracking;
+use txn::{Blob, Event, Key, Message, Reply, SessionId};
+
+/// A connection, as the hub knows it.
+#[derive(Clone)]
+pub struct Listener {
+    /// Its session.
+    pub session: SessionId,
+    /// Where its thread looks.
+    pub mailbox: Arc<Mailbox>,
+}
+
+impl Listener {
+    fn deliver(&self, delivery: Delivery) {
+        self.mailbox.deliver(self.session, delivery);
+    }
+}
+
+/// What reaches a connection from others.
+#[derive(Clone, Debug)]
+pub enum Delivery {
+    /// To be sent as it is.
+    Push(Arc<Reply>),
+    /// Keys that were read were written since: `None`, perhaps all.
+    Invalidate(Option<Arc<[Blob]>>),
+    /// The connection that was to get the invalidations of this one is gone.
+    RedirectionBroken(u64),
+    /// What it waits for may be there.
+    Look,
+    /// CLIENT UNBLOCK.
+    Unblock {
+        /// With an error rather than as if the time were up.
+        with_error: bool,
+    },
+}
+
+/// See the module's head.
+#[derive(Default)]
+pub struct Hub {
+    state: Mutex<State>,
+    interest: Mutex<Interest>,
+    notify: AtomicU16,
+    /// How many connections wait for a key.
+    waiting_count: AtomicUsize,
+}
+
+#[derive(Default)]
+struct State {
+    channels: Channels<Listener>,
+    lines: Lines,
+    tracking: Tracking,
+}
+
+#[derive(Default)]
+struct Interest {
+    count: usize,
+    /// Whether anybody was interested since the last look.
+    was_there: bool,
+    wanted: Option<Wanted>,
+}
+
+impl Hub {
+    /// Somebody is interested. Whether nobody was before: then transactions that are under way tell nothing yet.
+    pub fn begin_interest(self: &Arc<Hub>, runtime: &Runtime) -> bool {
+        let mut interest = self.interest.lock();
+        interest.count += 1;
+        interest.was_there = true;
+        let is_first = interest.wanted.is_none();
+        if is_first {
+            interest.wanted = Some(want());
+            runtime.listen(self.clone());
+        }
+        is_first
+    }
+
+    /// As many are interested no more.
+    pub fn end_interest(&self, count: usize) {
+        self.interest.lock().count -= count;
+    }
+
+    /// Stops being told when nobody was interested for a while: called now and then.
+    pub fn rest(&self, runtime: &Runtime) {
+        let mut interest = self.interest.lock();
+        if interest.count == 0
+            && !std::mem::take(&mut interest.was_there)
+            && interest.wanted.take().is_some()
+        {
+            runtime.listen_no_more();
+        }
+    }
+
+    /// Sets what of keys is published (`notify-keyspace-events`).
+    pub fn set_notify(&self, flags: NotifyFlags) {
+        self.notify.store(flags.0, Ordering::Relaxed);
+    }
+
+    /// Looks at, or changes, who listens to which channels.
+    pub fn channels<R>(&self, act: impl FnOnce(&mut Channels<Listener>) -> R) -> R {
+        act(&mut self.state.lock().channels)
+    }
+
+    /// How many connections get what is published on a channel.
+    pub fn receivers(&self, channel: &[u8], is_sharded: bool) -> usize {
+        let mut count = 0;
+        let state = self.state.lock();
+        state
+            .channels
+            .receivers(channel, is_sharded, |_, _| count += 1);
+        count
+    }
+
+    /// A connection begins to wait for keys, behind all who wait for them.
+    pub fn wait(&self, listener: &Listener, keys: &[Key], takes: bool) {
+        self.waiting_count.fetch_add(1, Ordering::Relaxed);
+        self.state.lock().lines.enter(listener, keys, takes);
+    }
+
+    /// Whether nobody waits for a key before a connection. One that does not wait yet comes behind all.
+    pub fn is_next(&self, session: SessionId, key: &Key) -> bool {
+        self.state.lock().lines.is_next(session, key)
+    }
+
+    /// It waits no more. Who was behind it is told to look.
+    pub fn leave(&self, session: SessionId, keys: &[Key], takes: bool) {
+        self.waiting_count.fetch_sub(1, Ordering::Relaxed);
+        self.state.lock().lines.leave(session, keys, takes);
+    }
+
+    /// How many connections wait for a key.
+    pub fn waiting_count(&self) -> usize {
+        self.waiting_count.load(Ordering::Relaxed)
+    }
+
+    /// A connection wants to be told when keys that it reads are written.
+    pub fn track(&self, listener: &Listener, options: &TrackingOptions) {
+        self.state.lock().tracking.begin(listener, options);
+    }
+
+    /// It does not any more.
+    pub fn track_no_more(&self, session: SessionId) {
+        self.state.lock().tracking.end(session);
+    }
+
+    /// A connection is gone.
+    pub fn gone(&self, session: SessionId) {
+        self.state.lock().tracking.gone(session);
+    }
+
+    /// It is about to read these keys.
+    pub fn reads(&self, session: SessionId, keys: impl Iterator<Item = Key>, keys_max: usize) {
+        let keys_max = if keys_max == 0 { usize::MAX } else { keys_max };
+        self.state.lock().tracking.reads(session, keys, keys_max);
+    }
+
+    /// How many keys are tracked, and how many copies of them there may be, and how many prefixes.
+    pub fn tracked(&self) -> (usize, usize, usize) {
+        self.state.lock().tracking.counts()
+    }
+
+    fn notify_of(&self, state: &State, key: &Key, class: u8, name: &str) {
+        let flags = NotifyFlags(self.notify.load(Ordering::Relaxed));
+        if name.is_empty() || !flags.has_class(class) {
+            return;
+        }
+        let name = Blob::from(name);
+        let of_key = Blob::from(key.as_bytes());
+        if flags.has_keyspace() {
+            let channel = [b"__keyspace@0__:", key.as_bytes()].concat();
+            publish(state, &Blob::from(channel), &name, false);
+        }
+        if flags.has_keyevent() {
+            let channel = [b"__keyevent@0__:", name.as_bytes()].concat();
+            publish(state, &Blob::from(channel), &of_key, false);
+        }
+    }
+}
+
+impl NewsListener for Hub {
+    fn told(&self, item: NewsItem) {
+        let mut state = self.state.lock();
+        for event in item.events {
+            match event {
+                Event::Message(Message {
+                    channel,
+                    payload,
+                    is_sharded,
+                }) => publish(&state, &channel, &payload, is_sharded),
+                Event::Cleared => state.tracking.cleared(),
+                Event::Key { key, class, name } => {
+                    state.tracking.written(&key, item.session);
+                    if may_serve(&name) {
+                        state.lines.written(&key);
+                    }
+                    self.notify_of(&state, &key, class, &name);
+                }
+            }
+        }
+    }
+}
+
+/// Sends a message to whoever listens.
+fn publish(state: &State, channel: &Blob, payload: &Blob, is_sharded: bool) {
+    let mut plain = None;
+    state
+        .channels
+        .receivers(channel, is_sharded, |listener, pattern| {
+            let push = match pattern {
+                None => plain
+                    .get_or_insert_with(|| {
+                        let kind = if is_sharded { "smessage" } else { "message" };
+                        message(kind, None, channel, payload)
+                    })
+                    .clone(),
+                Some(pattern) => message("pmessage", Some(pattern), channel, payload),
+            };
+            listener.deliver(Delivery::Push(push));
+        });
+}
+
+fn message(
+    kind: &'static str,
+    pattern: Option<&Blob>,
+    channel: &Blob,
+    payload: &Blob,
+) -> Arc<Reply> {
+    let words = [Some(channel), Some(payload)];
+    let words = std::iter::once(pattern).chain(words).flatten();
+    let words = words.map(|word| Reply::Bulk(word.clone()));
+    Arc::new(Reply::Push(
+        std::iter::once(Reply::bulk(kind)).chain(words).collect(),
+    ))
+}

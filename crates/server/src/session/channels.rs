@@ -1,0 +1,244 @@
+//! SUBSCRIBE and its kin, and what reaches the connection from others.
+
+use super::{Desk, Session};
+use crate::hub::{Delivery, Kind, Listener};
+use crate::net::clients::REDIRECTION_BROKEN;
+use crate::shared::Shared;
+use redis_surface::codec::Protocol;
+use redis_surface::pattern;
+use redis_surface::table::{Command, ConnectionCommand, PubSubCommand, Run};
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+use txn::{Args, Blob, Reply};
+
+/// Where clients of RESP2 get the invalidations of others.
+const INVALIDATE: &[u8] = b"__redis__:invalidate";
+
+/// What a connection listens to, by [`Kind`].
+#[derive(Default)]
+pub(super) struct Subscriptions([BTreeSet<Blob>; 3]);
+
+impl Subscriptions {
+    fn of(&mut self, kind: Kind) -> &mut BTreeSet<Blob> {
+        &mut self.0[kind as usize]
+    }
+
+    /// How many there are of all kinds.
+    pub(super) fn count(&self) -> usize {
+        self.0.iter().map(BTreeSet::len).sum()
+    }
+
+    /// The number in the reply to a change: shard channels are counted for themselves.
+    fn shown(&self, kind: Kind) -> i64 {
+        let [channels, patterns, shards] = &self.0;
+        match kind {
+            Kind::Shard => shards.len() as i64,
+            Kind::Channel | Kind::Pattern => (channels.len() + patterns.len()) as i64,
+        }
+    }
+}
+
+impl Session {
+    /// The connection, as others find it.
+    pub(super) fn listener(&self) -> Listener {
+        Listener {
+            session: self.id(),
+            mailbox: self.client.mailbox.clone(),
+        }
+    }
+
+    /// Whether the connection listens, and may do little else: in RESP2 its messages look like replies.
+    pub(super) fn only_listens(&self) -> bool {
+        self.protocol == Protocol::Resp2 && self.subscriptions.count() > 0
+    }
+
+    /// SUBSCRIBE, PSUBSCRIBE, SSUBSCRIBE.
+    pub(super) fn subscribe(&mut self, desk: &Desk<'_>, kind: Kind, names: &[Blob]) {
+        let hub = &desk.shared.hub;
+        if self.subscriptions.count() == 0 {
+            hub.begin_interest(&desk.shared.runtime);
+        }
+        let word = match kind {
+            Kind::Channel => "subscribe",
+            Kind::Pattern => "psubscribe",
+            Kind::Shard => "ssubscribe",
+        };
+        for name in names {
+            if self.subscriptions.of(kind).insert(name.clone()) {
+                let listener = self.listener();
+                hub.channels(|channels| {
+                    channels.subscribe(kind, name.clone(), listener.session, listener);
+                });
+            }
+            self.confirm(desk, word, kind, Reply::Bulk(name.clone()));
+        }
+        self.show_subscriptions();
+    }
+
+    /// UNSUBSCRIBE, PUNSUBSCRIBE, SUNSUBSCRIBE: from these, or from all.
+    pub(super) fn unsubscribe(&mut self, desk: &Desk<'_>, kind: Kind, names: &[Blob]) {
+        let word = match kind {
+            Kind::Channel => "unsubscribe",
+            Kind::Pattern => "punsubscribe",
+            Kind::Shard => "sunsubscribe",
+        };
+        let all: Vec<Blob> = match names {
+            [] => self.subscriptions.of(kind).iter().cloned().collect(),
+            names => names.to_vec(),
+        };
+        for name in &all {
+            self.forget(desk.shared, kind, name);
+            self.confirm(desk, word, kind, Reply::Bulk(name.clone()));
+        }
+        if all.is_empty() {
+            self.confirm(desk, word, kind, Reply::Nil);
+        }
+        self.show_subscriptions();
+    }
+
+    fn confirm(&mut self, desk: &Desk<'_>, word: &'static str, kind: Kind, name: Reply) {
+        let count = Reply::Integer(self.subscriptions.shown(kind));
+        self.answer(desk, &Reply::Push(vec![Reply::bulk(word), name, count]));
+    }
+
+    fn forget(&mut self, shared: &Shared, kind: Kind, name: &Blob) {
+        let hub = &shared.hub;
+        if self.subscriptions.of(kind).remove(name) {
+            hub.channels(|channels| channels.unsubscribe(kind, name, self.client.session));
+            if self.subscriptions.count() == 0 {
+                hub.end_interest(1);
+            }
+        }
+    }
+
+    /// Listens to nothing any more.
+    pub(super) fn unsubscribe_from_all(&mut self, shared: &Shared) {
+        for kind in [Kind::Channel, Kind::Pattern, Kind::Shard] {
+            for name in self.subscriptions.of(kind).clone() {
+                self.forget(shared, kind, &name);
+            }
+        }
+        self.show_subscriptions();
+    }
+
+    fn show_subscriptions(&self) {
+        for (shown, names) in self.client.subscriptions.iter().zip(&self.subscriptions.0) {
+            shown.store(names.len(), Ordering::Relaxed);
+        }
+    }
+
+    /// PING of a connection that only listens.
+    pub(super) fn pong(argv: &Args) -> Reply {
+        let word = argv
+            .get(1)
+            .map_or(Reply::bulk(""), |word| Reply::Bulk(word.clone()));
+        Reply::Array(vec![Reply::bulk("pong"), word])
+    }
+
+    /// The error of a command that a connection cannot run while it listens.
+    pub(super) fn refuses_while_listening(&self, command: &Command) -> Option<Reply> {
+        use ConnectionCommand as C;
+        let is_allowed = command.name == "ping"
+            || matches!(
+                command.run,
+                Run::Connection(
+                    C::Subscribe
+                        | C::Unsubscribe
+                        | C::PSubscribe
+                        | C::PUnsubscribe
+                        | C::SSubscribe
+                        | C::SUnsubscribe
+                        | C::Quit
+                        | C::Reset
+                )
+            );
+        (self.only_listens() && !is_allowed).then(|| {
+            Reply::error_owned(format!(
+                "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
+                command.name
+            ))
+        })
+    }
+
+    /// Takes what others have for the connection.
+    pub fn delivered(&mut self, desk: &mut Desk<'_>, delivery: Delivery) {
+        match delivery {
+            Delivery::Push(push) => self.replies.push_at_once(&push, self.protocol),
+            Delivery::Invalidate(names) => {
+                let names = names.map_or(Reply::NilArray, |names| {
+                    Reply::Array(names.iter().cloned().map(Reply::Bulk).collect())
+                });
+                let push = match self.protocol {
+                    Protocol::Resp3 => vec![Reply::bulk("invalidate"), names],
+                    Protocol::Resp2
+                        if self.subscriptions.of(Kind::Channel).contains(INVALIDATE) =>
+                    {
+                        vec![Reply::bulk("message"), Reply::bulk(INVALIDATE), names]
+                    }
+                    Protocol::Resp2 => return,
+                };
+                self.replies.push_at_once(&Reply::Push(push), self.protocol);
+            }
+            Delivery::RedirectionBroken(id) => {
+                self.client
+                    .tracking
+                    .fetch_or(REDIRECTION_BROKEN, Ordering::Relaxed);
+                if self.protocol == Protocol::Resp3 {
+                    let push = vec![
+                        Reply::bulk("tracking-redir-broken"),
+                        Reply::Integer(id.cast_signed()),
+                    ];
+                    self.replies.push_at_once(&Reply::Push(push), self.protocol);
+                }
+            }
+            Delivery::Look => self.look_again(desk),
+            Delivery::Unblock { with_error } => self.unblocked(desk, with_error),
+        }
+    }
+
+    /// PUBSUB and its subcommands.
+    pub(super) fn pubsub(desk: &Desk<'_>, command: PubSubCommand, argv: &Args) -> Reply {
+        let names = argv.get(2..).unwrap_or_default();
+        let list = |kind: Kind| {
+            desk.shared.hub.channels(|channels| {
+                let shown = channels.names(kind).map(|(name, _)| name);
+                let matching = shown.filter(|name| match names {
+                    [wanted, ..] => pattern::matches(wanted, name),
+                    [] => true,
+                });
+                Reply::Array(matching.cloned().map(Reply::Bulk).collect())
+            })
+        };
+        let count = |kind: Kind| {
+            desk.shared.hub.channels(|channels| {
+                let count = |name: &Blob| Reply::Integer(channels.count(kind, name) as i64);
+                let pairs = names
+                    .iter()
+                    .map(|name| (Reply::Bulk(name.clone()), count(name)));
+                Reply::Array(pairs.flat_map(|(name, count)| [name, count]).collect())
+            })
+        };
+        match command {
+            PubSubCommand::Channels => list(Kind::Channel),
+            PubSubCommand::ShardChannels => list(Kind::Shard),
+            PubSubCommand::NumSub => count(Kind::Channel),
+            PubSubCommand::ShardNumSub => count(Kind::Shard),
+            PubSubCommand::NumPat => {
+                let hub = &desk.shared.hub;
+                let patterns = hub.channels(|channels| channels.names(Kind::Pattern).count());
+                Reply::Integer(patterns as i64)
+            }
+            PubSubCommand::Help => {
+                let lines = [
+                    "PUBSUB <subcommand> [<argument> ...]. Subcommands are:",
+                    "CHANNELS [<pattern>]: the channels that connections of this node listen to.",
+                    "NUMPAT: the number of patterns that they listen to.",
+                    "NUMSUB [<channel> ...]: the number of their listeners.",
+                    "SHARDCHANNELS [<pattern>], SHARDNUMSUB [<channel> ...]: the same of shard channels.",
+                ];
+                let lines = lines.into_iter().map(|line| Reply::Status(line.into()));
+                Reply::Array(lines.collect())
+            }
+        }
+    }
+}

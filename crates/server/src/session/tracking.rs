@@ -1,0 +1,292 @@
+//! CLIENT TRACKING: the connection is told when keys that it has read are written.
+
+use super::{Completion, Desk, Reach, Session, is_word};
+use crate::hub::{Listener, TrackingMode, TrackingOptions};
+use crate::net::clients::{BROADCAST, REDIRECTION_BROKEN, TRACKS};
+use crate::shared::Shared;
+use redis_surface::codec::Protocol;
+use redis_surface::table::{Command, Flags, Run};
+use redis_surface::{Involved, errors};
+use std::sync::atomic::Ordering;
+use txn::{Args, Blob, Footprint, Key, Reply, Weight};
+
+/// How a connection is told.
+#[derive(Default)]
+pub(super) struct Tracks {
+    options: TrackingOptions,
+    /// CLIENT CACHING, for the next command or block.
+    caching: Option<bool>,
+}
+
+impl Session {
+    /// CLIENT TRACKING. `None` if it is answered later.
+    pub(super) fn track(&mut self, desk: &mut Desk<'_>, words: &[Blob]) -> Option<Reply> {
+        let Some((mode, words)) = words.split_first() else {
+            return Some(errors::SYNTAX);
+        };
+        if is_word(mode, "off") && words.is_empty() {
+            self.track_no_more(desk.shared);
+            return Some(Reply::OK);
+        }
+        if !is_word(mode, "on") {
+            return Some(errors::SYNTAX);
+        }
+        let options = match self.tracking_options(desk, words) {
+            Ok(options) => options,
+            Err(error) => return Some(error),
+        };
+        let is_new = self.tracks.is_none();
+        let hub = &desk.shared.hub;
+        let is_first = is_new && hub.begin_interest(&desk.shared.runtime);
+        let redirect = options.redirect.as_ref().map_or(0, |(id, _)| *id);
+        let broadcasts = matches!(options.mode, TrackingMode::Broadcast(_));
+        let shown = TRACKS | if broadcasts { BROADCAST } else { 0 };
+        self.client.tracking.store(shown, Ordering::Relaxed);
+        self.client.redirect.store(redirect, Ordering::Relaxed);
+        hub.track(&self.listener(), &options);
+        self.tracks = Some(Box::new(Tracks {
+            options,
+            caching: None,
+        }));
+        if !is_first {
+            return Some(Reply::OK);
+        }
+        // What is under way tells nothing yet: nothing is read before it has ended.
+        let footprint = Footprint {
+            keys: None,
+            read_only: false,
+            weight: Weight::Light,
+        };
+        let procedure = desk.commands.watch.clone();
+        let reach = Reach::of(Involved::Everything);
+        let completion = Some(Completion::Answer(Reply::OK));
+        self.transact(desk, procedure, Args::new(), footprint, reach, completion);
+        None
+    }
+
+    fn tracking_options(&self, desk: &Desk<'_>, words: &[Blob]) -> Result<TrackingOptions, Reply> {
+        let mut options = TrackingOptions::default();
+        let (mut broadcasts, mut opt_in, mut opt_out) = (false, false, false);
+        let mut prefixes: Vec<Blob> = Vec::new();
+        let mut rest = words;
+        while let [word, tail @ ..] = rest {
+            rest = tail;
+            match word {
+                word if is_word(word, "bcast") => broadcasts = true,
+                word if is_word(word, "optin") => opt_in = true,
+                word if is_word(word, "optout") => opt_out = true,
+                word if is_word(word, "noloop") => options.no_loop = true,
+                word if is_word(word, "redirect") && !rest.is_empty() => {
+                    if options.redirect.is_some() {
+                        return Err(Reply::error(
+                            "ERR A client can only redirect to a single other client",
+                        ));
+                    }
+                    let id =
+                        redis_surface::parse::unsigned(&rest[0]).ok_or(errors::NOT_AN_INTEGER)?;
+                    rest = &rest[1..];
+                    let other = desk.shared.clients.by_id(id).ok_or(Reply::error(
+                        "ERR The client ID you want redirect to does not exist",
+                    ))?;
+                    let listener = Listener {
+                        session: other.session,
+                        mailbox: other.mailbox.clone(),
+                    };
+                    options.redirect = Some((id, Some(listener)));
+                }
+                word if is_word(word, "prefix") && !rest.is_empty() => {
+                    prefixes.push(rest[0].clone());
+                    rest = &rest[1..];
+                }
+                _ => return Err(errors::SYNTAX),
+            }
+        }
+        if !prefixes.is_empty() && !broadcasts {
+            return Err(Reply::error(
+                "ERR PREFIX option requires BCAST mode to be enabled",
+            ));
+        }
+        if let Some(before) = &self.tracks {
+            let broadcast_before = matches!(before.options.mode, TrackingMode::Broadcast(_));
+            if broadcast_before != broadcasts {
+                return Err(Reply::error(
+                    "ERR You can't switch BCAST mode on/off before disabling tracking for this client, and then re-enabling it with a different mode.",
+                ));
+            }
+            let before = &before.options.mode;
+            if opt_in && *before == TrackingMode::OptOut
+                || opt_out && *before == TrackingMode::OptIn
+            {
+                return Err(Reply::error(
+                    "ERR You can't switch OPTIN/OPTOUT mode before disabling tracking for this client, and then re-enabling it with a different mode.",
+                ));
+            }
+        }
+        if broadcasts && (opt_in || opt_out) {
+            return Err(Reply::error(
+                "ERR OPTIN and OPTOUT are not compatible with BCAST",
+            ));
+        }
+        if opt_in && opt_out {
+            return Err(Reply::error(
+                "ERR You can't specify both OPTIN mode and OPTOUT mode",
+            ));
+        }
+        options.mode = match (broadcasts, opt_in, opt_out) {
+            (true, ..) => TrackingMode::Broadcast(self.prefixes(prefixes)?),
+            (_, true, _) => TrackingMode::OptIn,
+            (.., true) => TrackingMode::OptOut,
+            _ => TrackingMode::Always,
+        };
+        Ok(options)
+    }
+
+    /// Prefixes with those that the connection has named before. None may be a beginning of another one.
+    fn prefixes(&self, mut prefixes: Vec<Blob>) -> Result<Vec<Blob>, Reply> {
+        if prefixes.is_empty() {
+            prefixes.push(Blob::from(""));
+        }
+        let before = match self.tracks.as_ref().map(|tracks| &tracks.options.mode) {
+            Some(TrackingMode::Broadcast(before)) => before.clone(),
+            _ => Vec::new(),
+        };
+        for (place, prefix) in prefixes.iter().enumerate() {
+            let others = before.iter().chain(&prefixes[place + 1..]);
+            for other in others.filter(|&other| other != prefix) {
+                if other.starts_with(prefix) || prefix.starts_with(other) {
+                    let [one, other] =
+                        [prefix, other].map(|prefix| String::from_utf8_lossy(prefix));
+                    return Err(Reply::error_owned(format!(
+                        "ERR Prefix '{one}' overlaps with an existing prefix '{other}'. Prefixes for a single client must not overlap."
+                    )));
+                }
+            }
+        }
+        prefixes.extend(before);
+        Ok(prefixes)
+    }
+
+    /// Is told no more.
+    pub(super) fn track_no_more(&mut self, shared: &Shared) {
+        if self.tracks.take().is_some() {
+            shared.hub.track_no_more(self.client.session);
+            shared.hub.end_interest(1);
+            self.client.tracking.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// CLIENT CACHING.
+    pub(super) fn caching(&mut self, word: &Blob) -> Reply {
+        const NOT_NOW: Reply = Reply::error(
+            "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled",
+        );
+        let Some(tracks) = &mut self.tracks else {
+            return NOT_NOW;
+        };
+        match (&tracks.options.mode, word) {
+            (TrackingMode::OptIn, word) if is_word(word, "yes") => tracks.caching = Some(true),
+            (TrackingMode::OptOut, word) if is_word(word, "no") => tracks.caching = Some(false),
+            (_, word) if is_word(word, "yes") => {
+                return Reply::error(
+                    "ERR CLIENT CACHING YES is only valid when tracking is enabled in OPTIN mode.",
+                );
+            }
+            (_, word) if is_word(word, "no") => {
+                return Reply::error(
+                    "ERR CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode.",
+                );
+            }
+            _ => return errors::SYNTAX,
+        }
+        Reply::OK
+    }
+
+    /// CLIENT GETREDIR.
+    pub(super) fn redirection(&self) -> Reply {
+        Reply::Integer(match &self.tracks {
+            None => -1,
+            Some(tracks) => {
+                let redirect = tracks.options.redirect.as_ref();
+                redirect.map_or(0, |(id, _)| id.cast_signed())
+            }
+        })
+    }
+
+    /// CLIENT TRACKINGINFO.
+    pub(super) fn tracking_info(&self) -> Reply {
+        let mut flags = Vec::new();
+        let mut prefixes = Vec::new();
+        match &self.tracks {
+            None => flags.push("off"),
+            Some(tracks) => {
+                flags.push("on");
+                match &tracks.options.mode {
+                    TrackingMode::Always => {}
+                    TrackingMode::OptIn => flags.push("optin"),
+                    TrackingMode::OptOut => flags.push("optout"),
+                    TrackingMode::Broadcast(names) => {
+                        flags.push("bcast");
+                        prefixes.clone_from(names);
+                    }
+                }
+                match tracks.caching {
+                    Some(true) => flags.push("caching-yes"),
+                    Some(false) => flags.push("caching-no"),
+                    None => {}
+                }
+                if tracks.options.no_loop {
+                    flags.push("noloop");
+                }
+                if self.client.tracking.load(Ordering::Relaxed) & REDIRECTION_BROKEN != 0 {
+                    flags.push("broken_redirect");
+                }
+            }
+        }
+        prefixes.retain(|prefix| !prefix.is_empty());
+        prefixes.sort_unstable();
+        Reply::Map(vec![
+            (
+                Reply::bulk("flags"),
+                Reply::Set(flags.into_iter().map(Reply::bulk).collect()),
+            ),
+            (Reply::bulk("redirect"), self.redirection()),
+            (
+                Reply::bulk("prefixes"),
+                Reply::Array(prefixes.into_iter().map(Reply::Bulk).collect()),
+            ),
+        ])
+    }
+
+    /// Has it remembered what a command is about to read, if it is to be.
+    pub(super) fn note_reads(&mut self, desk: &Desk<'_>, command: &Command, argv: &Args) {
+        let Some(tracks) = &self.tracks else {
+            return;
+        };
+        let is_remembered = match &tracks.options.mode {
+            TrackingMode::Always => true,
+            TrackingMode::OptIn => tracks.caching == Some(true),
+            TrackingMode::OptOut => tracks.caching != Some(false),
+            TrackingMode::Broadcast(_) => false,
+        };
+        // An invalidation that nobody would get is none.
+        let is_heard = self.protocol == Protocol::Resp3 || tracks.options.redirect.is_some();
+        let reads = command.is(Flags::READONLY) || matches!(command.run, Run::Script(_));
+        if !is_remembered || !is_heard || !reads {
+            return;
+        }
+        if let Involved::Keys(keys) = redis_surface::involved(argv) {
+            let keys_max = desk.config.tracking_table_max_keys;
+            let keys_max = usize::try_from(keys_max).unwrap_or(usize::MAX);
+            let session = self.client.session;
+            let keys = keys.into_iter().collect::<Vec<Key>>();
+            desk.shared.hub.reads(session, keys.into_iter(), keys_max);
+        }
+    }
+
+    /// CLIENT CACHING was for the command that has begun.
+    pub(super) fn forget_caching(&mut self) {
+        if let Some(tracks) = &mut self.tracks {
+            tracks.caching = None;
+        }
+    }
+}

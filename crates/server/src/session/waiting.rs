@@ -1,0 +1,228 @@
+//! Waiting for keys: BLPOP and its kin, XREAD BLOCK.
+//!
+//! The connection tries the command. If there is nothing, it enters the lines of its keys ([`crate::hub`]) and tries once more, so that
+//! what came in between is not missed; then it waits. Whenever one of its keys is written and nobody is before it, it tries again.
+
+use super::{Completion, Desk, Hold, Reach, Session};
+use crate::shared::Shared;
+use redis_surface::waiting::Wait;
+use redis_surface::{Action, Involved, errors, table};
+use std::sync::atomic::Ordering;
+use txn::{Args, Footprint, Key, Reply};
+
+const UNBLOCKED: Reply = Reply::error("UNBLOCKED client unblocked via CLIENT UNBLOCK");
+
+/// A command that waits.
+pub(super) struct Waiting {
+    wait: Wait,
+    keys: Vec<Key>,
+    deadline_ms: Option<u64>,
+    /// It is in the lines of its keys.
+    has_entered: bool,
+    /// An attempt is under way.
+    tries: bool,
+    /// And there is reason for another one.
+    again: bool,
+    /// Somebody ended it: with an error, or as if the time were up.
+    ended: Option<bool>,
+}
+
+impl Session {
+    /// Whether the connection waits for a key.
+    pub fn is_waiting(&self) -> bool {
+        self.waiting.is_some()
+    }
+
+    /// When it gives that up, in milliseconds since 1970.
+    pub fn deadline_ms(&self) -> Option<u64> {
+        let waiting = self.waiting.as_ref()?;
+        waiting.deadline_ms.filter(|_| !waiting.tries)
+    }
+
+    /// Begins to wait.
+    pub(super) fn begin_waiting(&mut self, desk: &mut Desk<'_>, wait: Wait) {
+        let ends = wait.ends();
+        self.waiting = Some(Box::new(Waiting {
+            keys: wait.keys().iter().map(Key::from).collect(),
+            deadline_ms: wait.timeout_ms.map(|ms| desk.now_ms.saturating_add(ms)),
+            wait,
+            has_entered: false,
+            tries: true,
+            again: false,
+            ended: None,
+        }));
+        if ends.is_empty() {
+            return self.attempt(desk);
+        }
+        let keys = ends.iter().map(Key::from).collect();
+        let reach = Reach::of(Involved::Keys(keys));
+        let procedure = desk.commands.stream_ends.clone();
+        let args = Args(ends.into_iter().collect());
+        let completion = Some(Completion::StreamEnds);
+        self.transact(
+            desk,
+            procedure,
+            args,
+            Footprint::read_only(),
+            reach,
+            completion,
+        );
+    }
+
+    /// The ends of the streams that the command waits for are known.
+    pub(super) fn ends_are_known(&mut self, desk: &mut Desk<'_>, reply: Reply) -> Option<Reply> {
+        let Reply::Array(ends) = reply else {
+            self.stop_waiting(desk);
+            return Some(reply);
+        };
+        let ids = ends.into_iter().filter_map(|end| match end {
+            Reply::Bulk(id) => Some(id),
+            _ => None,
+        });
+        let ids: Vec<_> = ids.collect();
+        if let Some(waiting) = &mut self.waiting {
+            waiting.wait.ends_are(&ids);
+        }
+        self.attempt(desk);
+        None
+    }
+
+    /// Tries the command for those keys for which nobody was there before.
+    fn attempt(&mut self, desk: &mut Desk<'_>) {
+        let session = self.id();
+        let hub = desk.shared.hub.clone();
+        let Some(waiting) = &mut self.waiting else {
+            return;
+        };
+        let argv = waiting
+            .wait
+            .attempt(|key| hub.is_next(session, &Key::from(key)));
+        let Some(argv) = argv else {
+            waiting.tries = false;
+            return self.wait_on(desk);
+        };
+        waiting.tries = true;
+        waiting.again = false;
+        let Ok(resolved) = table::resolve(&argv) else {
+            return;
+        };
+        let reach = desk.reach(std::slice::from_ref(&argv));
+        let prepared = desk.commands.table.prepare_resolved(resolved, argv);
+        if let Action::Transaction {
+            procedure,
+            args,
+            footprint,
+        } = prepared.action
+        {
+            let completion = Some(Completion::Attempt);
+            self.transact(desk, procedure, args, footprint, reach, completion);
+        }
+    }
+
+    /// An attempt has ended. The reply, if that is the last word.
+    pub(super) fn attempted(&mut self, desk: &mut Desk<'_>, reply: Reply) -> Option<Reply> {
+        let waiting = self.waiting.as_mut()?;
+        waiting.tries = false;
+        // Who waits already goes on if the key becomes something else meanwhile.
+        let is_last = match &reply {
+            reply if Wait::found_nothing(reply) => false,
+            reply => !(waiting.has_entered && *reply == errors::WRONG_TYPE),
+        };
+        if is_last {
+            self.stop_waiting(desk);
+            return Some(reply);
+        }
+        if let Some(reply) = self.time_is_up(desk) {
+            return Some(reply);
+        }
+        self.wait_on(desk);
+        None
+    }
+
+    /// The reply if the command does not wait any longer.
+    fn time_is_up(&mut self, desk: &Desk<'_>) -> Option<Reply> {
+        let waiting = self.waiting.as_ref()?;
+        let reply = match waiting.ended {
+            Some(true) => UNBLOCKED,
+            Some(false) => waiting.wait.nothing(),
+            None if waiting
+                .deadline_ms
+                .is_some_and(|at_ms| at_ms <= desk.now_ms) =>
+            {
+                waiting.wait.nothing()
+            }
+            None => return None,
+        };
+        self.stop_waiting(desk);
+        Some(reply)
+    }
+
+    /// There is nothing yet.
+    fn wait_on(&mut self, desk: &mut Desk<'_>) {
+        let listener = self.listener();
+        let Some(waiting) = &mut self.waiting else {
+            return;
+        };
+        self.hold = Some(Hold::Waiting);
+        if !waiting.has_entered {
+            waiting.has_entered = true;
+            let hub = &desk.shared.hub;
+            hub.begin_interest(&desk.shared.runtime);
+            hub.wait(&listener, &waiting.keys, waiting.wait.takes);
+            self.client.blocked.store(true, Ordering::SeqCst);
+            return self.attempt(desk);
+        }
+        if std::mem::take(&mut waiting.again) {
+            self.attempt(desk);
+        }
+    }
+
+    /// The command waits no more.
+    pub(super) fn stop_waiting(&mut self, desk: &Desk<'_>) {
+        let Some(waiting) = self.waiting.take() else {
+            return;
+        };
+        self.leave_lines(desk.shared, &waiting);
+        if matches!(self.hold, Some(Hold::Waiting)) {
+            self.hold = None;
+        }
+    }
+
+    /// Others need not wait for the connection.
+    pub(super) fn leave_lines(&self, shared: &Shared, waiting: &Waiting) {
+        if waiting.has_entered {
+            self.client.blocked.store(false, Ordering::SeqCst);
+            shared
+                .hub
+                .leave(self.client.session, &waiting.keys, waiting.wait.takes);
+            shared.hub.end_interest(1);
+        }
+    }
+
+    /// A key was written, or the time may be up.
+    pub(super) fn look_again(&mut self, desk: &mut Desk<'_>) {
+        let Some(waiting) = &mut self.waiting else {
+            return;
+        };
+        if waiting.tries {
+            waiting.again = true;
+            return;
+        }
+        match self.time_is_up(desk) {
+            Some(reply) => self.answer_late(desk, &reply),
+            None => self.attempt(desk),
+        }
+    }
+
+    /// CLIENT UNBLOCK.
+    pub(super) fn unblocked(&mut self, desk: &mut Desk<'_>, with_error: bool) {
+        if let Some(waiting) = &mut self.waiting {
+            waiting.ended = Some(with_error);
+            if !waiting.tries
+                && let Some(reply) = self.time_is_up(desk)
+            {
+                self.answer_late(desk, &reply);
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What others are told of a transaction once it is final: which keys it wrote, and which messages it published.
+//!
+//! While a procedure runs, its [`Tx`](crate::Tx) takes [`Note`]s if whoever polls it wants them ([`noting`]). What they come to, as
+//! [`Event`]s, travels with the reply ([`Reply::Told`]), so that engines know nothing of it: what was noted by an incarnation that is
+//! thrown away goes with it, and what is told is told in the order of the positions. Whoever takes outcomes out of an engine takes the
+//! events off the replies.
+
+use crate::{Blob, Key, Reply};
+use std::borrow::Cow;
+use std::cell::RefCell;
+
+/// What a procedure did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// A part of it begins, of this name: a command. What follows is its doing.
+    Began(&'static str),
+    /// The next write is to be told under this name.
+    Named(&'static str),
+    /// It wrote a key of the user's space.
+    Wrote {
+        /// Which.
+        key: Key,
+        /// Whether it exists now.
+        is_present: bool,
+        /// Whether it has a time to live.
+        expires: bool,
+    },
+    /// It removed every key of the user's space.
+    Cleared,
+    /// It published a message.
+    Published(Message),
+}
+
+/// A published message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Where.
+    pub channel: Blob,
+    /// What.
+    pub payload: Blob,
+    /// Whether the channel is one of shards (SPUBLISH).
+    pub is_sharded: bool,
+}
+
+/// Something that others may want to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A key changed.
+    Key {
+        /// Which.
+        key: Key,
+        /// Redis's letter for the class of the event (`notify-keyspace-events`): `l` for lists, say.
+        class: u8,
+        /// Redis's name of the event; empty if Redis has none.
+        name: Cow<'static, str>,
+    },
+    /// All keys are gone.
+    Cleared,
+    /// A message was published.
+    Message(Message),
+}
+
+/// A reply with what others are told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Told {
+    /// The reply: not itself one of this kind.
+    pub reply: Reply,
+    /// What others are told, in the order in which it happened.
+    pub events: Vec<Event>,
+}
+
+#[cfg(feature = "shuttle")]
+shuttle::thread_local! {
+    static NOTES: RefCell<Option<Vec<Note>>> = RefCell::new(None);
+}
+#[cfg(not(feature = "shuttle"))]
+thread_local! {
+    static NOTES: RefCell<Option<Vec<Note>>> = const { RefCell::new(None) };
+}
+
+/// Runs one poll of a procedure, adds what it notes, and gives all notes back.
+pub fn noting<R>(notes: Vec<Note>, poll: impl FnOnce() -> R) -> (Vec<Note>, R) {
+    let outer = NOTES.with(|noted| noted.borrow_mut().replace(notes));
+    let result = poll();
+    let notes = NOTES.with(|noted| std::mem::replace(&mut *noted.borrow_mut(), outer));
+    (notes.unwrap_or_default(), result)
+}
+
+/// Takes a note, if they are wanted.
+#[inline]
+pub(crate) fn note(note: impl FnOnce() -> Note) {
+    NOTES.with(|noted| {
+        if let Some(notes) = &mut *noted.borrow_mut() {
+            notes.push(note());
+        }
+    });
+}
