@@ -29,6 +29,7 @@ pub fn render(reply: &Reply) -> String {
                 .collect();
             format!("[{}]", pairs.join(", "))
         }
+        Reply::Told(told) => render(&told.reply),
         Reply::Map(pairs) | Reply::PairMap(pairs) => {
             let pairs: Vec<String> = pairs
                 .iter()

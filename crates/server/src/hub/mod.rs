@@ -178,6 +178,11 @@ impl Hub {
         self.state.lock().tracking.gone(session);
     }
 
+    /// Replies to reads of these keys are on their way to it.
+    pub fn has_read(&self, session: SessionId, keys: &[Key]) {
+        self.state.lock().tracking.has_read(session, keys);
+    }
+
     /// It is about to read these keys.
     pub fn reads(&self, session: SessionId, keys: impl Iterator<Item = Key>, keys_max: usize) {
         let keys_max = if keys_max == 0 { usize::MAX } else { keys_max };

@@ -3,7 +3,9 @@
 //! By default the table remembers who has read which key, until somebody writes it: then all who have are told, and forgotten. Who asks
 //! for it by prefixes (BCAST) is told of every key that has one, and nothing is remembered.
 //!
-//! A key is remembered *before* it is read, so that no write can come between the two.
+//! A key is remembered *before* it is read, so that no write can come between the two. And the client must not hear of a write before it
+//! has the reply, which may be older than the write: a reply that is under way *pins* what it reads, and what is written meanwhile is told
+//! behind it.
 
 use super::{Delivery, Listener};
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,12 +43,21 @@ struct Tracked {
     options: TrackingOptions,
 }
 
+/// What is known of who has read a key.
+#[derive(Default)]
+struct Reader {
+    /// Replies that are under way.
+    pins: u32,
+    /// The key was written meanwhile.
+    was_written: bool,
+}
+
 /// All of it.
 #[derive(Default)]
 pub struct Tracking {
     sessions: BTreeMap<SessionId, Tracked>,
     /// Who has read a key since it was written.
-    readers: BTreeMap<Key, BTreeSet<SessionId>>,
+    readers: BTreeMap<Key, BTreeMap<SessionId, Reader>>,
     /// Prefixes, with those who named them.
     prefixes: BTreeMap<Blob, BTreeSet<SessionId>>,
 }
@@ -94,16 +105,63 @@ impl Tracking {
     /// Somebody is about to read keys. If there are more than `keys_max` then, others are forgotten, and their readers told.
     pub fn reads(&mut self, session: SessionId, keys: impl Iterator<Item = Key>, keys_max: usize) {
         for key in keys {
-            self.readers.entry(key).or_default().insert(session);
+            let of_key = self.readers.entry(key).or_default();
+            of_key.entry(session).or_default().pins += 1;
         }
-        while self.readers.len() > keys_max {
-            let Some((key, readers)) = self.readers.pop_first() else {
+        while self.readers.len() > keys_max
+            && let Some(key) = self.readers.keys().next().cloned()
+        {
+            self.forget(&key, None);
+            if self.readers.contains_key(&key) {
+                // A reply is under way that reads it.
                 return;
-            };
-            let names: Arc<[Blob]> = Arc::from([Blob::from(key.as_bytes())]);
-            for reader in readers {
-                self.tell(reader, Some(&names));
             }
+        }
+    }
+
+    /// Replies that read keys are on their way to the client.
+    pub fn has_read(&mut self, session: SessionId, keys: &[Key]) {
+        for key in keys {
+            let Some(of_key) = self.readers.get_mut(key) else {
+                continue;
+            };
+            let Some(reader) = of_key.get_mut(&session) else {
+                continue;
+            };
+            reader.pins = reader.pins.saturating_sub(1);
+            if reader.pins == 0 && reader.was_written {
+                of_key.remove(&session);
+                if of_key.is_empty() {
+                    self.readers.remove(key);
+                }
+                let names: Arc<[Blob]> = Arc::from([Blob::from(key.as_bytes())]);
+                self.tell(session, Some(&names));
+            }
+        }
+    }
+
+    /// Tells those who have read a key that their copies are old, but for one who wrote it and does not want to know; and forgets them
+    /// unless a reply is under way.
+    fn forget(&mut self, key: &Key, by: Option<SessionId>) {
+        let Some(mut of_key) = self.readers.remove(key) else {
+            return;
+        };
+        let names: Arc<[Blob]> = Arc::from([Blob::from(key.as_bytes())]);
+        of_key.retain(|&session, reader| {
+            let Some(tracked) = self.sessions.get(&session) else {
+                return false;
+            };
+            if tracked.options.no_loop && by == Some(session) {
+                return reader.pins > 0;
+            }
+            if reader.pins == 0 {
+                self.tell(session, Some(&names));
+            }
+            reader.was_written = true;
+            reader.pins > 0
+        });
+        if !of_key.is_empty() {
+            self.readers.insert(key.clone(), of_key);
         }
     }
 
@@ -112,16 +170,14 @@ impl Tracking {
         if self.sessions.is_empty() {
             return;
         }
-        let name = Blob::from(key.as_bytes());
-        let names: Arc<[Blob]> = Arc::from([name.clone()]);
-        let readers = self.readers.remove(key).unwrap_or_default();
-        let mut told = readers;
-        for (prefix, sessions) in &self.prefixes {
-            if name.starts_with(prefix) {
-                told.extend(sessions);
-            }
+        self.forget(key, Some(by));
+        if self.prefixes.is_empty() {
+            return;
         }
-        for session in told {
+        let names: Arc<[Blob]> = Arc::from([Blob::from(key.as_bytes())]);
+        let of_prefixes = self.prefixes.iter();
+        let told = of_prefixes.filter(|(prefix, _)| key.as_bytes().starts_with(prefix));
+        for &session in told.flat_map(|(_, sessions)| sessions) {
             let tracked = self.sessions.get(&session);
             if tracked.is_some_and(|tracked| !(tracked.options.no_loop && session == by)) {
                 self.tell(session, Some(&names));
@@ -131,7 +187,13 @@ impl Tracking {
 
     /// All keys are gone.
     pub fn cleared(&mut self) {
-        self.readers.clear();
+        self.readers.retain(|_, of_key| {
+            of_key.retain(|_, reader| {
+                reader.was_written = true;
+                reader.pins > 0
+            });
+            !of_key.is_empty()
+        });
         for &session in self.sessions.keys() {
             self.tell(session, None);
         }
@@ -151,7 +213,7 @@ impl Tracking {
 
     /// Keys, readers of keys, prefixes.
     pub fn counts(&self) -> (usize, usize, usize) {
-        let items = self.readers.values().map(BTreeSet::len).sum();
+        let items = self.readers.values().map(BTreeMap::len).sum();
         (self.readers.len(), items, self.prefixes.len())
     }
 }

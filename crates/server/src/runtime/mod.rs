@@ -745,7 +745,7 @@ impl Runtime {
         let mut replies = port.replies.borrow_mut();
         port.shared.look();
         for _ in 0..HELP_STEPS_MAX {
-            let step = AssertUnwindSafe(|| inner.engines.step(port.worker, HELP, &mut *replies));
+            let step = AssertUnwindSafe(|| inner.engines.step(port.worker, HELP, &mut replies));
             let progress = match catch_unwind(step) {
                 Ok(progress) => progress,
                 Err(panic) => {
@@ -760,7 +760,7 @@ impl Runtime {
             }
         }
         // The caller may have what it wants, and not come back soon: others can go on with what is at hand only now.
-        let finish = AssertUnwindSafe(|| inner.engines.finish(port.worker, &mut *replies));
+        let finish = AssertUnwindSafe(|| inner.engines.finish(port.worker, &mut replies));
         if let Err(panic) = catch_unwind(finish) {
             inner.halt(&format!("a step panicked: {}", panic_text(&*panic)));
             return;

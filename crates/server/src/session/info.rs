@@ -3,10 +3,13 @@
 use super::Desk;
 use super::cluster::topology::{Topology, split_address};
 use crate::cluster::ClusterView;
+use crate::hub::Kind;
+use crate::net::clients::Client;
 use crate::shared::resident_bytes;
 use redis_surface::REDIS_VERSION;
 use redis_surface::table::COMMANDS;
 use std::fmt::Write;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use txn::{Args, Blob, Reply};
 
@@ -141,7 +144,25 @@ fn clients(desk: &Desk<'_>, out: &mut String) {
         "client_recent_max_output_buffer",
         largest(|client| client.output_bytes.load(Ordering::Relaxed)),
     );
-    field(out, "blocked_clients", 0);
+    field(out, "blocked_clients", desk.shared.hub.waiting_count());
+    let tracking = |client: &Arc<Client>| client.tracking.load(Ordering::Relaxed) > 0;
+    field(
+        out,
+        "tracking_clients",
+        all.iter().filter(|client| tracking(client)).count(),
+    );
+    let listens = |client: &Arc<Client>| {
+        let counts = client.subscriptions.iter();
+        counts
+            .map(|count| count.load(Ordering::Relaxed))
+            .sum::<usize>()
+            > 0
+    };
+    field(
+        out,
+        "pubsub_clients",
+        all.iter().filter(|client| listens(client)).count(),
+    );
     field(
         out,
         "watching_clients",
@@ -242,8 +263,17 @@ fn stats(desk: &Desk<'_>, out: &mut String) {
     field(out, "total_error_replies", totals.errors);
     field(out, "expired_keys", totals.expired_keys);
     field(out, "evicted_keys", 0);
-    field(out, "pubsub_channels", 0);
-    field(out, "pubsub_patterns", 0);
+    let count = |kind: Kind| {
+        let hub = &desk.shared.hub;
+        hub.channels(|channels| channels.names(kind).count())
+    };
+    field(out, "pubsub_channels", count(Kind::Channel));
+    field(out, "pubsub_patterns", count(Kind::Pattern));
+    field(out, "pubsubshard_channels", count(Kind::Shard));
+    let (keys, items, prefixes) = desk.shared.hub.tracked();
+    field(out, "tracking_total_keys", keys);
+    field(out, "tracking_total_items", items);
+    field(out, "tracking_total_prefixes", prefixes);
 }
 
 /// `master`, or what Redis calls a node of a cluster that leads nothing.

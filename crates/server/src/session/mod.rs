@@ -378,6 +378,7 @@ impl Session {
             self.speech = Speech::Skipping;
         }
         self.admit(desk, argv);
+        self.note_progress(desk.shared);
         if self.speech == Speech::Skipping && self.hold.is_none() {
             self.speech = Speech::On;
         }
@@ -390,7 +391,10 @@ impl Session {
         }
         match self.hold.take() {
             None | Some(Hold::Answers) => {}
-            Some(Hold::Command(argv) | Hold::Pause(argv)) => self.admit(desk, argv),
+            Some(Hold::Command(argv) | Hold::Pause(argv)) => {
+                self.admit(desk, argv);
+                self.note_progress(desk.shared);
+            }
             Some(Hold::Save(saves)) if desk.shared.saves_ended() < saves => {
                 desk.shared.start_save();
                 self.hold = Some(Hold::Save(saves));
@@ -718,6 +722,7 @@ impl Session {
             return;
         }
         self.ended(desk, id, outcome);
+        self.note_progress(desk.shared);
         self.fly_again(desk);
     }
 

@@ -113,6 +113,11 @@ impl Replies {
         self.first_sequence + self.awaited.len() as u64
     }
 
+    /// The sequence number of the first request whose reply has not been sent.
+    pub fn first_sequence(&self) -> u64 {
+        self.first_sequence
+    }
+
     /// Takes the outcome of an awaited request. False if no such request is awaited.
     pub fn arrived(&mut self, sequence: u64, outcome: Outcome) -> bool {
         let Some(index) = sequence.checked_sub(self.first_sequence) else {

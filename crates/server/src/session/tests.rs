@@ -79,12 +79,17 @@ impl Room {
         };
         let client = shared
             .clients
-            .connect(arrival, Arc::new(Mailbox::new(waker)), 1)
+            .connect(
+                arrival,
+                node::session::compose(1, 0, 1),
+                Arc::new(Mailbox::new(waker)),
+                1,
+            )
             .expect("room for one");
         let port = runtime.port(Box::new(|| {})).expect("a port");
         Room {
             counters: shared.counters(0),
-            session: Session::new(node::session::compose(1, 0, 1), client, &config),
+            session: Session::new(client, &config),
             shared,
             port,
             config,

@@ -7,6 +7,7 @@ use crate::shared::Shared;
 use redis_surface::codec::Protocol;
 use redis_surface::table::{Command, Flags, Run};
 use redis_surface::{Involved, errors};
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use txn::{Args, Blob, Footprint, Key, Reply, Weight};
 
@@ -16,6 +17,10 @@ pub(super) struct Tracks {
     options: TrackingOptions,
     /// CLIENT CACHING, for the next command or block.
     caching: Option<bool>,
+    /// Keys that the present command reads.
+    reads: Vec<Key>,
+    /// Keys that are read by replies which are under way, with the last request that these wait for.
+    under_way: VecDeque<(u64, Vec<Key>)>,
 }
 
 impl Session {
@@ -44,10 +49,15 @@ impl Session {
         self.client.tracking.store(shown, Ordering::Relaxed);
         self.client.redirect.store(redirect, Ordering::Relaxed);
         hub.track(&self.listener(), &options);
-        self.tracks = Some(Box::new(Tracks {
-            options,
-            caching: None,
-        }));
+        match &mut self.tracks {
+            Some(tracks) => tracks.options = options,
+            None => {
+                self.tracks = Some(Box::new(Tracks {
+                    options,
+                    ..Tracks::default()
+                }));
+            }
+        }
         if !is_first {
             return Some(Reply::OK);
         }
@@ -259,7 +269,7 @@ impl Session {
 
     /// Has it remembered what a command is about to read, if it is to be.
     pub(super) fn note_reads(&mut self, desk: &Desk<'_>, command: &Command, argv: &Args) {
-        let Some(tracks) = &self.tracks else {
+        let Some(tracks) = &mut self.tracks else {
             return;
         };
         let is_remembered = match &tracks.options.mode {
@@ -278,8 +288,28 @@ impl Session {
             let keys_max = desk.config.tracking_table_max_keys;
             let keys_max = usize::try_from(keys_max).unwrap_or(usize::MAX);
             let session = self.client.session;
-            let keys = keys.into_iter().collect::<Vec<Key>>();
-            desk.shared.hub.reads(session, keys.into_iter(), keys_max);
+            desk.shared
+                .hub
+                .reads(session, keys.iter().cloned(), keys_max);
+            tracks.reads.extend(keys);
+        }
+    }
+
+    /// A command has begun, or replies are on their way to the client.
+    pub(super) fn note_progress(&mut self, shared: &Shared) {
+        let Some(tracks) = &mut self.tracks else {
+            return;
+        };
+        if !tracks.reads.is_empty() {
+            let last = self.replies.next_sequence() - 1;
+            let reads = std::mem::take(&mut tracks.reads);
+            tracks.under_way.push_back((last, reads));
+        }
+        while let Some((_, keys)) = tracks
+            .under_way
+            .pop_front_if(|(last, _)| *last < self.replies.first_sequence())
+        {
+            shared.hub.has_read(self.client.session, &keys);
         }
     }
 

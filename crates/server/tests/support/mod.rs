@@ -174,6 +174,23 @@ impl Client {
         }
     }
 
+    /// Asks INFO again and again until it has this line.
+    pub fn wait_for_info(&mut self, line: &str) {
+        let start = std::time::Instant::now();
+        loop {
+            let (Reply::Verbatim(_, text) | Reply::Bulk(text)) = self.call(&["INFO"]) else {
+                panic!("INFO replies a text");
+            };
+            if String::from_utf8_lossy(&text)
+                .lines()
+                .any(|found| found == line)
+            {
+                return;
+            }
+            assert!(start.elapsed() < PATIENCE, "INFO never says {line}");
+        }
+    }
+
     /// Tells the server that nothing more comes.
     pub fn end(&mut self) {
         self.stream
@@ -207,6 +224,7 @@ pub fn show(reply: &Reply) -> String {
                 .collect();
             format!("[{}]", pairs.join(", "))
         }
+        Reply::Told(told) => show(&told.reply),
         Reply::Map(pairs) | Reply::PairMap(pairs) => {
             let pairs: Vec<String> = pairs
                 .iter()
