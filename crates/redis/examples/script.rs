@@ -159,6 +159,7 @@ fn print(reply: &Reply, indent: usize) {
             println!("${}", bytes.escape_ascii())
         }
         Reply::Array(list) | Reply::Set(list) | Reply::Push(list) => items(list),
+        Reply::Told(told) => print(&told.reply, indent),
         Reply::Map(pairs) | Reply::Pairs(pairs) | Reply::PairMap(pairs) => items(
             &pairs
                 .iter()

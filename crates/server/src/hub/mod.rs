@@ -178,6 +178,11 @@ impl Hub {
         self.state.lock().tracking.gone(session);
     }
 
+    /// A key may be written without a word of it reaching this node.
+    pub fn written_unheard(&self, key: &Key) {
+        self.state.lock().tracking.written(key, SessionId::INTERNAL);
+    }
+
     /// Replies to reads of these keys are on their way to it.
     pub fn has_read(&self, session: SessionId, keys: &[Key]) {
         self.state.lock().tracking.has_read(session, keys);

@@ -2,9 +2,11 @@
 
 use super::{Routing, Runtime};
 use crate::cluster::{ChangeTicket, ClusterChange, ClusterView};
+use order::PartitionMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use store::View;
+use txn::Key;
 
 /// A node's part in its cluster, as sessions need it. Nothing here waits.
 pub trait Membership: Send + Sync {
@@ -32,6 +34,18 @@ impl Runtime {
     /// Over how many partitions the keys are dealt.
     pub fn partitions_count(&self) -> usize {
         self.inner.partitions_count
+    }
+
+    /// Whether there are nodes that do not keep all partitions.
+    pub fn is_spread(&self) -> bool {
+        self.inner.ports.is_spread()
+    }
+
+    /// Whether this node executes what writes a key: then it tells of that.
+    pub fn keeps(&self, key: &Key) -> bool {
+        let partition = |map: &PartitionMap| map.slots().partition_of_key(key);
+        let partition = self.inner.outside.routing.with(partition);
+        self.inner.engines.of(partition).is_some()
     }
 
     /// Brings what a session knows of the slots up to date.

@@ -22,9 +22,12 @@ pub(super) struct Engines {
     news: News,
 }
 
-/// What comes of the engine of a partition. What every partition does for itself is answered, and told, by the first of them.
+/// What comes of the engine of a partition. What every partition does for itself is answered by the first of them, and told by the
+/// first of those that this node keeps.
 struct OfPartition<'a> {
     partition: PartitionId,
+    /// The node's partitions before this one.
+    before: &'a [(PartitionId, Arc<dyn Engine>)],
     /// It is the first of all, which answers for itself in any case.
     is_first: bool,
     replies: &'a mut Replies,
@@ -37,12 +40,14 @@ impl Effects for OfPartition<'_> {
         let request = &committed.request;
         let is_first = self.is_first || request.route.partitions.first() == Some(&self.partition);
         let session = request.id.session;
-        let commit = self.news.take(
-            committed.position,
-            session,
-            is_first,
-            &mut committed.outcome,
-        );
+        let executors = &request.route.partitions;
+        let is_told = !self
+            .before
+            .iter()
+            .any(|(partition, _)| executors.contains(partition));
+        let commit = self
+            .news
+            .take(committed.position, session, is_told, &mut committed.outcome);
         self.commits.extend(commit);
         if is_first {
             self.replies.committed(committed);
@@ -120,9 +125,9 @@ impl Engines {
     /// Steps each engine once.
     pub fn step(&self, worker: WorkerId, budget: Budget, replies: &mut Replies) -> Progress {
         let mut progress = Progress::Idle;
-        for (partition, engine) in &self.list {
+        for (place, (_, engine)) in self.list.iter().enumerate() {
             let step = |effects: &mut OfPartition<'_>| engine.step(worker, budget, effects);
-            if self.with_effects(*partition, replies, step) == Progress::Worked {
+            if self.with_effects(place, replies, step) == Progress::Worked {
                 progress = Progress::Worked;
             }
         }
@@ -134,8 +139,8 @@ impl Engines {
 
     /// Ends what a worker has at hand: see [`Engine::finish`].
     pub fn finish(&self, worker: WorkerId, replies: &mut Replies) {
-        for (partition, engine) in &self.list {
-            self.with_effects(*partition, replies, |effects| {
+        for (place, (_, engine)) in self.list.iter().enumerate() {
+            self.with_effects(place, replies, |effects| {
                 engine.finish(worker, effects);
             });
         }
@@ -145,12 +150,14 @@ impl Engines {
     /// Does something with the engine of a partition, and tells what it committed.
     fn with_effects<R>(
         &self,
-        partition: PartitionId,
+        place: usize,
         replies: &mut Replies,
         act: impl FnOnce(&mut OfPartition<'_>) -> R,
     ) -> R {
+        let partition = self.list[place].0;
         let mut effects = OfPartition {
             partition,
+            before: &self.list[..place],
             is_first: partition == PartitionId(0),
             replies,
             news: &self.news,

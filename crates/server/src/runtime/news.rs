@@ -1,4 +1,5 @@
-//! What final-committed transactions have to tell ([`txn::told`]), in the order in which each partition committed them.
+//! What final-committed transactions have to tell ([`txn::told`]), in the order in which each partition committed them. A node tells
+//! what is executed at partitions that it keeps.
 //!
 //! Several threads step an engine, and what one of them committed may come out of its hands after what another one committed later.
 //! So while somebody listens, whoever steps an engine reports each position that was committed, with what it has to tell or without,
@@ -88,7 +89,7 @@ impl News {
         &self,
         position: Position,
         session: SessionId,
-        is_first: bool,
+        is_told: bool,
         outcome: &mut Outcome,
     ) -> Option<Commit> {
         let mut events = Vec::new();
@@ -107,7 +108,7 @@ impl News {
         if generation.is_multiple_of(2) {
             return None;
         }
-        let item = (is_first && !events.is_empty()).then_some(NewsItem { session, events });
+        let item = (is_told && !events.is_empty()).then_some(NewsItem { session, events });
         Some(Commit {
             generation,
             position,

@@ -246,6 +246,11 @@ impl Ports {
         self.is_spread.store(is_spread, Ordering::Relaxed);
     }
 
+    /// Whether other nodes' clients may wait for what is executed here.
+    pub(super) fn is_spread(&self) -> bool {
+        self.is_spread.load(Ordering::Relaxed)
+    }
+
     /// Puts replies into the ports that their sessions name, and leaves `replies` empty. `own` is the caller's port,
     /// which it looks at next anyway. Gives those that other nodes' clients may wait for.
     pub(super) fn put(&self, replies: &mut Replies, own: Option<&PortShared>) -> Vec<Answered> {

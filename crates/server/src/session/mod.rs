@@ -80,7 +80,14 @@ impl Desk<'_> {
         if self.shared.runtime.partitions_count() == 1 {
             return Reach::of(Involved::Nothing);
         }
-        let each = commands.iter().map(|argv| redis_surface::involved(argv));
+        let is_spread = self.shared.runtime.is_spread();
+        let each = commands
+            .iter()
+            .map(|argv| match redis_surface::involved(argv) {
+                // Each node tells its own connections.
+                _ if is_spread && Published::of(argv).is_some() => Involved::Everything,
+                involved => involved,
+            });
         Reach {
             involved: each.fold(Involved::Nothing, Involved::with),
             strays: commands.iter().any(|argv| redis_surface::may_stray(argv)),

@@ -291,6 +291,12 @@ impl Session {
             desk.shared
                 .hub
                 .reads(session, keys.iter().cloned(), keys_max);
+            let runtime = &desk.shared.runtime;
+            if runtime.is_spread() {
+                // Nobody would tell of a later write.
+                let others = keys.iter().filter(|&key| !runtime.keeps(key));
+                others.for_each(|key| desk.shared.hub.written_unheard(key));
+            }
             tracks.reads.extend(keys);
         }
     }

@@ -1,7 +1,8 @@
 //! Waiting for keys: BLPOP and its kin, XREAD BLOCK.
 //!
 //! The connection tries the command. If there is nothing, it enters the lines of its keys ([`crate::hub`]) and tries once more, so that
-//! what came in between is not missed; then it waits. Whenever one of its keys is written and nobody is before it, it tries again.
+//! what came in between is not missed; then it waits. Whenever one of its keys is written and nobody is before it, it tries again. A
+//! node is not told of what is written at partitions that it does not keep: there it tries again every so often.
 
 use super::{Completion, Desk, Hold, Reach, Session};
 use crate::shared::Shared;
@@ -10,6 +11,8 @@ use redis_surface::{Action, Involved, errors, table};
 use std::sync::atomic::Ordering;
 use txn::{Args, Footprint, Key, Reply};
 
+/// What is written where this node keeps no replica it is not told of: then it looks every so often.
+const LOOK_MS: u64 = 25;
 const UNBLOCKED: Reply = Reply::error("UNBLOCKED client unblocked via CLIENT UNBLOCK");
 
 /// A command that waits.
@@ -17,6 +20,8 @@ pub(super) struct Waiting {
     wait: Wait,
     keys: Vec<Key>,
     deadline_ms: Option<u64>,
+    /// When it looks whether or not it was told to.
+    look_ms: Option<u64>,
     /// It is in the lines of its keys.
     has_entered: bool,
     /// An attempt is under way.
@@ -36,7 +41,9 @@ impl Session {
     /// When it gives that up, in milliseconds since 1970.
     pub fn deadline_ms(&self) -> Option<u64> {
         let waiting = self.waiting.as_ref()?;
-        waiting.deadline_ms.filter(|_| !waiting.tries)
+        let next = [waiting.deadline_ms, waiting.look_ms];
+        let next = next.into_iter().flatten().min();
+        next.filter(|_| !waiting.tries)
     }
 
     /// Begins to wait.
@@ -44,6 +51,7 @@ impl Session {
         let ends = wait.ends();
         self.waiting = Some(Box::new(Waiting {
             keys: wait.keys().iter().map(Key::from).collect(),
+            look_ms: None,
             deadline_ms: wait.timeout_ms.map(|ms| desk.now_ms.saturating_add(ms)),
             wait,
             has_entered: false,
@@ -173,8 +181,12 @@ impl Session {
             return self.attempt(desk);
         }
         if std::mem::take(&mut waiting.again) {
-            self.attempt(desk);
+            return self.attempt(desk);
         }
+        let runtime = &desk.shared.runtime;
+        let is_told = |key: &Key| runtime.keeps(key);
+        let looks = runtime.is_spread() && !waiting.keys.iter().all(is_told);
+        waiting.look_ms = looks.then_some(desk.now_ms + LOOK_MS);
     }
 
     /// The command waits no more.
