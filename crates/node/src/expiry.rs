@@ -9,8 +9,9 @@ use txn::{Key, ScanRange, Space};
 const PAGE_ENTRIES: usize = 256;
 /// A look that finds at least this share (1 / it) expired is followed by another at once.
 const BUSY_SHARE: usize = 4;
-/// While a whole round has met no entry with a time to live, only every so many looks are taken.
-const IDLE_LOOKS: u32 = 16;
+/// While a whole round has met no entry with a time to live, only every so many looks are taken: few enough that a short time to
+/// live in a small store is noticed within a second.
+const IDLE_LOOKS: u32 = 4;
 
 /// A cursor that goes round the users' space and then the system's, where replies are kept for a while.
 #[derive(Debug)]
@@ -65,6 +66,7 @@ impl ExpiryScan {
             .entries
             .iter()
             .any(|(_, entry)| entry.expires_at_ms != 0);
+        self.idle &= !self.met_any;
         let looked = page.entries.len();
         let expired: Vec<Key> = page
             .entries

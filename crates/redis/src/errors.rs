@@ -149,10 +149,6 @@ pub const BITFIELD_TYPE: Reply = Reply::error(
 );
 /// BITFIELD with an overflow behaviour that does not exist.
 pub const BITFIELD_OVERFLOW: Reply = Reply::error("ERR Invalid OVERFLOW type specified");
-/// DUMP of a stream.
-pub const DUMP_OF_STREAM: Reply = Reply::error(
-    "ERR streams cannot be dumped yet: read their entries with XRANGE, and add them with XADD",
-);
 /// RESTORE to a key that exists.
 pub const BUSY_KEY: Reply = Reply::error("BUSYKEY Target key name already exists.");
 /// RESTORE with a negative time to live.

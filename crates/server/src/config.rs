@@ -24,6 +24,8 @@ use std::collections::BTreeSet;
 pub enum Kind {
     /// A whole number between the two, both included.
     Number(u64, u64),
+    /// A whole number between the two, both included, of either sign.
+    Integer(i64, i64),
     /// A number of bytes between the two, with an optional unit (`kb`, `mb`, `gb`: powers of 1024; `k`, `m`, `g`: of 1000).
     Bytes(u64, u64),
     /// `yes` or `no`.
@@ -47,6 +49,7 @@ impl Kind {
     pub fn expectation(&self) -> String {
         match self {
             Kind::Number(min, max) => format!("a whole number from {min} to {max}"),
+            Kind::Integer(min, max) => format!("a whole number from {min} to {max}"),
             Kind::Bytes(min, _) if *min > 0 => {
                 format!("a number of bytes, at least {min}, with an optional unit (kb, mb, gb)")
             }
@@ -159,6 +162,21 @@ const NO_EVICTION: Kind = Kind::Fixed(
      can be given a time to live",
 );
 
+/// A number of elements that decides about Redis's inner forms.
+const FORM_COUNT: Kind = Kind::Number(0, i64::MAX as u64);
+/// A number of bytes that decides about Redis's inner forms.
+const FORM_BYTES: Kind = Kind::Bytes(0, i64::MAX as u64);
+
+/// Names that Redis has had for settings, and still takes.
+pub static OLD_NAMES: &[(&str, &str)] = &[
+    ("hash-max-ziplist-entries", "hash-max-listpack-entries"),
+    ("hash-max-ziplist-value", "hash-max-listpack-value"),
+    ("list-max-ziplist-size", "list-max-listpack-size"),
+    ("lua-time-limit", "busy-reply-threshold"),
+    ("zset-max-ziplist-entries", "zset-max-listpack-entries"),
+    ("zset-max-ziplist-value", "zset-max-listpack-value"),
+];
+
 settings! {
     port: u64, "port", Kind::Number(0, 65535), "6379", AtStart,
         "The TCP port to listen on. 0 lets the system pick a free one.";
@@ -215,13 +233,39 @@ settings! {
         "How many keys are remembered for clients that are told when they are written (CLIENT TRACKING). 0: any number.";
     shutdown_timeout: u64, "shutdown-timeout", Kind::Number(0, 86400), "10", Anytime,
         "Seconds that a shutdown waits for what is in flight.";
+    hash_max_listpack_entries: u64, "hash-max-listpack-entries", FORM_COUNT, "512", Anytime,
+        "Redis's bound for small hashes. Kept for its clients and without effect: a hash has one form here, whatever its size.";
+    hash_max_listpack_value: u64, "hash-max-listpack-value", FORM_BYTES, "64", Anytime,
+        "Redis's bound for the fields and values of small hashes. Without effect, as hash-max-listpack-entries.";
+    list_max_listpack_size: i64, "list-max-listpack-size", Kind::Integer(-(1 << 31), (1 << 31) - 1), "-2", Anytime,
+        "Redis's size of a list's parts. Without effect, as hash-max-listpack-entries.";
+    list_compress_depth: u64, "list-compress-depth", FORM_COUNT, "0", Anytime,
+        "How many parts Redis leaves uncompressed at a list's ends. Without effect, as hash-max-listpack-entries.";
+    set_max_intset_entries: u64, "set-max-intset-entries", FORM_COUNT, "512", Anytime,
+        "Redis's bound for small sets of integers. Without effect, as hash-max-listpack-entries.";
+    zset_max_listpack_entries: u64, "zset-max-listpack-entries", FORM_COUNT, "128", Anytime,
+        "Redis's bound for small sorted sets. Without effect, as hash-max-listpack-entries.";
+    zset_max_listpack_value: u64, "zset-max-listpack-value", FORM_BYTES, "64", Anytime,
+        "Redis's bound for the members of small sorted sets. Without effect, as hash-max-listpack-entries.";
+    stream_node_max_entries: u64, "stream-node-max-entries", FORM_COUNT, "100", Anytime,
+        "Redis's size of a stream's parts, in entries. Without effect, as hash-max-listpack-entries.";
+    stream_node_max_bytes: u64, "stream-node-max-bytes", FORM_BYTES, "4096", Anytime,
+        "Redis's size of a stream's parts, in bytes. Without effect, as hash-max-listpack-entries.";
+    hll_sparse_max_bytes: u64, "hll-sparse-max-bytes", FORM_BYTES, "3000", Anytime,
+        "Redis's bound for sparse HyperLogLogs. Without effect: all replicas keep the same bytes, so the bound is 3000 everywhere.";
+    busy_reply_threshold: u64, "busy-reply-threshold", FORM_COUNT, "5000", Anytime,
+        "Milliseconds after which Redis refuses commands because of a script. Without effect: no script keeps others from being answered.";
     loglevel: LogLevel, "loglevel", Kind::Choice(LogLevel::WORDS), "notice", AtStart,
         "How much is said on standard error.";
 }
 
 impl Config {
-    /// The entry of a name, in any case.
+    /// The entry of a name, in any case; an old name has the entry of the new one.
     pub fn setting(name: &str) -> Option<&'static Setting> {
+        let name = OLD_NAMES
+            .iter()
+            .find(|(old, _)| old.eq_ignore_ascii_case(name))
+            .map_or(name, |(_, new)| new);
         SETTINGS
             .iter()
             .find(|setting| setting.name.eq_ignore_ascii_case(name))
@@ -309,6 +353,19 @@ mod tests {
                 assert!(refusal.contains(want), "{name}: {refusal}");
             }
         }
+    }
+
+    #[test]
+    fn old_names_are_those_of_settings() {
+        for (old, new) in OLD_NAMES {
+            assert!(SETTINGS.iter().all(|setting| setting.name != *old));
+            assert_eq!(Config::setting(old).expect(old).name, *new);
+        }
+        let mut config = Config::default();
+        let setting = Config::setting("List-Max-Ziplist-Size").expect("exists");
+        (setting.set)(&mut config, "-5").expect("a negative number");
+        assert_eq!(config.list_max_listpack_size, -5);
+        assert!((setting.set)(&mut config, "-2147483649").is_err());
     }
 
     #[test]

@@ -96,6 +96,8 @@ pub struct ThreadCounters {
     pub submitted: Counter,
     /// Calls, by the command's place in the table.
     pub calls: Box<[Counter]>,
+    /// Commands that were refused before they ran, by their place in the table.
+    pub refused: Box<[Counter]>,
 }
 
 impl ThreadCounters {
@@ -113,6 +115,7 @@ impl ThreadCounters {
             snapshot_reads: Counter::default(),
             submitted: Counter::default(),
             calls: COMMANDS.iter().map(|_| Counter::default()).collect(),
+            refused: COMMANDS.iter().map(|_| Counter::default()).collect(),
         }
     }
 
@@ -151,6 +154,8 @@ pub struct Totals {
     pub submitted: u64,
     /// See [`ThreadCounters::calls`].
     pub calls: Vec<u64>,
+    /// See [`ThreadCounters::refused`].
+    pub refused: Vec<u64>,
     /// See [`Runtime::expired_keys`].
     pub expired_keys: u64,
 }
@@ -159,6 +164,11 @@ impl Totals {
     fn of(threads: &[Arc<ThreadCounters>], runtime: &Runtime) -> Totals {
         let sum = |pick: fn(&ThreadCounters) -> &Counter| {
             threads.iter().map(|thread| pick(thread).get()).sum()
+        };
+        let sums = |pick: fn(&ThreadCounters) -> &[Counter]| {
+            (0..COMMANDS.len())
+                .map(|place| threads.iter().map(|t| pick(t)[place].get()).sum())
+                .collect()
         };
         Totals {
             commands: sum(|t| &t.commands),
@@ -171,15 +181,21 @@ impl Totals {
             errors: sum(|t| &t.errors),
             snapshot_reads: sum(|t| &t.snapshot_reads),
             submitted: sum(|t| &t.submitted),
-            calls: (0..COMMANDS.len())
-                .map(|place| threads.iter().map(|t| t.calls[place].get()).sum())
-                .collect(),
+            calls: sums(|t| &t.calls),
+            refused: sums(|t| &t.refused),
             expired_keys: runtime.expired_keys(),
         }
     }
 
     /// What was added since `before`.
     fn since(&self, before: &Totals) -> Totals {
+        // Before the first reset there is nothing to take away.
+        let each_since = |now: &[u64], before: &[u64]| {
+            now.iter()
+                .enumerate()
+                .map(|(place, count)| count - before.get(place).copied().unwrap_or(0))
+                .collect()
+        };
         Totals {
             commands: self.commands - before.commands,
             input_bytes: self.input_bytes - before.input_bytes,
@@ -191,12 +207,8 @@ impl Totals {
             errors: self.errors - before.errors,
             snapshot_reads: self.snapshot_reads - before.snapshot_reads,
             submitted: self.submitted - before.submitted,
-            calls: self
-                .calls
-                .iter()
-                .enumerate()
-                .map(|(place, calls)| calls - before.calls.get(place).copied().unwrap_or(0))
-                .collect(),
+            calls: each_since(&self.calls, &before.calls),
+            refused: each_since(&self.refused, &before.refused),
             expired_keys: self.expired_keys - before.expired_keys,
         }
     }
@@ -270,7 +282,7 @@ pub struct Shared {
     pub pause: Pause,
     /// Nodes that wait to join the cluster.
     pub joiners: Joiners,
-    /// Whether memory is above `maxmemory`; refreshed by the first I/O thread.
+    /// Whether memory is above `maxmemory`: see [`Shared::look_at_memory`].
     pub memory_short: AtomicBool,
     /// When this process started, in milliseconds since 1970.
     pub started_ms: u64,
@@ -335,6 +347,12 @@ impl Shared {
             stop_asked: Condvar::new(),
             stopped: AtomicBool::new(false),
         }
+    }
+
+    /// Looks whether memory is above a limit of so many bytes (0: none): ten times a second, and when the limit changes.
+    pub fn look_at_memory(&self, limit: u64) {
+        let is_short = limit > 0 && resident_bytes() > limit;
+        self.memory_short.store(is_short, Ordering::Relaxed);
     }
 
     /// The counters of an I/O thread.

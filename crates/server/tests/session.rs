@@ -396,6 +396,11 @@ fn settings_are_listed_and_changed() {
     let mut client = server.client();
     client.talk(&[
         ("CONFIG GET appendonly", "[\"appendonly\" \"yes\"]"),
+        ("CONFIG SET zset-max-ziplist-entries 0", "OK"),
+        (
+            "CONFIG GET zset*entries",
+            "[\"zset-max-listpack-entries\" \"0\" \"zset-max-ziplist-entries\" \"0\"]",
+        ),
         ("CONFIG GET save", "[\"save\" \"\"]"),
         (
             "CONFIG GET max*clients timeout",
@@ -440,7 +445,13 @@ fn info_counts_commands_and_keys() {
     }
     let stats = client.line("INFO commandstats");
     assert!(
-        stats.contains("cmdstat_set:calls=2") && !stats.contains("# Server"),
+        stats.contains("cmdstat_set:calls=2,rejected_calls=0") && !stats.contains("# Server"),
+        "{stats}"
+    );
+    client.line("SET k");
+    let stats = client.line("INFO commandstats");
+    assert!(
+        stats.contains("cmdstat_set:calls=2,rejected_calls=1"),
         "{stats}"
     );
 }

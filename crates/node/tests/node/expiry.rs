@@ -36,6 +36,23 @@ fn tick_through(rig: &mut Rig) {
 }
 
 #[test]
+fn short_times_to_live_are_noticed_soon_after_a_quiet_time() {
+    for quiet in 0..20 {
+        let mut rig = rig();
+        for _ in 0..200 + quiet {
+            rig.tick(1);
+        }
+        let idempotent: Arc<dyn Procedure> = Arc::new(IdempotentProcedure);
+        assert_eq!(rig.call(idempotent, "1 psetex key 500 v"), Reply::OK);
+        rig.now_ms += 500;
+        for _ in 0..12 {
+            rig.tick(1);
+        }
+        assert_eq!(held(&rig, Space::User), 0, "after {quiet} more ticks");
+    }
+}
+
+#[test]
 fn replies_of_an_hour_ago_leave_memory_like_users_keys() {
     let mut rig = rig();
     let idempotent: Arc<dyn Procedure> = Arc::new(IdempotentProcedure);

@@ -135,13 +135,13 @@ pub async fn time(tx: &mut Tx, _args: &[Blob]) -> Outcome {
     ]))
 }
 
-/// The name that Redis has for the form in which it would hold a value.
+/// The name that Redis 7.0 has for the form in which it would hold a value that was made at once, with its default bounds.
 fn encoding(value: &Value) -> &'static str {
     const EMBEDDED_BYTES_MAX: usize = 44;
-    const LISTPACK_FIELDS_MAX: usize = 128;
+    const LISTPACK_FIELDS_MAX: usize = 512;
+    const LISTPACK_MEMBERS_MAX: usize = 128;
     const LISTPACK_BYTES_MAX: usize = 64;
     const INTSET_MEMBERS_MAX: usize = 512;
-    const LIST_BYTES_MAX: usize = 8192;
     let short = |bytes: &Blob| bytes.len() <= LISTPACK_BYTES_MAX;
     let is_integer = |bytes: &Blob| parse::integer(bytes).is_some();
     match value {
@@ -153,18 +153,15 @@ fn encoding(value: &Value) -> &'static str {
                 hash.len() <= LISTPACK_FIELDS_MAX && hash.iter().all(|(f, v)| short(f) && short(v));
             if packed { "listpack" } else { "hashtable" }
         }
-        // Redis counts a listpack's bytes with an overhead of a few for each element.
-        Value::List(list) if list.heap_bytes() > LIST_BYTES_MAX + 21 * list.len() => "quicklist",
-        Value::List(_) => "listpack",
+        Value::List(_) => "quicklist",
         Value::Set(set) if set.len() <= INTSET_MEMBERS_MAX && set.names().all(is_integer) => {
             "intset"
         }
-        Value::Set(set) if set.len() <= LISTPACK_FIELDS_MAX && set.names().all(short) => "listpack",
         Value::Set(_) => "hashtable",
         Value::Stream(_) => "stream",
         Value::SortedSet(set) => {
             let mut members = set.iter().map(|one| &one.member);
-            let packed = set.len() <= LISTPACK_FIELDS_MAX && members.all(short);
+            let packed = set.len() <= LISTPACK_MEMBERS_MAX && members.all(short);
             if packed { "listpack" } else { "skiplist" }
         }
     }

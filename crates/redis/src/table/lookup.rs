@@ -37,8 +37,8 @@ const fn bucket_of(name: &[u8]) -> usize {
     (hash ^ (hash >> 32)) as usize % BUCKETS
 }
 
-/// The place of a command in [`COMMANDS`].
-pub(super) fn place_of(name: &[u8]) -> Option<usize> {
+/// The place of a command in [`COMMANDS`], whatever the case of its name.
+pub fn place_of(name: &[u8]) -> Option<usize> {
     const NAME_BYTES_MAX: usize = 32;
     if name.len() > NAME_BYTES_MAX {
         return None;

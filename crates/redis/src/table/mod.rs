@@ -15,6 +15,7 @@ pub use command::{
 };
 pub use entries::COMMANDS;
 pub(crate) use keys::normalize;
+pub use lookup::place_of;
 
 use crate::errors;
 use crate::execute::Caller;

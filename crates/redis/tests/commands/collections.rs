@@ -298,3 +298,28 @@ fn random_members_are_drawn_evenly() {
         }
     }
 }
+
+/// The bounds at which Redis 7.0 changes a value's form.
+#[test]
+fn forms_have_the_names_that_redis_has_for_such_values() {
+    let encoding = |command: &str, words: &dyn Fn(usize) -> String, count: usize| {
+        let mut memory = Memory::new();
+        let words: Vec<String> = (0..count).map(words).collect();
+        run(&mut memory, &format!("{command} key {}", words.join(" ")));
+        render(&run(&mut memory, "object encoding key"))
+    };
+    let field = |at: usize| format!("f{at} v");
+    assert_eq!(encoding("hset", &field, 512), "\"listpack\"");
+    assert_eq!(encoding("hset", &field, 513), "\"hashtable\"");
+    let long_value = |_| format!("f {}", "v".repeat(65));
+    assert_eq!(encoding("hset", &long_value, 1), "\"hashtable\"");
+    let integer = |at: usize| at.to_string();
+    assert_eq!(encoding("sadd", &integer, 512), "\"intset\"");
+    assert_eq!(encoding("sadd", &integer, 513), "\"hashtable\"");
+    let scored = |at: usize| format!("{at} m{at}");
+    assert_eq!(encoding("zadd", &scored, 128), "\"listpack\"");
+    assert_eq!(encoding("zadd", &scored, 129), "\"skiplist\"");
+    let long_member = |_| format!("1 {}", "m".repeat(65));
+    assert_eq!(encoding("zadd", &long_member, 1), "\"skiplist\"");
+    assert_eq!(encoding("rpush", &integer, 1), "\"quicklist\"");
+}

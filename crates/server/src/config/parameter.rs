@@ -53,6 +53,21 @@ impl Parameter for u64 {
     }
 }
 
+impl Parameter for i64 {
+    fn to_text(&self) -> String {
+        self.to_string()
+    }
+    fn from_text(text: &str, kind: &Kind, _now: &i64) -> Result<i64, String> {
+        let Kind::Integer(min, max) = *kind else {
+            return Err(refusal(text, kind));
+        };
+        text.parse()
+            .ok()
+            .filter(|value| (min..=max).contains(value))
+            .ok_or_else(|| refusal(text, kind))
+    }
+}
+
 impl Parameter for bool {
     fn to_text(&self) -> String {
         if *self { "yes" } else { "no" }.to_owned()

@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::hub::Delivery;
 use crate::runtime::{Answer, Port, Refused};
 use crate::session::{Commands, Desk, Session, Submissions};
-use crate::shared::{Shared, ThreadCounters, resident_bytes};
+use crate::shared::{Shared, ThreadCounters};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 use socket2::{SockRef, TcpKeepalive};
@@ -16,7 +16,6 @@ use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use txn::hash::FixedMap;
 use txn::{Reply, SessionId};
@@ -560,10 +559,7 @@ impl IoThread {
             self.sweep();
         }
         if !self.listeners.is_empty() {
-            let limit = self.config.maxmemory;
-            self.shared
-                .memory_short
-                .store(limit > 0 && resident_bytes() > limit, Ordering::Relaxed);
+            self.shared.look_at_memory(self.config.maxmemory);
             if self.ticks.is_multiple_of(TICKS_PER_SWEEP) {
                 self.shared.sample(self.now_ms);
                 self.shared.hub.rest(&self.shared.runtime);

@@ -1,7 +1,7 @@
 //! CONFIG and its subcommands.
 
 use super::Desk;
-use crate::config::{Change, Config, SETTINGS};
+use crate::config::{Change, Config, OLD_NAMES, SETTINGS};
 use redis_surface::{errors, pattern};
 use txn::{Blob, Reply};
 
@@ -19,22 +19,22 @@ pub(super) fn rewrite() -> Reply {
     )
 }
 
-/// CONFIG GET.
+/// CONFIG GET. A setting is told under each of its names that matches.
 pub(super) fn get(desk: &Desk<'_>, patterns: &[Blob]) -> Reply {
     let config = desk.shared.settings.now();
-    let matching = SETTINGS.iter().filter(|setting| {
+    let matches = |name: &str| {
         patterns
             .iter()
-            .any(|word| pattern::matches(&word.to_ascii_lowercase(), setting.name.as_bytes()))
-    });
+            .any(|word| pattern::matches(&word.to_ascii_lowercase(), name.as_bytes()))
+    };
+    let names = SETTINGS.iter().map(|setting| (setting.name, setting.name));
+    let matching = names
+        .chain(OLD_NAMES.iter().copied())
+        .filter(|(name, _)| matches(name))
+        .filter_map(|(name, now)| Some((name, Config::setting(now)?)));
     Reply::Map(
         matching
-            .map(|setting| {
-                (
-                    Reply::bulk(setting.name),
-                    Reply::bulk((setting.get)(&config)),
-                )
-            })
+            .map(|(name, setting)| (Reply::bulk(name), Reply::bulk((setting.get)(&config))))
             .collect(),
     )
 }
@@ -75,6 +75,7 @@ pub(super) fn set(desk: &Desk<'_>, pairs: &[Blob]) -> Reply {
                 (setting.set)(config, &String::from_utf8_lossy(value))
                     .map_err(|problem| failed(&problem))?;
             }
+            desk.shared.look_at_memory(config.maxmemory);
             Ok(())
         });
     match result {

@@ -348,12 +348,14 @@ fn cpu(_: &Desk<'_>, out: &mut String) {
 }
 
 fn commandstats(desk: &Desk<'_>, out: &mut String) {
-    for (command, calls) in COMMANDS.iter().zip(desk.shared.totals().calls) {
-        if calls > 0 {
+    let totals = desk.shared.totals();
+    let counts = totals.calls.into_iter().zip(totals.refused);
+    for (command, (calls, refused)) in COMMANDS.iter().zip(counts) {
+        if calls > 0 || refused > 0 {
             field(
                 out,
                 &format!("cmdstat_{}", command.name),
-                format_args!("calls={calls}"),
+                format_args!("calls={calls},rejected_calls={refused}"),
             );
         }
     }

@@ -236,6 +236,11 @@ impl Completion {
     }
 }
 
+const OUT_OF_MEMORY: Reply =
+    Reply::error("OOM command not allowed when used memory > 'maxmemory'.");
+const BLOCK_OUT_OF_MEMORY: Reply = Reply::error(
+    "EXECABORT Transaction discarded because of: OOM command not allowed when used memory > 'maxmemory'.",
+);
 /// A command or block of more words than this takes long enough to leave it to an executor.
 const LIGHT_WORDS_MAX: usize = 1024;
 /// How much of a connection's work may be unfinished before it is not read any more.
@@ -428,20 +433,28 @@ impl Session {
                 );
                 return self.close_after_replies();
             }
-            Err(error) => return self.reject(desk, error.reply(&argv, Caller::Block)),
+            Err(error) => {
+                let place = argv.first().and_then(|name| table::place_of(name));
+                return self.reject(desk, place, error.reply(&argv, Caller::Block));
+            }
         };
-        let command = resolved.command;
+        let (command, place) = (resolved.command, Some(resolved.place));
         if !self.authenticated && !command.is(Flags::NO_AUTH) && self.stranger(desk.config) {
-            return self.reject(desk, NO_AUTH);
+            return self.reject(desk, place, NO_AUTH);
         }
         if let Some(error) = self.refuses_while_listening(command) {
-            return self.reject(desk, error);
+            return self.reject(desk, place, error);
         }
-        if desk.shared.memory_short.load(Ordering::Relaxed) && command.is(Flags::DENYOOM) {
-            return self.reject(
-                desk,
-                Reply::error("OOM command not allowed when used memory > 'maxmemory'."),
-            );
+        if desk.shared.memory_short.load(Ordering::Relaxed) {
+            if command.is(Flags::DENYOOM) {
+                return self.reject(desk, place, OUT_OF_MEMORY);
+            }
+            if matches!(command.run, Run::Connection(ConnectionCommand::Exec))
+                && self.needs_memory()
+            {
+                self.end_block();
+                return self.reject(desk, place, BLOCK_OUT_OF_MEMORY);
+            }
         }
         if desk.shared.pause.holds(may_write(command), desk.now_ms) && !during_pause(command) {
             self.hold = Some(Hold::Pause(argv));
@@ -497,8 +510,11 @@ impl Session {
         }
     }
 
-    /// Refuses a command, and with it the block that it was meant for.
-    fn reject(&mut self, desk: &Desk<'_>, error: Reply) {
+    /// Refuses a command, at a place in the table if there is such a one, and with it the block that it was meant for.
+    fn reject(&mut self, desk: &Desk<'_>, place: Option<usize>, error: Reply) {
+        if let Some(place) = place {
+            desk.counters.refused[place].add(1);
+        }
         if let Some(block) = &mut self.block {
             block.faulty = true;
         }

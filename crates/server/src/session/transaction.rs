@@ -59,6 +59,8 @@ pub(super) struct Block {
     bytes: usize,
     /// A command was refused while it was queued.
     pub(super) faulty: bool,
+    /// A command may take more memory.
+    needs_memory: bool,
 }
 
 impl Session {
@@ -103,10 +105,15 @@ impl Session {
         self.show_block();
     }
 
+    /// Whether a command of the open block may take more memory.
+    pub(super) fn needs_memory(&self) -> bool {
+        self.block.as_ref().is_some_and(|block| block.needs_memory)
+    }
+
     /// Queues a command in the open block.
     pub(super) fn queue(&mut self, desk: &mut Desk<'_>, resolved: Resolved, argv: Args) {
         if resolved.command.is(Flags::NO_MULTI) {
-            return self.reject(desk, errors::NOT_IN_BLOCK);
+            return self.reject(desk, Some(resolved.place), errors::NOT_IN_BLOCK);
         }
         if let Some(block) = &mut self.block {
             block.bytes += argv
@@ -116,8 +123,9 @@ impl Session {
             if block.bytes as u64 > desk.config.client_query_buffer_limit {
                 // What is refused anyway need not be kept.
                 *block = Block::default();
-                return self.reject(desk, TOO_LONG);
+                return self.reject(desk, Some(resolved.place), TOO_LONG);
             }
+            block.needs_memory |= resolved.command.is(Flags::DENYOOM);
             if matches!(resolved.command.run, Run::Connection(_)) {
                 block.own.push(block.commands.len());
             }

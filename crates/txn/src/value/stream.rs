@@ -443,6 +443,10 @@ impl StreamBuilder {
         }
         self.stream.add_group(name, group).then_some(())
     }
+    /// What there is of the stream.
+    pub fn so_far(&self) -> &StreamValue {
+        &self.stream
+    }
     /// The stream.
     pub fn build(self) -> StreamValue {
         self.stream

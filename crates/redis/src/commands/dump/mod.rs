@@ -4,15 +4,16 @@
 //! type (1 byte)  value  version (2 bytes)  CRC64 of all before (8 bytes)       both little endian
 //! ```
 //!
-//! DUMP writes the plainest form of each type, which every Redis since 5 knows, under the version of Redis 7.0. RESTORE
-//! reads what Redis 7.0 writes of strings, lists, sets, hashes and sorted sets, and what it reads of older versions' (but
-//! for the zipmaps of before 2.6), and 7.2's packed sets as well. Streams and modules' values are no good data here.
+//! DUMP writes the plainest form of each type, which every Redis since 5 knows (of a stream, since 7.0), under the version of
+//! Redis 7.0. RESTORE reads what Redis 7.0 writes, and what it reads of older versions' (but for the zipmaps of before 2.6),
+//! and 7.2's packed sets and streams as well. Modules' values are no good data here.
 
 mod crc64;
 mod cursor;
 mod lzf;
 mod packed;
 mod read;
+mod streams;
 mod write;
 
 use super::strings::argument;
@@ -26,13 +27,13 @@ const VERSION: u16 = 10;
 const VERSION_MAX: u16 = 11;
 const FOOTER_BYTES: usize = 10;
 
-/// A value with its footer, if its type can be dumped.
-fn dumped(value: &Value) -> Option<Vec<u8>> {
-    let mut bytes = write::value(value)?;
+/// A value with its footer.
+fn dumped(value: &Value) -> Vec<u8> {
+    let mut bytes = write::value(value);
     bytes.extend(VERSION.to_le_bytes());
     let checksum = crc64::checksum(&bytes);
     bytes.extend(checksum.to_le_bytes());
-    Some(bytes)
+    bytes
 }
 
 /// What stands before the footer, if that is right.
@@ -47,11 +48,7 @@ fn checked(bytes: &[u8]) -> Option<&[u8]> {
 /// DUMP key
 pub async fn dump(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let value = tx.get(&Key::from(&args[0])).await?;
-    Ok(match value.as_ref().map(dumped) {
-        None => Reply::Nil,
-        Some(None) => errors::DUMP_OF_STREAM,
-        Some(Some(bytes)) => Reply::bulk(bytes),
-    })
+    Ok(value.map_or(Reply::Nil, |value| Reply::bulk(dumped(&value))))
 }
 
 /// The options of RESTORE that have an effect.
@@ -138,7 +135,10 @@ pub async fn restore(tx: &mut Tx, args: &[Blob]) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use txn::value::{HashValue, ListValue, SetValue, SortedSetValue};
+    use txn::value::{
+        HashValue, ListValue, Pending, SetValue, SortedSetValue, StreamEntry, StreamGroup,
+        StreamId, StreamValue,
+    };
 
     fn draws(seed: u64) -> impl FnMut(usize) -> usize {
         let seed = std::env::var("ORDO_SEED")
@@ -158,7 +158,61 @@ mod tests {
         (0..count).map(name).collect()
     }
 
-    fn values(count: usize, draw: &mut impl FnMut(usize) -> usize) -> [Value; 5] {
+    /// Entries with the same fields, others, and some deleted; groups with entries pending.
+    fn stream(names: &[Blob], draw: &mut impl FnMut(usize) -> usize) -> StreamValue {
+        let mut stream = StreamValue::new();
+        let mut id = StreamId { ms: 5, sequence: 7 };
+        let mut ids = Vec::new();
+        for name in names {
+            id = match draw(3) {
+                0 => StreamId {
+                    sequence: id.sequence + 1,
+                    ..id
+                },
+                1 => StreamId {
+                    ms: id.ms + 1,
+                    sequence: draw(3) as u64,
+                },
+                _ => StreamId {
+                    ms: id.ms + draw(1 << 40) as u64 + 1,
+                    sequence: 1 << 63,
+                },
+            };
+            ids.push(id);
+            let number = Blob::from(format!("{}", draw(1 << 50) as i64 >> draw(50)));
+            let fields = match draw(4) {
+                0 => vec![name.clone(), number],
+                _ => vec![Blob::from("f"), name.clone(), Blob::from("-7"), number],
+            };
+            stream.append(StreamEntry {
+                id,
+                fields: fields.into(),
+            });
+        }
+        for name in ["first", "second"] {
+            let mut group = StreamGroup::new(id, (name == "first").then_some(3));
+            for (at, &id) in ids.iter().enumerate().take(50) {
+                let consumer = Blob::from(format!("consumer {}", draw(4)));
+                let now_ms = at as u64 + 1;
+                group.see(&consumer, now_ms);
+                group.activate(&consumer, now_ms);
+                group.give(Pending {
+                    id,
+                    consumer,
+                    delivered_ms: now_ms,
+                    deliveries: draw(5) as u64,
+                });
+            }
+            stream.add_group(Blob::from(name), group);
+        }
+        ids.iter()
+            .skip(1)
+            .step_by(3)
+            .for_each(|&id| assert!(stream.delete(id)));
+        stream
+    }
+
+    fn values(count: usize, draw: &mut impl FnMut(usize) -> usize) -> [Value; 6] {
         let names = names(count, draw);
         let scored = |(at, name): (usize, &Blob)| (name.clone(), at as f64 / 3.0 - 7.0);
         [
@@ -178,6 +232,7 @@ mod tests {
                     .map(scored)
                     .collect::<SortedSetValue>(),
             ),
+            Value::from(stream(&names, draw)),
         ]
     }
 
@@ -186,7 +241,7 @@ mod tests {
         let mut draw = draws(5);
         for count in [1, 2, 63, 64, 65, 200, 20_000] {
             for value in values(count, &mut draw) {
-                let bytes = dumped(&value).unwrap();
+                let bytes = dumped(&value);
                 assert_eq!(checked(&bytes).and_then(read::value), Some(value));
                 assert_eq!(checked(&bytes[..bytes.len() - 1]), None);
             }
@@ -208,7 +263,7 @@ mod tests {
     #[test]
     fn no_bytes_panic_a_reader() {
         let mut draw = draws(6);
-        let whole: Vec<Vec<u8>> = (values(5, &mut draw).iter().filter_map(write::value))
+        let whole: Vec<Vec<u8>> = (values(5, &mut draw).iter().map(write::value))
             .chain(PACKED.iter().map(|bytes| bytes.to_vec()))
             .collect();
         for bytes in &whole {

@@ -26,7 +26,10 @@ pub(super) mod kind {
     pub(super) const HASH_LISTPACK: u8 = 16;
     pub(super) const SORTED_SET_LISTPACK: u8 = 17;
     pub(super) const LIST_QUICKLIST_2: u8 = 18;
+    pub(in super::super) const STREAM: u8 = 15;
+    pub(in super::super) const STREAM_2: u8 = 19;
     pub(super) const SET_LISTPACK: u8 = 20;
+    pub(in super::super) const STREAM_3: u8 = 21;
 }
 
 /// What a length says: a number, or how the string is written that follows.
@@ -36,8 +39,9 @@ enum Length {
     Compressed,
 }
 
-struct Reader<'a> {
-    rest: Cursor<'a>,
+/// What is left of a value's bytes.
+pub(super) struct Reader<'a> {
+    pub(super) rest: Cursor<'a>,
     /// How much compressed strings may still get.
     inflatable: usize,
 }
@@ -63,14 +67,14 @@ impl Reader<'_> {
     }
 
     /// A length that is a number.
-    fn count(&mut self) -> Option<usize> {
+    pub(super) fn count(&mut self) -> Option<usize> {
         match self.length()? {
             Length::Of(count) => Some(count),
             _ => None,
         }
     }
 
-    fn string(&mut self) -> Option<Blob> {
+    pub(super) fn string(&mut self) -> Option<Blob> {
         match self.length()? {
             Length::Of(len) => Some(Blob::new(self.rest.take(len)?)),
             Length::Integer { bytes } => Some(parse::integer_text(self.rest.signed(bytes)?)),
@@ -203,6 +207,7 @@ pub(super) fn value(bytes: &[u8]) -> Option<Value> {
         kind::SORTED_SET_2 => sorted_set(reader.scored(true)?),
         kind::SORTED_SET_ZIPLIST => sorted_set(scores(packed::ziplist(&reader.string()?)?)?),
         kind::SORTED_SET_LISTPACK => sorted_set(scores(packed::listpack(&reader.string()?)?)?),
+        kind @ (kind::STREAM | kind::STREAM_2 | kind::STREAM_3) => reader.stream(kind),
         _ => None,
     }
 }

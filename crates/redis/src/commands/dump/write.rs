@@ -1,10 +1,11 @@
 //! Writing values: strings as they are, and collections element by element.
 
 use super::read::kind;
+use super::streams;
 use txn::Value;
 
 /// The length of what follows: 6, 14, 32 or 64 bits, and how many in the first byte.
-fn put_len(out: &mut Vec<u8>, len: usize) {
+pub(super) fn put_len(out: &mut Vec<u8>, len: usize) {
     match len {
         0..0x40 => out.push(len as u8),
         0x40..0x4000 => out.extend((0x4000 | len as u16).to_be_bytes()),
@@ -21,13 +22,13 @@ fn put_len(out: &mut Vec<u8>, len: usize) {
     }
 }
 
-fn put_string(out: &mut Vec<u8>, bytes: &[u8]) {
+pub(super) fn put_string(out: &mut Vec<u8>, bytes: &[u8]) {
     put_len(out, bytes.len());
     out.extend_from_slice(bytes);
 }
 
-/// The type and the value; `None` for a stream, which has no simple form.
-pub(super) fn value(value: &Value) -> Option<Vec<u8>> {
+/// The type and the value.
+pub(super) fn value(value: &Value) -> Vec<u8> {
     let mut out = Vec::new();
     match value {
         Value::String(bytes) => {
@@ -63,7 +64,10 @@ pub(super) fn value(value: &Value) -> Option<Vec<u8>> {
                 out.extend(one.score.to_le_bytes());
             }
         }
-        Value::Stream(_) => return None,
+        Value::Stream(stream) => {
+            out.push(kind::STREAM_2);
+            streams::put(&mut out, stream);
+        }
     }
-    Some(out)
+    out
 }

@@ -88,7 +88,7 @@ fn entry_reply(entry: &StreamEntry) -> Reply {
 
 /// The sequence number of an entry among all that a stream ever had, if that can be known: of the last one, of the first one that
 /// is there, and of what is before that, while nothing behind it was deleted.
-fn place_ever(stream: &StreamValue, id: StreamId) -> Option<u64> {
+pub(super) fn place_ever(stream: &StreamValue, id: StreamId) -> Option<u64> {
     if stream.entries_added == 0 {
         return Some(0);
     }
