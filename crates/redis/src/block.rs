@@ -2,13 +2,14 @@
 //!
 //! The arguments of the procedure `redis.block` are a header and the words of all commands in a row. The header holds,
 //! as varints and length-prefixed bytes ([`txn::codec`]): the number of watched keys; for each its name, the version
-//! that the connection saw, and whether it existed (one byte); the number of commands; the number of words of each.
+//! that the connection saw, and whether it existed (one byte); the number of commands; the number of words of each; and, if
+//! the block was admitted while memory was short, a last byte, 1.
 //!
 //! Inside the transaction, the block first compares the watched keys: if one was written since, or expired, nothing runs
 //! and the reply is the null array. Then the commands run in order. Errors are part of the array of replies, and nothing
 //! rolls back, as in Redis.
 
-use crate::execute::{Caller, execute};
+use crate::execute::{Caller, Memory, execute};
 use crate::idempotent;
 use crate::table::{self, Flags, Run};
 use crate::telling::telling;
@@ -20,6 +21,9 @@ use txn::{
     Args, Blob, Call, Footprint, Intent, Key, Outcome, Position, Procedure, ProcedureFuture, Reply,
     Tx, Weight,
 };
+
+/// The last byte of the header of a block that was admitted while memory was short.
+const SHORT: u8 = 1;
 
 /// A watched key as the connection saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +87,8 @@ pub struct Block {
     pub watched: Vec<Watched>,
     /// The commands, their names first.
     pub commands: Vec<Args>,
+    /// Whether there was memory for more when the block was admitted: its scripts depend on it.
+    pub memory: Memory,
 }
 
 impl Block {
@@ -98,6 +104,9 @@ impl Block {
         put_varint(&mut header, self.commands.len() as u64);
         for command in &self.commands {
             put_varint(&mut header, command.len() as u64);
+        }
+        if self.memory == Memory::Short {
+            header.push(SHORT);
         }
         let words = self
             .commands
@@ -130,6 +139,12 @@ impl Block {
                 words.split_at_checked(usize::try_from(header.varint()?).ok()?)?;
             block.commands.push(command.iter().cloned().collect());
             words = rest;
+        }
+        if !header.is_empty() {
+            block.memory = match header.u8()? {
+                SHORT => Memory::Short,
+                _ => return None,
+            };
         }
         (header.is_empty() && words.is_empty()).then_some(block)
     }
@@ -222,7 +237,7 @@ async fn run(mut tx: Tx, call: Call) -> Outcome {
     }
     let mut replies = Vec::with_capacity(block.commands.len());
     for argv in block.commands {
-        replies.push(execute(tx.clone(), argv, Caller::Block).await?);
+        replies.push(execute(tx.clone(), argv, Caller::Block, block.memory).await?);
     }
     Ok(Reply::Array(replies))
 }

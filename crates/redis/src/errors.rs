@@ -179,6 +179,9 @@ pub const GETKEYS_INVALID: Reply = Reply::error("ERR Invalid arguments specified
 /// The table and the procedures disagree.
 pub const NO_PROCEDURE: Reply =
     Reply::error("ERR this command has no procedure: a bug in the server, please report it");
+/// A script or function that may write is called as one that does not.
+pub const WRITING_SCRIPT_READ_ONLY: Reply =
+    Reply::error("ERR Can not execute a script with write flag using *_ro command.");
 /// A script calls a command that is not for scripts.
 pub const NOT_IN_SCRIPT: Reply = Reply::error("ERR This Redis command is not allowed from script");
 /// A read-only script calls a command that writes.
@@ -189,6 +192,9 @@ pub const UNKNOWN_IN_SCRIPT: Reply = Reply::error("ERR Unknown Redis command cal
 /// A script calls a command with a wrong number of arguments.
 pub const ARITY_IN_SCRIPT: Reply =
     Reply::error("ERR Wrong number of args calling Redis command from script");
+/// A command may take memory of which its node is short.
+pub const OUT_OF_MEMORY: Reply =
+    Reply::error("OOM command not allowed when used memory > 'maxmemory'.");
 /// A block holds a command that only a connection can run.
 pub const NOT_IN_BLOCK: Reply = Reply::error("ERR Command not allowed inside a transaction");
 

@@ -17,7 +17,7 @@
 
 use crate::arguments::Arguments;
 use crate::errors;
-use crate::execute::{Caller, execute};
+use crate::execute::{Caller, Memory, execute};
 use crate::script;
 use crate::table::{self, Command, ConnectionCommand, Resolved, Run};
 use crate::telling::telling;
@@ -27,7 +27,7 @@ use txn::hash::{hash_bytes, mix};
 use txn::key::SLOTS;
 use txn::{
     Args, Blob, Call, Entry, Footprint, Key, KeySets, Outcome, Procedure, ProcedureFuture, Reply,
-    Tx, Value,
+    Stop, Tx, Value,
 };
 
 /// How long a reply is kept, in milliseconds of the order's time: a retry must come sooner.
@@ -199,16 +199,19 @@ impl Procedure for IdempotentProcedure {
         footprint(args, true).unwrap_or_else(|_| Footprint::of_keys(Vec::new(), Vec::new()))
     }
     fn run(&self, tx: Tx, call: Call) -> ProcedureFuture {
-        telling("ordo.idempotent", start(tx, Arguments::Call(call)))
+        telling(
+            "ordo.idempotent",
+            start(tx, Arguments::Call(call), Memory::Ample),
+        )
     }
 }
 
 /// Starts it in a transaction: its own, or that of a block.
-pub(crate) fn start(tx: Tx, arguments: Arguments) -> ProcedureFuture {
-    Box::pin(run(tx, arguments))
+pub(crate) fn start(tx: Tx, arguments: Arguments, memory: Memory) -> ProcedureFuture {
+    Box::pin(run(tx, arguments, memory))
 }
 
-async fn run(mut tx: Tx, arguments: Arguments) -> Outcome {
+async fn run(mut tx: Tx, arguments: Arguments, memory: Memory) -> Outcome {
     let wrapped = match Wrapped::parse(&arguments) {
         Ok(wrapped) => wrapped,
         Err(reply) => return Ok(reply),
@@ -222,7 +225,14 @@ async fn run(mut tx: Tx, arguments: Arguments) -> Outcome {
         });
     }
     let argv: Args = wrapped.argv.iter().cloned().collect();
-    let reply = execute(tx.clone(), argv, Caller::Block).await?;
+    let reply = execute(tx.clone(), argv, Caller::Block, memory).await?;
+    // Sent again when there is memory, it shall run: so this leaves no record.
+    if memory == Memory::Short
+        && let Reply::Error(text) = &reply
+        && text.starts_with("OOM ")
+    {
+        return Err(Stop::Abort(text.clone()));
+    }
     let mut record = vec![RECORD_VERSION];
     record.extend_from_slice(&hash.to_le_bytes());
     put_reply(&mut record, &reply);

@@ -2,7 +2,7 @@
 
 use crate::idempotent;
 use crate::introspect;
-use crate::table::{self, Flags, Run, ScriptCommand};
+use crate::table::{self, Flags, Run};
 use txn::{Blob, Key, PartitionId, PartitionRoute, Slots};
 
 /// What a command, a block or a script involves.
@@ -54,7 +54,7 @@ pub fn involved(argv: &[Blob]) -> Involved {
             Ok(involved) => involved,
             Err(_) => Involved::Nothing,
         },
-        Run::Script(ScriptCommand::Load | ScriptCommand::Flush) => Involved::Everything,
+        Run::Script(command) if command.is_everywhere() => Involved::Everything,
         _ if matches!(command.name, "flushall" | "flushdb") => Involved::Everything,
         _ if command.keys.is_empty() => {
             if command.is(Flags::READONLY) || command.is(Flags::WRITE) {
@@ -78,7 +78,7 @@ pub fn may_stray(argv: &[Blob]) -> bool {
     };
     match resolved.command.run {
         Run::Idempotent => idempotent::inner(&argv[1..]).is_ok_and(may_stray),
-        Run::Script(command) => !matches!(command, ScriptCommand::Load | ScriptCommand::Flush),
+        Run::Script(command) => command.runs_code(),
         _ => resolved.command.strays(&argv[1..]),
     }
 }
@@ -113,6 +113,11 @@ mod tests {
             ("ORDO.IDEMPOTENT id INCR n", keys(&["n"])),
             ("ORDO.IDEMPOTENT id FLUSHALL", Involved::Unknown),
             ("SCRIPT LOAD body", Involved::Everything),
+            ("FUNCTION LOAD code", Involved::Everything),
+            ("FUNCTION DELETE library", Involved::Everything),
+            ("FUNCTION LIST", Involved::Nothing),
+            ("FCALL f 2 a b x", keys(&["a", "b"])),
+            ("FCALL_RO f 0", Involved::Nothing),
             ("FLUSHALL", Involved::Everything),
             ("DBSIZE", Involved::Unknown),
             ("KEYS *", Involved::Unknown),
@@ -128,6 +133,8 @@ mod tests {
             ("EVAL body 1 a", true),
             ("ORDO.IDEMPOTENT id EVAL body 1 a", true),
             ("SCRIPT LOAD body", false),
+            ("FCALL f 0", true),
+            ("FUNCTION LOAD code", false),
             ("MSET a 1 b 2", false),
             ("SORT a BY w_*", true),
             ("SORT a GET # GET w_*->f STORE b", true),

@@ -13,7 +13,7 @@
 //! # Commands within transactions
 //!
 //! A command by itself is the procedure `redis.<name>`. A MULTI/EXEC block is one procedure ([`block`]), a script is
-//! one, and so is a command that may be sent twice ([`idempotent`]); all run their commands by [`execute`] inside their own
+//! one, and so is a command that may be sent twice ([`idempotent`]), or that met a node short of memory ([`short`]); all run their commands by [`execute`] inside their own
 //! transaction, so that a command has one implementation.
 //!
 //! # Rules that commands keep
@@ -43,17 +43,19 @@ pub mod pattern;
 pub mod prepare;
 pub mod procedures;
 pub mod script;
+pub mod short;
 pub mod table;
 pub mod telling;
 pub mod waiting;
 
 pub use arguments::Arguments;
 pub use block::{Block, BlockProcedure, Watched};
-pub use execute::{Caller, execute};
+pub use execute::{Caller, Memory, execute};
 pub use idempotent::IdempotentProcedure;
 pub use involved::{Involved, involved, may_stray};
 pub use prepare::{Action, CommandTable, Prepared};
 pub use procedures::{ExpireProcedure, ExpireSystemProcedure, StreamEndsProcedure, WatchProcedure};
+pub use short::ShortProcedure;
 
 use std::sync::Arc;
 use txn::Registry;
@@ -65,6 +67,7 @@ pub fn register(registry: &mut Registry) -> Result<(), NameTaken> {
         registry.register(procedure)?;
     }
     registry.register(Arc::new(BlockProcedure))?;
+    registry.register(Arc::new(ShortProcedure))?;
     registry.register(Arc::new(ExpireProcedure))?;
     registry.register(Arc::new(ExpireSystemProcedure))?;
     registry.register(Arc::new(StreamEndsProcedure))?;

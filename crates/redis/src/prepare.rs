@@ -5,6 +5,7 @@ use crate::execute::Caller;
 use crate::idempotent;
 use crate::introspect;
 use crate::procedures;
+use crate::short::{self, ShortProcedure};
 use crate::table::{self, COMMANDS, Command, ConnectionCommand, Resolved, Run};
 use std::sync::Arc;
 use txn::{Args, Footprint, Procedure, Reply};
@@ -15,6 +16,7 @@ use txn::{Args, Footprint, Procedure, Reply};
 pub struct CommandTable {
     /// By place in [`COMMANDS`]: the command's own procedure, or its subcommands'.
     procedures: Vec<Procedures>,
+    short: Arc<dyn Procedure>,
 }
 
 struct Procedures {
@@ -72,6 +74,7 @@ impl CommandTable {
         });
         CommandTable {
             procedures: procedures.collect(),
+            short: Arc::new(ShortProcedure),
         }
     }
 
@@ -83,6 +86,22 @@ impl CommandTable {
             Ok(resolved) => Ok(self.prepare_resolved(resolved, argv)),
             Err(error) => Err(error.reply(&argv, Caller::Block)),
         }
+    }
+
+    /// [`CommandTable::prepare_resolved`] for a node that is short of memory: what its scripts may write is refused where they
+    /// run.
+    pub fn prepare_short(&self, resolved: Resolved, argv: Args) -> Prepared {
+        if !short::decides_late(&resolved, &argv) {
+            return self.prepare_resolved(resolved, argv);
+        }
+        let mut prepared = self.prepare_resolved(resolved, argv.clone());
+        if let Action::Transaction {
+            procedure, args, ..
+        } = &mut prepared.action
+        {
+            (*procedure, *args) = (self.short.clone(), argv);
+        }
+        prepared
     }
 
     /// [`CommandTable::prepare`] for a command that [`table::resolve`] has found in the same words.

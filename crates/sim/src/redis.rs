@@ -334,7 +334,11 @@ impl Source for RedisSource {
                 let commands = (0..draw.between(1, 4))
                     .map(|_| self.command(draw))
                     .collect();
-                let block = Block { watched, commands };
+                let block = Block {
+                    watched,
+                    commands,
+                    ..Block::default()
+                };
                 let keys = block.watched.iter().map(|watched| watched.key.clone());
                 let commands = block
                     .commands

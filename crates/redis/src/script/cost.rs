@@ -18,7 +18,7 @@ const STEPS_MASK: u64 = (1 << STEPS_BITS) - 1;
 /// Each place: 32 bits of the script's hash, then the recent steps. Zero is empty: nobody's steps are zero.
 static COSTS: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
 
-/// What a script is known by: a hash of its digest (EVALSHA) or of its body (EVAL).
+/// What a script is known by: a hash of its digest (EVALSHA), of its body (EVAL), or of the function's name (FCALL).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScriptName(u64);
 
@@ -30,6 +30,11 @@ impl ScriptName {
         } else {
             ScriptName(hash_bytes(digest_or_body))
         }
+    }
+    /// The name of a function, whatever its case.
+    pub fn of_function(name: &[u8]) -> ScriptName {
+        const OTHER_THAN_SCRIPTS: u64 = 0x0f0f_0f0f_0f0f_0f0f;
+        ScriptName(hash_bytes(&name.to_ascii_lowercase()) ^ OTHER_THAN_SCRIPTS)
     }
     fn place(self) -> &'static AtomicU64 {
         &COSTS[self.0 as usize % PLACES]

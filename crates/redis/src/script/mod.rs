@@ -22,6 +22,10 @@
 //! over them for ever: every tick asks the engine. An ordinary error of a script, as in Redis, ends it with an error reply
 //! and keeps what it wrote.
 //!
+//! # Functions
+//!
+//! FUNCTION LOAD keeps libraries of functions in the same way, and FCALL runs them under the same rules: see [`functions`].
+//!
 //! # Limits
 //!
 //! Limits decide outcomes, so they must fall on the same instruction everywhere, whatever else the thread ran before.
@@ -40,25 +44,28 @@
 //!
 //! # What scripts can't do
 //!
-//! See clocks, chance, addresses, or another script. Time is the epoch's, `math.random` is seeded by the transaction,
+//! See clocks, chance, addresses, or another script. `redis.log` is checked and dropped. Time is the epoch's, `math.random` is seeded by the transaction,
 //! tables and functions are numbered in the order in which a run prints them, and iterating over a table whose keys are
 //! tables or functions is an error, because their order depends on addresses. The environment and all libraries are
-//! read-only behind proxies, settings of `cjson` end with the run, and what compiles code or collects garbage is absent.
+//! read-only behind proxies, settings of `cjson` end with the run, and what changes environments or collects garbage is absent.
+//! `loadstring` and `load` compile text only, for the environment of their caller, and are charged before they do.
 //!
 //! Known limits: a table that *held* tables or functions as keys, and lost them, orders its other keys by where those were;
 //! transcendental functions are the C library's, so replicas should run the same build on the same kind of processor.
 //!
 //! # Files
 //!
-//! [`run`](self) holds an execution's state and `redis.call`; `vm.rs` the VMs and how errors leave them; `prelude.lua` the
-//! environment; `library/` what it is made of; `convert.rs` replies; `pattern.rs` Lua's patterns with counted steps.
+//! [`run`](self) holds an execution's state and `redis.call`; `vm.rs` the VMs; `raised.rs` how errors leave them; `prelude.lua` the
+//! environment; `libraries.lua` that of functions; `functions/` FUNCTION and FCALL; `library/` what environments are made of; `convert.rs` replies; `pattern.rs` Lua's patterns with counted steps.
 
 mod convert;
 mod cost;
+mod functions;
 mod library;
 mod limits;
 mod number;
 mod pattern;
+mod raised;
 mod random;
 mod run;
 mod shebang;
@@ -71,9 +78,12 @@ pub use limits::{Limits, MEMORY_BYTES_MIN, limits, set_limits};
 pub use run::is_running;
 
 use crate::arguments::Arguments;
-use crate::table::ScriptCommand;
+use crate::errors;
+use crate::execute::Memory;
+use crate::parse;
+use crate::table::{FunctionCommand, ScriptCommand};
 use crate::telling::telling;
-use run::{Digest, Execution};
+use run::{Digest, Execution, Program};
 use sha1::Digest as _;
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -122,16 +132,30 @@ struct ScriptProcedure {
 /// What a command of the script engine touches; `script` is the first word after the command's (and subcommand's) name.
 pub(crate) fn footprint(command: ScriptCommand, script: Option<&Blob>) -> Footprint {
     let weight = match (command, script) {
-        (ScriptCommand::Load | ScriptCommand::Exists, _) => txn::Weight::Light,
-        (ScriptCommand::Flush, _) | (_, None) => txn::Weight::Heavy,
+        (ScriptCommand::Load | ScriptCommand::Exists, _)
+        | (ScriptCommand::Function(FunctionCommand::Delete | FunctionCommand::Stats), _) => {
+            txn::Weight::Light
+        }
+        (ScriptCommand::Flush | ScriptCommand::Function(_), _) | (_, None) => txn::Weight::Heavy,
+        (ScriptCommand::Fcall | ScriptCommand::FcallRo, Some(function)) => {
+            cost_hint(ScriptName::of_function(function))
+        }
         (_, Some(script)) => cost_hint(ScriptName::of(script)),
     };
     Footprint {
         keys: None,
-        read_only: matches!(
-            command,
-            ScriptCommand::EvalRo | ScriptCommand::EvalShaRo | ScriptCommand::Exists
-        ),
+        read_only: match command {
+            ScriptCommand::EvalRo
+            | ScriptCommand::EvalShaRo
+            | ScriptCommand::FcallRo
+            | ScriptCommand::Exists => true,
+            ScriptCommand::Function(command) => !command.writes(),
+            ScriptCommand::Eval
+            | ScriptCommand::EvalSha
+            | ScriptCommand::Fcall
+            | ScriptCommand::Load
+            | ScriptCommand::Flush => false,
+        },
         weight,
     }
 }
@@ -146,6 +170,17 @@ pub fn procedure_name(command: ScriptCommand) -> &'static str {
         ScriptCommand::Load => "redis.script_load",
         ScriptCommand::Exists => "redis.script_exists",
         ScriptCommand::Flush => "redis.script_flush",
+        ScriptCommand::Fcall => "redis.fcall",
+        ScriptCommand::FcallRo => "redis.fcall_ro",
+        ScriptCommand::Function(command) => match command {
+            FunctionCommand::Delete => "redis.function_delete",
+            FunctionCommand::Dump => "redis.function_dump",
+            FunctionCommand::Flush => "redis.function_flush",
+            FunctionCommand::List => "redis.function_list",
+            FunctionCommand::Load => "redis.function_load",
+            FunctionCommand::Restore => "redis.function_restore",
+            FunctionCommand::Stats => "redis.function_stats",
+        },
     }
 }
 
@@ -156,10 +191,23 @@ pub fn procedure(command: ScriptCommand) -> Arc<dyn Procedure> {
 
 /// Registers the procedures of the script engine.
 pub fn register(registry: &mut Registry) -> Result<(), txn::procedure::NameTaken> {
+    use FunctionCommand as F;
     use ScriptCommand::*;
-    [Eval, EvalRo, EvalSha, EvalShaRo, Load, Exists, Flush]
-        .into_iter()
-        .try_for_each(|command| registry.register(procedure(command)))
+    let functions = [
+        F::Delete,
+        F::Dump,
+        F::Flush,
+        F::List,
+        F::Load,
+        F::Restore,
+        F::Stats,
+    ];
+    [
+        Eval, EvalRo, EvalSha, EvalShaRo, Load, Exists, Flush, Fcall, FcallRo,
+    ]
+    .into_iter()
+    .chain(functions.map(Function))
+    .try_for_each(|command| registry.register(procedure(command)))
 }
 
 impl Procedure for ScriptProcedure {
@@ -172,34 +220,41 @@ impl Procedure for ScriptProcedure {
     }
 
     fn run(&self, tx: Tx, call: Call) -> ProcedureFuture {
-        telling("eval", start(tx, self.command, Arguments::Call(call)))
+        telling(
+            "eval",
+            start(tx, self.command, Arguments::Call(call), Memory::Ample),
+        )
     }
 }
 
 /// Starts a command of the script engine in a transaction: its own, or that of a block. The arguments are the words after
-/// the command's (and subcommand's) name.
-pub fn start(tx: Tx, command: ScriptCommand, arguments: Arguments) -> ProcedureFuture {
+/// the command's (and subcommand's) name; `memory` is what there was when it was admitted.
+pub fn start(
+    tx: Tx,
+    command: ScriptCommand,
+    arguments: Arguments,
+    memory: Memory,
+) -> ProcedureFuture {
     match command {
-        ScriptCommand::Eval => Box::pin(eval(tx, arguments, false)),
-        ScriptCommand::EvalRo => Box::pin(eval(tx, arguments, true)),
-        ScriptCommand::EvalSha => Box::pin(evalsha(tx, arguments, false)),
-        ScriptCommand::EvalShaRo => Box::pin(evalsha(tx, arguments, true)),
+        ScriptCommand::Eval => Box::pin(eval(tx, arguments, false, memory)),
+        ScriptCommand::EvalRo => Box::pin(eval(tx, arguments, true, memory)),
+        ScriptCommand::EvalSha => Box::pin(evalsha(tx, arguments, false, memory)),
+        ScriptCommand::EvalShaRo => Box::pin(evalsha(tx, arguments, true, memory)),
+        ScriptCommand::Fcall => Box::pin(functions::fcall(tx, arguments, false, memory)),
+        ScriptCommand::FcallRo => Box::pin(functions::fcall(tx, arguments, true, memory)),
+        ScriptCommand::Function(command) => functions::start(tx, command, arguments),
         ScriptCommand::Load => Box::pin(load(tx, arguments)),
         ScriptCommand::Exists => Box::pin(exists(tx, arguments)),
         ScriptCommand::Flush => Box::pin(flush(tx, arguments)),
     }
 }
 
-/// The number of keys of a call.
-fn keys_of(args: &[Blob]) -> Result<usize, Reply> {
+/// The number of keys of a call; `not_an_integer` is the error where there is none.
+fn keys_of(args: &[Blob], not_an_integer: Reply) -> Result<usize, Reply> {
     let Some(word) = args.get(1) else {
         return Err(WRONG_ARITY);
     };
-    let number = std::str::from_utf8(word)
-        .ok()
-        .filter(|text| !text.starts_with('+'))
-        .and_then(|text| text.parse().ok());
-    let count: i64 = number.ok_or(crate::errors::NOT_AN_INTEGER)?;
+    let count = parse::integer(word).ok_or(not_an_integer)?;
     if count > args.len() as i64 - 2 {
         Err(Reply::error(
             "ERR Number of keys can't be greater than number of args",
@@ -209,85 +264,77 @@ fn keys_of(args: &[Blob]) -> Result<usize, Reply> {
     }
 }
 
-async fn eval(mut tx: Tx, arguments: Arguments, read_only: bool) -> Outcome {
-    let keys = match keys_of(&arguments) {
+async fn eval(mut tx: Tx, arguments: Arguments, read_only: bool, memory: Memory) -> Outcome {
+    let keys = match keys_of(&arguments, errors::NOT_AN_INTEGER) {
         Ok(keys) => keys,
         Err(reply) => return Ok(reply),
     };
     let body = arguments[0].clone();
-    let digest = digest_of(&body);
+    let program = Program::script(digest_of(&body), body);
     // A read-only transaction can't store the body; EVALSHA finds it after an EVAL or SCRIPT LOAD.
-    if !read_only && let Err(reply) = store(&mut tx, &digest, &body).await? {
+    if !read_only && let Err(reply) = store(&mut tx, &program).await? {
         return Ok(reply);
     }
-    execute(tx, arguments, digest, body, keys, read_only).await
+    execute(Execution::new(
+        tx, arguments, program, keys, read_only, memory,
+    ))
+    .await
 }
 
-async fn evalsha(mut tx: Tx, arguments: Arguments, read_only: bool) -> Outcome {
-    let keys = match keys_of(&arguments) {
+async fn evalsha(mut tx: Tx, arguments: Arguments, read_only: bool, memory: Memory) -> Outcome {
+    let Some(name) = arguments.first() else {
+        return Ok(WRONG_ARITY);
+    };
+    let Some(digest) = digest_named(name) else {
+        return Ok(NO_SCRIPT);
+    };
+    let keys = match keys_of(&arguments, errors::NOT_AN_INTEGER) {
         Ok(keys) => keys,
         Err(reply) => return Ok(reply),
     };
-    let Some(digest) = digest_named(&arguments[0]) else {
-        return Ok(NO_SCRIPT);
-    };
-    match tx
-        .get(&key_of(&digest))
-        .await?
-        .as_ref()
-        .and_then(|value| value.as_string())
-    {
+    let value = tx.get(&key_of(&digest)).await?;
+    match value.as_ref().and_then(|value| value.as_string()) {
         Some(body) => {
-            let body = body.clone();
-            execute(tx, arguments, digest, body, keys, read_only).await
+            let program = Program::script(digest, body.clone());
+            execute(Execution::new(
+                tx, arguments, program, keys, read_only, memory,
+            ))
+            .await
         }
         None => Ok(NO_SCRIPT),
     }
 }
 
 /// Stores a body that compiles, unless it is there.
-async fn store(tx: &mut Tx, digest: &Digest, body: &Blob) -> Result<Result<(), Reply>, txn::Stop> {
-    let key = key_of(digest);
+async fn store(tx: &mut Tx, program: &Program) -> Result<Result<(), Reply>, txn::Stop> {
+    let key = key_of(&program.digest);
     if tx.get(&key).await?.is_none() {
-        if let Err(reply) = vm::compile(digest, body) {
+        if let Err(reply) = vm::compile(program) {
             return Ok(Err(reply));
         }
-        tx.put(&key, body.clone()).await?;
+        tx.put(&key, program.text.clone()).await?;
     }
     Ok(Ok(()))
 }
 
-async fn execute(
-    tx: Tx,
-    arguments: Arguments,
-    digest: Digest,
-    body: Blob,
-    keys: usize,
-    read_only: bool,
-) -> Outcome {
-    let script = ScriptName::of(&arguments[0]);
-    let mut execution = Some(Box::new(Execution {
-        tx,
-        arguments,
-        digest,
-        body,
-        keys,
-        read_only,
-        exact: false,
-        replies: Vec::new(),
-        replies_bytes: 0,
-        pending: None,
-    }));
+/// Runs an execution to its end, and remembers how long it took.
+async fn execute(execution: Box<Execution>) -> Outcome {
+    let name = execution.name();
+    let (outcome, steps) = run_to_end(execution).await;
+    cost::record(name, steps);
+    outcome
+}
+
+/// Runs an execution to its end, and tells its steps.
+async fn run_to_end(execution: Box<Execution>) -> (Outcome, u64) {
+    let mut execution = Some(execution);
     poll_fn(|_| match execution.take().map(vm::run) {
-        Some(vm::Ended::Done(outcome, steps)) => {
-            cost::record(script, steps);
-            Poll::Ready(outcome)
-        }
+        Some(vm::Ended::Done(outcome, steps)) => Poll::Ready((outcome, steps)),
         Some(vm::Ended::Suspended(suspended)) => {
             execution = Some(suspended);
             Poll::Pending
         }
-        None => Poll::Ready(Err(txn::Stop::Restart)),
+        None => Poll::Ready((Err(txn::Stop::Restart), 0)),
     })
     .await
 }
@@ -296,9 +343,9 @@ async fn load(mut tx: Tx, arguments: Arguments) -> Outcome {
     let Some(body) = arguments.first() else {
         return Ok(WRONG_ARITY);
     };
-    let digest = digest_of(body);
-    Ok(match store(&mut tx, &digest, body).await? {
-        Ok(()) => Reply::bulk(&digest),
+    let program = Program::script(digest_of(body), body.clone());
+    Ok(match store(&mut tx, &program).await? {
+        Ok(()) => Reply::bulk(&program.digest),
         Err(reply) => reply,
     })
 }

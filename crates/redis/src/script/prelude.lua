@@ -25,7 +25,8 @@ end
 local function readonly(content)
   local proxy = {}
   contents[proxy] = content
-  return setmetatable(proxy, { __index = content, __newindex = refuse, __metatable = false })
+  local metatable = { __index = content, __newindex = refuse, __metatable = false }
+  return setmetatable(proxy, metatable), metatable
 end
 
 local function check_table(value, position, name, count)
@@ -398,6 +399,52 @@ local function wrap(f)
   return coroutine_wrap(f)
 end
 
+-- Compiling: under the limits, and for what the caller sees itself.
+
+local function check_text(value, position, name, count)
+  local kind = type(value)
+  if kind ~= "string" and kind ~= "number" then
+    local got = count >= position and kind or "no value"
+    error("bad argument #" .. position .. " to '" .. name .. "' (string expected, got " .. got .. ")", 3)
+  end
+  return tostring(value)
+end
+
+-- `loadstring` and `load` of an environment.
+local function compilers(environment)
+  local function loadstring(...)
+    local text, name = ...
+    local count = select("#", ...)
+    text = check_text(text, 1, "loadstring", count)
+    name = name == nil and text or check_text(name, 2, "loadstring", count)
+    return host.compile(text, name, environment)
+  end
+  local function load(...)
+    local reader, name = ...
+    local count = select("#", ...)
+    if type(reader) ~= "function" then
+      local got = count > 0 and type(reader) or "no value"
+      error("bad argument #1 to 'load' (function expected, got " .. got .. ")", 2)
+    end
+    name = name == nil and "=(load)" or check_text(name, 2, "load", count)
+    local pieces = {}
+    while true do
+      local ok, piece = settle_handled(raw_pcall(reader))
+      if not ok then
+        return nil, piece
+      elseif piece == nil or piece == "" then
+        break
+      elseif type(piece) ~= "string" and type(piece) ~= "number" then
+        return nil, "reader function must return a string"
+      end
+      pieces[#pieces + 1] = piece
+    end
+    charge(#pieces)
+    return host.compile(concat(pieces), name, environment)
+  end
+  return loadstring, load
+end
+
 -- The environment.
 
 local function pick(from, allowed)
@@ -436,11 +483,16 @@ for _, name in next, { "bit", "cjson", "cmsgpack", "struct", "redis" } do
   globals[name] = readonly(libraries[name])
 end
 
-setmetatable(globals, { __index = function(_, name)
+local known = { __index = function(_, name)
   error("Script attempted to access nonexistent global variable '" .. safe_tostring(name) .. "'", 2)
-end })
+end }
+setmetatable(globals, known)
+
 local environment = readonly(globals)
 rawset(globals, "_G", environment)
+local loadstring, load = compilers(environment)
+rawset(globals, "loadstring", loadstring)
+rawset(globals, "load", load)
 
 -- Methods of strings are the safe ones, and nobody can reach the metatable itself.
 local string_metatable = getmetatable("")
@@ -449,13 +501,24 @@ string_metatable.__metatable = readonly({ __index = globals.string })
 
 local failed = host.failed
 
+local function begin()
+  names, named = {}, 0
+end
+
 -- Runs a script. Its errors go to the host while its stack still stands.
 local function run(script, keys, argv)
-  names, named = {}, 0
+  begin()
   rawset(globals, "KEYS", keys)
   rawset(globals, "ARGV", argv)
   return raw_xpcall(script, failed)
 end
+
+-- What `libraries.lua` needs from here.
+local shared = {
+  begin = begin, compilers = compilers, contents = contents, error = error, find = string.find, globals = globals,
+  known = known, lower = string.lower, next = next, readonly = readonly, select = select, setmetatable = setmetatable,
+  tostring = tostring, type = type, xpcall = raw_xpcall,
+}
 
 -- Nobody needs Lua's own globals any more. The binding would search them for the name of every function on the stack
 -- whenever a function raises an error, which takes a hundred times as long as raising it.
@@ -464,4 +527,4 @@ for name in next, own do
   own[name] = nil
 end
 
-return environment, run
+return environment, run, shared

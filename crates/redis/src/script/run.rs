@@ -1,12 +1,14 @@
 //! One execution of a script, and what the functions that it calls need to know of it.
 
 use super::convert::{self, reply_bytes};
+use super::cost::ScriptName;
 use super::library::json::JsonConfig;
 use super::limits::{Limits, limits};
 use super::number::push_g;
 use super::random::Lrand48;
 use crate::arguments::Arguments;
-use crate::execute::{Caller, execute};
+use crate::execute::{Caller, Memory, execute};
+use crate::table::{self, Flags};
 use mlua::{Function, IntoLuaMulti, Lua, MultiValue, Value};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
@@ -21,11 +23,59 @@ pub(super) const STEPS_PER_TICK: u32 = 1000;
 /// What calling a command counts for, besides its instructions: so that a loop of calls reaches its limit about when the most
 /// expensive other work does.
 const STEPS_PER_CALL: u64 = 100;
+/// Which part of a call's steps loading a library may take: every call of its functions begins with the same steps.
+const LOAD_STEPS_SHARE: u64 = 10;
 /// The longest integer that `%.17g` writes without an exponent.
 const PLAIN_INTEGER_MAX: u64 = 100_000_000_000_000_000;
 
 /// A script's digest: SHA-1 in lower-case hexadecimal.
 pub(super) type Digest = [u8; 40];
+
+/// What an execution runs.
+pub(super) struct Program {
+    pub part: Part,
+    /// Of the code.
+    pub digest: Digest,
+    /// A byte string that ends with the code.
+    pub text: Blob,
+    /// Where the code begins in it.
+    pub code_at: usize,
+}
+
+/// Which part of its code a program runs.
+pub(super) enum Part {
+    /// All: it is a script.
+    Script,
+    /// All, because it is a library, and then the function that it registers under this name.
+    Function(Blob),
+    /// All, for what it registers.
+    Registrations,
+}
+
+impl Program {
+    pub fn script(digest: Digest, body: Blob) -> Program {
+        Program {
+            part: Part::Script,
+            digest,
+            text: body,
+            code_at: 0,
+        }
+    }
+    pub fn is_library(&self) -> bool {
+        !matches!(self.part, Part::Script)
+    }
+    pub fn code(&self) -> &[u8] {
+        self.text.get(self.code_at..).unwrap_or_default()
+    }
+    /// What errors call it.
+    pub fn name(&self) -> String {
+        let name = match &self.part {
+            Part::Function(name) => name.as_bytes(),
+            Part::Script | Part::Registrations => &self.digest,
+        };
+        String::from_utf8_lossy(name).into_owned()
+    }
+}
 
 /// A script's execution, from its start to its reply, across suspensions.
 ///
@@ -34,11 +84,14 @@ pub(super) type Digest = [u8; 40];
 pub(super) struct Execution {
     pub tx: Tx,
     pub arguments: Arguments,
-    pub digest: Digest,
-    pub body: Blob,
+    pub program: Program,
     /// The number of keys among the call's arguments, which start at the third.
     pub keys: usize,
     pub read_only: bool,
+    /// Short: what may take memory is refused, until the script has written something.
+    pub memory: Memory,
+    /// The steps that are spent before it starts.
+    pub steps_before: u64,
     /// The warm VM's allowance was too small: only a fresh VM, with the exact limit, counts.
     pub exact: bool,
     pub replies: Vec<Reply>,
@@ -47,6 +100,38 @@ pub(super) struct Execution {
 }
 
 impl Execution {
+    /// A call that has not begun: its arguments are the script or function, the number of keys, the keys, and the others.
+    pub fn new(
+        tx: Tx,
+        arguments: Arguments,
+        program: Program,
+        keys: usize,
+        read_only: bool,
+        memory: Memory,
+    ) -> Box<Execution> {
+        Box::new(Execution {
+            tx,
+            arguments,
+            program,
+            keys,
+            read_only,
+            memory,
+            steps_before: 0,
+            exact: false,
+            replies: Vec::new(),
+            replies_bytes: 0,
+            pending: None,
+        })
+    }
+    /// What it is known by to those who estimate its cost.
+    pub fn name(&self) -> ScriptName {
+        match &self.program.part {
+            Part::Function(name) => ScriptName::of_function(name),
+            Part::Script | Part::Registrations => {
+                ScriptName::of(self.arguments.first().unwrap_or(&self.program.text))
+            }
+        }
+    }
     pub fn key_arguments(&self) -> &[Blob] {
         self.arguments.get(2..2 + self.keys).unwrap_or_default()
     }
@@ -119,12 +204,16 @@ pub fn is_running() -> bool {
 impl Run {
     pub fn new(execution: Execution) -> Run {
         let random = Lrand48::of_transaction(execution.tx.seed());
+        let mut limits = limits();
+        if let Part::Registrations = execution.program.part {
+            limits.steps_max /= LOAD_STEPS_SHARE;
+        }
         Run {
             replayed: execution.replies.len(),
+            steps: execution.steps_before,
             execution,
             next_call: 0,
-            steps: 0,
-            limits: limits(),
+            limits,
             signal: None,
             resp3: false,
             random,
@@ -337,17 +426,31 @@ pub(super) const UNORDERED_KEYS: &str = "cannot iterate over a table whose keys 
      would differ between replicas; iterate over an array of them instead";
 
 impl Execution {
+    /// Starts a command in the script's transaction.
+    fn begin(&mut self, argv: Args) -> ProcedureFuture {
+        let memory = self.memory;
+        if memory == Memory::Short
+            && let Ok(resolved) = table::resolve(&argv)
+        {
+            let command = resolved.command;
+            let is_refused = command.is(Flags::DENYOOM) || command.is(Flags::NOSCRIPT);
+            // As in Redis: a script that has written is not stopped half-way.
+            if command.is(Flags::WRITE) && !is_refused {
+                self.memory = Memory::Ample;
+            }
+        }
+        let caller = Caller::Script {
+            read_only: self.read_only,
+        };
+        execute(self.tx.clone(), argv, caller, memory)
+    }
+
     /// Polls the next command once, and remembers its reply. One that is pending has its words already.
     fn advance(&mut self, argv: Args) -> Poll<Result<(), Stop>> {
-        let mut command = self.pending.take().unwrap_or_else(|| {
-            execute(
-                self.tx.clone(),
-                argv,
-                Caller::Script {
-                    read_only: self.read_only,
-                },
-            )
-        });
+        let mut command = match self.pending.take() {
+            Some(command) => command,
+            None => self.begin(argv),
+        };
         match command
             .as_mut()
             .poll(&mut Context::from_waker(Waker::noop()))
@@ -366,8 +469,8 @@ impl Execution {
     }
 }
 
-/// The words of a command.
-fn argv(arguments: &MultiValue) -> Result<Args, &'static str> {
+/// The words of a command. The error is the text of the reply.
+pub(super) fn argv(arguments: &MultiValue) -> Result<Args, &'static str> {
     if arguments.is_empty() {
         return Err("ERR Please specify at least one argument for this redis lib call");
     }

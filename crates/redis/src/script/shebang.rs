@@ -1,60 +1,113 @@
-//! The first line of a script: `#!lua flags=...`.
+//! The first line of scripts and libraries (`#!lua ...`), and the flags that both declare.
 
 use super::convert::line;
-use txn::Reply;
+use crate::codec::inline;
+use txn::{Args, Reply};
+
+/// What a script or a function says of itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ScriptFlags(u8);
+
+impl ScriptFlags {
+    /// It does not write.
+    pub const NO_WRITES: ScriptFlags = ScriptFlags(1);
+    /// It may write while memory is short.
+    pub const ALLOW_OOM: ScriptFlags = ScriptFlags(1 << 1);
+    // Nothing here depends on the other three: a stale replica refuses by itself, and every key is in reach everywhere.
+    const NAMES: [&'static str; 5] = [
+        "no-writes",
+        "allow-oom",
+        "allow-stale",
+        "no-cluster",
+        "allow-cross-slot-keys",
+    ];
+
+    /// The flag of that name, in lower case.
+    pub fn named(name: &[u8]) -> Option<ScriptFlags> {
+        let place = Self::NAMES
+            .iter()
+            .position(|known| known.as_bytes() == name)?;
+        Some(ScriptFlags(1 << place))
+    }
+    /// The flags of both.
+    pub fn with(self, other: ScriptFlags) -> ScriptFlags {
+        ScriptFlags(self.0 | other.0)
+    }
+    /// Whether all flags of `other` are set.
+    pub fn contains(self, other: ScriptFlags) -> bool {
+        self.0 & other.0 == other.0
+    }
+    /// Whether it is run although memory is short.
+    pub fn runs_when_short(self) -> bool {
+        self.contains(Self::ALLOW_OOM) || self.contains(Self::NO_WRITES)
+    }
+    /// The names of the flags that are set, in Redis's order.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        let is_set = move |place: &usize| self.0 & (1 << place) != 0;
+        (0..Self::NAMES.len())
+            .filter(is_set)
+            .map(|place| Self::NAMES[place])
+    }
+    /// As a record keeps them.
+    pub fn to_bits(self) -> u8 {
+        self.0
+    }
+    /// Those that a record keeps.
+    pub fn from_bits(bits: u8) -> ScriptFlags {
+        ScriptFlags(bits)
+    }
+}
 
 /// What a script's first line declares.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Shebang {
     /// There is such a line.
     pub declared: bool,
-    /// The script does not write.
-    pub no_writes: bool,
+    pub flags: ScriptFlags,
 }
 
-/// Reads the first line. Returns the source to compile: what follows, with the line's end, so that lines count the same.
+/// The words of the first line, quoted as on an inline command, `None` if they make no sense; and what follows, with the
+/// line's end, so that lines count the same.
+pub(super) fn first_line(code: &[u8]) -> Option<(Option<Args>, &[u8])> {
+    let end = code.iter().position(|&byte| byte == b'\n')?;
+    Some((inline::split(&code[..end]), &code[end..]))
+}
+
+/// Reads a script's first line. Returns the source to compile.
 pub(super) fn parse(body: &[u8]) -> Result<(Shebang, &[u8]), Reply> {
     if !body.starts_with(b"#!") {
         return Ok((Shebang::default(), body));
     }
-    let Some(end) = body.iter().position(|&byte| byte == b'\n') else {
-        return Err(Reply::error("ERR Invalid script shebang"));
+    let error =
+        |text: &str, word: &[u8]| Err(Reply::error_owned(format!("ERR {text}{}", line(word))));
+    let Some((words, source)) = first_line(body) else {
+        return error("Invalid script shebang", b"");
     };
-    let mut words = body[..end]
-        .split(u8::is_ascii_whitespace)
-        .filter(|word| !word.is_empty());
-    let engine = words.next().unwrap_or_default();
-    if engine != b"#!lua" {
-        return Err(Reply::error_owned(format!(
-            "ERR Unexpected engine in script shebang: {}",
-            line(engine)
-        )));
+    let words = words.unwrap_or_default();
+    let Some((engine, options)) = words.split_first() else {
+        return error("Invalid engine in script shebang", b"");
+    };
+    if engine.as_bytes() != b"#!lua" {
+        return error("Unexpected engine in script shebang: ", engine);
     }
-    let mut shebang = Shebang {
-        declared: true,
-        no_writes: false,
-    };
-    for option in words {
-        let Some(flags) = option.strip_prefix(b"flags=") else {
-            return Err(Reply::error_owned(format!(
-                "ERR Unknown lua shebang option: {}",
-                line(option)
-            )));
+    let mut flags = ScriptFlags::default();
+    for option in options {
+        let Some(names) = option.strip_prefix(b"flags=") else {
+            return error("Unknown lua shebang option: ", option);
         };
-        for flag in flags
-            .split(|&byte| byte == b',')
-            .filter(|flag| !flag.is_empty())
-        {
-            match flag {
-                b"no-writes" => shebang.no_writes = true,
-                // Nothing here depends on these: memory is checked at admission, and every key is in reach everywhere.
-                b"allow-oom" | b"allow-stale" | b"no-cluster" | b"allow-cross-slot-keys" => {}
-                _ => {
-                    let text = format!("ERR Unexpected flag in script shebang: {}", line(flag));
-                    return Err(Reply::error_owned(text));
-                }
+        if names.is_empty() {
+            continue;
+        }
+        for name in names.split(|&byte| byte == b',') {
+            match ScriptFlags::named(name) {
+                Some(flag) => flags = flags.with(flag),
+                None => return error("Unexpected flag in script shebang: ", name),
             }
         }
     }
-    Ok((shebang, &body[end..]))
+    let shebang = Shebang {
+        declared: true,
+        flags,
+    };
+    Ok((shebang, source))
 }

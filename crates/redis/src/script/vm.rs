@@ -2,17 +2,18 @@
 
 use super::convert::{line, to_reply};
 use super::library;
-use super::library::arguments::{PRELUDE_SOURCE, SCRIPT_SOURCE, script_line};
+use super::library::arguments::{FUNCTION_SOURCE, PRELUDE_SOURCE, SCRIPT_SOURCE};
 use super::limits::{MEMORY_BYTES_MIN, limits};
-use super::run::{
-    Digest, Execution, Host, RaisedReply, Run, STEPS_PER_TICK, Signal, UNORDERED_KEYS,
-};
-use super::shebang::{self, Shebang};
+use super::raised::{host_functions, is_out_of_memory, is_undecided, message, syntax_error};
+use super::run::{Digest, Execution, Host, Part, Program, Run, STEPS_PER_TICK, Signal};
+use super::shebang::{self, ScriptFlags, Shebang};
+use crate::errors;
+use crate::execute::Memory;
 // The VM itself: linked, not called from Rust.
 use lua as _;
 use mlua::chunk::ChunkMode;
 use mlua::debug::HookTriggers;
-use mlua::{Function, Lua, LuaString, MultiValue, StdLib, Table, Value, VmState};
+use mlua::{Function, Lua, LuaString, StdLib, Table, Value, VmState};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
@@ -20,6 +21,7 @@ use txn::hash::FixedMap;
 use txn::{Outcome, Reply, Stop};
 
 const PRELUDE: &str = include_str!("prelude.lua");
+const LIBRARIES: &str = include_str!("libraries.lua");
 /// Garbage of earlier runs that a warm VM keeps before it collects.
 const GARBAGE_BYTES_MAX: usize = 2 << 20;
 /// Compiled scripts that a VM keeps, and the bytes of their bodies.
@@ -31,8 +33,9 @@ const _: () = assert!(
     GARBAGE_BYTES_MAX + COMPILED_BYTES_MAX * CONSTANTS_PER_BYTE_MAX <= MEMORY_BYTES_MIN / 2,
     "what a run may find in a warm VM must be less than the part of the limit that the warm VM leaves"
 );
-/// The text of Lua's error when an allocation fails.
-const NOT_ENOUGH_MEMORY: &str = "not enough memory";
+/// A library that takes too long to load.
+const LOAD_TOO_LONG: Reply =
+    Reply::error("ERR Error registering functions: ERR FUNCTION LOAD timeout");
 
 /// How a run of an execution ended.
 pub(super) enum Ended {
@@ -42,7 +45,7 @@ pub(super) enum Ended {
     Suspended(Box<Execution>),
 }
 
-/// A compiled script.
+/// A compiled script or library.
 #[derive(Clone)]
 struct Compiled {
     function: Function,
@@ -53,9 +56,14 @@ struct Compiled {
 struct Vm {
     lua: Lua,
     host: Rc<Host>,
+    /// What a script sees, and how one is run.
     environment: Table,
     run: Function,
-    compiled: FixedMap<Digest, Compiled>,
+    /// What a library sees, and how a function of one is called.
+    library_environment: Table,
+    run_library: Function,
+    /// Scripts and libraries (`true`) apart: they see different things.
+    compiled: FixedMap<(bool, Digest), Compiled>,
     compiled_bytes: usize,
     used_bytes_after_collection: usize,
 }
@@ -111,8 +119,8 @@ fn run_warm(execution: Box<Execution>, allowance: usize) -> Result<Ended, Box<Ex
 }
 
 /// Compiles a script on this thread. The error is the reply for the client.
-pub(super) fn compile(digest: &Digest, body: &[u8]) -> Result<Shebang, Reply> {
-    with_warm(|vm| vm.compiled(digest, body).map(|compiled| compiled.shebang))
+pub(super) fn compile(program: &Program) -> Result<(), Reply> {
+    with_warm(|vm| vm.compiled(program).map(drop))
 }
 
 impl Vm {
@@ -129,12 +137,18 @@ impl Vm {
         let functions = host_functions(&lua, &host)?;
         let libraries = library::install(&lua, &host)?;
         let prelude = lua.load(PRELUDE).set_name(PRELUDE_SOURCE);
-        let (environment, run) = prelude.call::<(Table, Function)>((functions, libraries))?;
+        let (environment, run, shared) =
+            prelude.call::<(Table, Function, Table)>((functions.clone(), libraries.clone()))?;
+        let prelude = lua.load(LIBRARIES).set_name(PRELUDE_SOURCE);
+        let (library_environment, run_library) =
+            prelude.call::<(Table, Function)>((functions, libraries, shared))?;
         let mut vm = Vm {
             lua,
             host,
             environment,
             run,
+            library_environment,
+            run_library,
             compiled: FixedMap::default(),
             compiled_bytes: 0,
             used_bytes_after_collection: 0,
@@ -157,39 +171,52 @@ impl Vm {
         }
     }
 
-    fn compiled(&mut self, digest: &Digest, body: &[u8]) -> Result<&Compiled, Reply> {
-        if !self.compiled.contains_key(digest) {
-            let (shebang, source) = shebang::parse(body)?;
+    fn compiled(&mut self, program: &Program) -> Result<&Compiled, Reply> {
+        let key = (program.is_library(), program.digest);
+        if !self.compiled.contains_key(&key) {
+            let code = program.code();
+            let (shebang, source, name, environment, what) = match program.part {
+                Part::Script => {
+                    let (shebang, source) = shebang::parse(code)?;
+                    let what = "Error compiling script (new function)";
+                    (shebang, source, SCRIPT_SOURCE, &self.environment, what)
+                }
+                Part::Function(_) | Part::Registrations => {
+                    let source = shebang::first_line(code).map_or(code, |(_, source)| source);
+                    let environment = &self.library_environment;
+                    let what = "Error compiling function";
+                    (
+                        Shebang::default(),
+                        source,
+                        FUNCTION_SOURCE,
+                        environment,
+                        what,
+                    )
+                }
+            };
             let chunk = self
                 .lua
                 .load(source)
-                .set_name(SCRIPT_SOURCE)
+                .set_name(name)
                 .set_mode(ChunkMode::Text);
             let function = chunk
-                .set_environment(self.environment.clone())
+                .set_environment(environment.clone())
                 .into_function()
                 .map_err(|error| {
-                    let text = match &error {
-                        mlua::Error::SyntaxError { message, .. } => message.clone(),
-                        other => other.to_string(),
-                    };
-                    Reply::error_owned(format!(
-                        "ERR Error compiling script (new function): {}",
-                        line(text.as_bytes())
-                    ))
+                    let text = syntax_error(&error);
+                    Reply::error_owned(format!("ERR {what}: {}", line(text.as_bytes())))
                 })?;
             if self.compiled.len() >= COMPILED_MAX
-                || self.compiled_bytes + body.len() > COMPILED_BYTES_MAX
+                || self.compiled_bytes + code.len() > COMPILED_BYTES_MAX
             {
                 self.compiled.clear();
                 self.compiled_bytes = 0;
                 self.collect();
             }
-            self.compiled_bytes += body.len();
-            self.compiled
-                .insert(*digest, Compiled { function, shebang });
+            self.compiled_bytes += code.len();
+            self.compiled.insert(key, Compiled { function, shebang });
         }
-        Ok(&self.compiled[digest])
+        Ok(&self.compiled[&key])
     }
 
     fn arguments(&self, execution: &Execution) -> mlua::Result<(Table, Table)> {
@@ -209,16 +236,16 @@ impl Vm {
         mut execution: Box<Execution>,
         allowance: usize,
     ) -> Result<Ended, Box<Execution>> {
-        let compiled = match self.compiled(&execution.digest, &execution.body) {
+        let compiled = match self.compiled(&execution.program) {
             Ok(compiled) => compiled.clone(),
             Err(reply) => return Ok(Ended::Done(Ok(reply), 1)),
         };
-        if execution.read_only && compiled.shebang.declared && !compiled.shebang.no_writes {
-            let text = "ERR Can not execute a script with write flag using *_ro command.";
-            return Ok(Ended::Done(Ok(Reply::error(text)), 1));
+        if compiled.shebang.declared
+            && let Err(reply) = admit(&mut execution, compiled.shebang.flags)
+        {
+            return Ok(Ended::Done(Ok(reply), 1));
         }
-        execution.read_only |= compiled.shebang.no_writes;
-        let digest = execution.digest;
+        let name = execution.program.name();
         let started = self.start(execution, compiled.function, allowance);
         // Without a limit the library's fast paths apply again, and nothing fails half-way.
         let _ = self.host.limit_memory(&self.lua, 0);
@@ -262,10 +289,7 @@ impl Vm {
                     run.signal = Some(Signal::OutOfMemory);
                 }
                 let text = line(message(&error).as_bytes());
-                Reply::error_owned(format!(
-                    "ERR {text} script: {}",
-                    String::from_utf8_lossy(&digest)
-                ))
+                Reply::error_owned(format!("ERR {text} script: {name}"))
             }
         };
         Ok(match run.signal {
@@ -273,6 +297,12 @@ impl Vm {
             Some(Signal::Suspended) => Ended::Suspended(Box::new(run.execution)),
             Some(Signal::OutOfMemory) => return Err(Box::new(run.execution)),
             Some(Signal::Stop(stop)) => Ended::Done(Err(stop), run.steps),
+            // Nothing is written yet.
+            Some(Signal::OutOfSteps)
+                if matches!(run.execution.program.part, Part::Registrations) =>
+            {
+                Ended::Done(Ok(LOAD_TOO_LONG), run.steps)
+            }
             Some(Signal::OutOfSteps) => abort(
                 run.steps,
                 "steps",
@@ -302,6 +332,11 @@ impl Vm {
         allowance: usize,
     ) -> mlua::Result<(bool, Value)> {
         let arguments = self.arguments(&execution);
+        let function = match &execution.program.part {
+            Part::Script | Part::Registrations => Value::Nil,
+            Part::Function(name) => Value::String(self.lua.create_string(name.as_bytes())?),
+        };
+        let is_library = execution.program.is_library();
         self.host.begin(Run::new(*execution));
         let (keys, argv) = arguments?;
         let host = self.host.clone();
@@ -312,173 +347,31 @@ impl Vm {
         })?;
         self.host
             .limit_memory(&self.lua, self.lua.used_memory() + allowance)?;
-        self.run.call((script, keys, argv))
+        match is_library {
+            false => self.run.call((script, keys, argv)),
+            true => self.run_library.call((script, function, keys, argv)),
+        }
     }
+}
+
+/// Applies the flags of a script or function to its execution. The error is the reply where they forbid it.
+pub(super) fn admit(execution: &mut Execution, flags: ScriptFlags) -> Result<(), Reply> {
+    let writes = !flags.contains(ScriptFlags::NO_WRITES);
+    if execution.read_only && writes {
+        return Err(errors::WRITING_SCRIPT_READ_ONLY);
+    }
+    if execution.memory == Memory::Short {
+        if !flags.runs_when_short() {
+            return Err(errors::OUT_OF_MEMORY);
+        }
+        execution.memory = Memory::Ample;
+    }
+    execution.read_only |= !writes;
+    Ok(())
 }
 
 fn abort(steps: u64, what: &str, limit: u64, advice: &str) -> Ended {
     let text =
         format!("ERR script exceeded its limit of {limit} {what}; it was rolled back; {advice}");
     Ended::Done(Err(Stop::abort(text)), steps)
-}
-
-fn is_out_of_memory(value: &Value) -> bool {
-    matches!(value, Value::String(text) if *text == NOT_ENOUGH_MEMORY)
-}
-
-/// Whether an error is about the VM rather than about the script: memory, or, in a warm VM, the slots in which the binding
-/// holds values, of which the scripts that the VM keeps take some.
-fn is_undecided(error: &mlua::Error, exact: bool) -> bool {
-    match root(error) {
-        mlua::Error::MemoryError(_) => true,
-        mlua::Error::StackError => !exact,
-        _ => false,
-    }
-}
-
-/// The error inside the wrappings that it got on its way through Lua.
-fn root(error: &mlua::Error) -> &mlua::Error {
-    match error {
-        mlua::Error::CallbackError { cause, .. } | mlua::Error::WithContext { cause, .. } => {
-            root(cause)
-        }
-        other => other,
-    }
-}
-
-fn message(error: &mlua::Error) -> String {
-    match root(error) {
-        mlua::Error::RuntimeError(text) => text.clone(),
-        other => other.to_string(),
-    }
-}
-
-/// An error as scripts see it: what our functions raise becomes a string or a table; a stop signal is raised again.
-fn caught(lua: &Lua, host: &Host, error: Value) -> mlua::Result<Value> {
-    host.check()?;
-    if is_out_of_memory(&error) {
-        return Err(host.stop(Signal::OutOfMemory));
-    }
-    match error {
-        Value::Error(error) if is_undecided(&error, host.with(|run| run.execution.exact)?) => {
-            Err(host.stop(Signal::OutOfMemory))
-        }
-        Value::Error(error) => match root(&error) {
-            mlua::Error::ExternalError(cause) => match cause.downcast_ref::<RaisedReply>() {
-                Some(RaisedReply(text)) => super::convert::error_table(lua, text),
-                None => super::convert::string(lua, cause.to_string().as_bytes()),
-            },
-            other => super::convert::string(lua, message(other).as_bytes()),
-        },
-        Value::String(text) => match without_prelude_position(&text.as_bytes()) {
-            Some(rest) => super::convert::string(lua, rest),
-            None => Ok(Value::String(text.clone())),
-        },
-        other => Ok(other),
-    }
-}
-
-/// Errors of standard functions that the prelude calls carry the prelude's position, which tells a script's author nothing.
-fn without_prelude_position(text: &[u8]) -> Option<&[u8]> {
-    let rest = text
-        .strip_prefix(&PRELUDE_SOURCE.as_bytes()[1..])?
-        .strip_prefix(b":")?;
-    let end = rest.iter().position(|byte| !byte.is_ascii_digit())?;
-    rest[end..].strip_prefix(b": ")
-}
-
-/// Turns the error that ends a script into the text of its reply, in Redis's form. It is a message handler, and Lua calls
-/// a handler again for an error in it, down to the last level of the stack: so it raises none for a stopped script.
-fn failed(lua: &Lua, host: &Host, error: Value) -> mlua::Result<()> {
-    if host.check().is_err() {
-        return Ok(());
-    }
-    let hidden = matches!(&error, Value::String(text) if without_prelude_position(&text.as_bytes()).is_some());
-    let Ok(error) = caught(lua, host, error) else {
-        return Ok(());
-    };
-    let script_line = script_line(lua);
-    let text = match &error {
-        Value::Table(table) => match table.raw_get::<Value>("err")? {
-            Value::String(text) => line(&text.as_bytes()),
-            _ => "ERR the script raised a table without a text in its field 'err'".to_owned(),
-        },
-        Value::String(text) => {
-            let position = script_line
-                .filter(|_| hidden)
-                .map(|line| format!("user_script:{line}: "));
-            format!(
-                "ERR {}{}",
-                position.unwrap_or_default(),
-                line(&text.as_bytes())
-            )
-        }
-        Value::Integer(_) | Value::Number(_) => {
-            let text = lua.coerce_string(error.clone())?;
-            format!(
-                "ERR {}",
-                text.map(|text| line(&text.as_bytes())).unwrap_or_default()
-            )
-        }
-        Value::Boolean(value) => format!("ERR {value}"),
-        other => format!("ERR {}", library::arguments::type_name(other)),
-    };
-    let place = script_line
-        .map(|line| format!(", on @user_script:{line}."))
-        .unwrap_or_default();
-    host.with(|run| {
-        let digest = String::from_utf8_lossy(&run.execution.digest);
-        run.failure = Some(format!("{text} script: {digest}{place}"));
-    })
-}
-
-/// What the prelude needs from here.
-fn host_functions(lua: &Lua, host: &Rc<Host>) -> mlua::Result<Table> {
-    let functions = lua.create_table()?;
-    let first = |values: MultiValue| values.into_iter().next().unwrap_or(Value::Nil);
-    functions.set(
-        "caught",
-        host.function(lua, move |host, lua, values| {
-            caught(lua, host, first(values))
-        })?,
-    )?;
-    functions.set(
-        "failed",
-        host.function(lua, move |host, lua, values| {
-            failed(lua, host, first(values))
-        })?,
-    )?;
-    functions.set(
-        "stopped",
-        host.function(lua, |host, _, _| Ok(host.check().is_err()))?,
-    )?;
-    let charge = move |host: &Host, _: &Lua, values: MultiValue| {
-        let steps = first(values);
-        let steps = steps
-            .as_number()
-            .or(steps.as_integer().map(|steps| steps as f64))
-            .unwrap_or(0.0);
-        host.charge(steps.max(0.0) as u64)
-    };
-    functions.set("charge", host.function(lua, charge)?)?;
-    // `getmetatable` shows what `__metatable` says instead; this looks behind it.
-    let has_field = |_: &Host, _: &Lua, mut values: MultiValue| match (
-        values.pop_front(),
-        values.pop_front(),
-    ) {
-        (Some(Value::Table(table)), Some(field)) => match table.metatable() {
-            Some(metatable) => Ok(!metatable.raw_get::<Value>(field)?.is_nil()),
-            None => Ok(false),
-        },
-        _ => Ok(false),
-    };
-    functions.set("has_field", host.function(lua, has_field)?)?;
-    let clock = |host: &Host, _: &Lua, _: MultiValue| {
-        let now_ms = host.with(|run| run.execution.tx.now_ms())?;
-        Ok(now_ms as f64 / 1000.0)
-    };
-    functions.set("clock", host.function(lua, clock)?)?;
-    functions.set("unordered_keys", UNORDERED_KEYS)?;
-    functions.set("steps_per_tick", STEPS_PER_TICK)?;
-    Ok(functions)
 }

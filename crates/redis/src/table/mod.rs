@@ -6,15 +6,17 @@
 mod command;
 mod entries;
 mod keys;
+mod kinds;
 mod lookup;
 mod unsupported;
 
-pub use command::{
-    CATEGORIES, ClusterCommand, Command, ConnectionCommand, DataFn, FLAG_NAMES, Flags, Group,
-    KeyPlaces, KeySpec, OrdoClusterCommand, PubSubCommand, Run, ScriptCommand,
-};
+pub use command::{CATEGORIES, Command, DataFn, FLAG_NAMES, Flags, Group, KeyPlaces, KeySpec, Run};
 pub use entries::COMMANDS;
 pub(crate) use keys::normalize;
+pub use kinds::{
+    ClusterCommand, ConnectionCommand, FunctionCommand, OrdoClusterCommand, PubSubCommand,
+    ScriptCommand,
+};
 pub use lookup::place_of;
 
 use crate::errors;

@@ -4,10 +4,9 @@
 /// this list: a test says so.
 const NAMES: &str = "\
     acl|deluser acl|dryrun acl|genpass acl|getuser acl|help acl|list acl|load acl|log acl|save acl|setuser acl|users \
-    debug failover fcall fcall_ro function hexpire hexpireat hexpiretime hpersist hpexpire hpexpireat hpexpiretime \
-    hpttl httl latency lolwut memory|doctor memory|help memory|malloc-stats memory|purge memory|stats migrate module \
-    monitor move pfselftest psync replconf replicaof restore-asking role script|debug slaveof slowlog swapdb sync \
-    waitaof";
+    debug failover hexpire hexpireat hexpiretime hpersist hpexpire hpexpireat hpexpiretime hpttl httl latency lolwut \
+    memory|doctor memory|help memory|malloc-stats memory|purge memory|stats migrate module monitor move pfselftest \
+    psync replconf replicaof restore-asking role script|debug slaveof slowlog swapdb sync waitaof";
 
 /// Whether Redis has a command (or subcommand) of that name, in any case, which the table does not have.
 pub(super) fn contains(name: &[u8]) -> bool {

@@ -15,6 +15,7 @@ fn block(watched: Vec<Watched>, commands: &[&str]) -> Block {
     Block {
         watched,
         commands: commands.iter().map(|command| words(command)).collect(),
+        ..Block::default()
     }
 }
 

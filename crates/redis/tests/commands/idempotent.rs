@@ -42,8 +42,8 @@ fn the_footprint_is_the_commands_with_the_record_written() {
     assert_eq!(of("i eval x 1 a").keys, None);
     assert!(of("i nosuch").read_only, "it only replies an error");
     let block = Block {
-        watched: Vec::new(),
         commands: vec![words("get b"), words("ordo.idempotent i get a")],
+        ..Block::default()
     };
     let footprint = BlockProcedure.footprint(&block.to_args());
     let sets = footprint.keys.expect("declared keys");
@@ -59,13 +59,13 @@ fn a_procedure_that_is_parked_anywhere_applies_once() {
         memory.late = late;
         let block = |memory: &mut Memory| {
             let block = Block {
-                watched: Vec::new(),
                 commands: vec![
                     words("ordo.idempotent i incr c"),
                     words("incr c"),
                     words("ordo.idempotent i incr c"),
                     words("ordo.idempotent j eval \"return redis.call('incr', 'c')\" 0"),
                 ],
+                ..Block::default()
             };
             let reply = memory.call(Arc::new(BlockProcedure), block.to_args());
             render(&reply.expect("no rollback"))

@@ -107,6 +107,11 @@ fn expiry() {
 }
 
 #[test]
+fn functions() {
+    check(include_str!("functions.txt"));
+}
+
+#[test]
 fn about_commands() {
     check(include_str!("about_commands.txt"));
 }

@@ -4,7 +4,7 @@ use crate::memory::Memory;
 use crate::render::render;
 use ordo_redis::codec::inline;
 use ordo_redis::table::{COMMANDS, Command, KeyPlaces, Run};
-use ordo_redis::{Caller, CommandTable, ExpireProcedure, execute};
+use ordo_redis::{Caller, CommandTable, ExpireProcedure, Memory as Admitted, execute};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use txn::{Args, Blob, FnProcedure, Key, Registry, Reply, Weight};
@@ -356,7 +356,12 @@ fn scripts_may_not_call_everything() {
     ] {
         let argv = words(command);
         let procedure = FnProcedure::new("test", move |tx, _| {
-            execute(tx, argv.clone(), Caller::Script { read_only })
+            execute(
+                tx,
+                argv.clone(),
+                Caller::Script { read_only },
+                Admitted::Ample,
+            )
         });
         let reply = memory
             .call(Arc::new(procedure), Args::new())

@@ -64,7 +64,7 @@ pub(super) fn last_save(desk: &Desk<'_>) -> Reply {
     Reply::Integer(desk.shared.last_save_s() as i64)
 }
 
-/// SCRIPT KILL: stops the scripts that run at snapshots. One that is ordered must run to the same end everywhere, which
+/// SCRIPT KILL and FUNCTION KILL: stop the scripts and functions that run at snapshots. One that is ordered must run to the same end everywhere, which
 /// is its step limit at the latest.
 pub(super) fn script_kill(desk: &Desk<'_>) -> Reply {
     // Asked first: a script that has just ended must not pass for an ordered one.
@@ -79,7 +79,7 @@ pub(super) fn script_kill(desk: &Desk<'_>) -> Reply {
     } else {
         Reply::error(
             "UNKILLABLE Sorry the script is ordered already and may write: it ends by itself, at its step limit at the latest. \
-             Scripts sent with EVAL_RO or EVALSHA_RO can be killed.",
+             Scripts sent with EVAL_RO, EVALSHA_RO or FCALL_RO can be killed.",
         )
     }
 }

@@ -236,8 +236,6 @@ impl Completion {
     }
 }
 
-const OUT_OF_MEMORY: Reply =
-    Reply::error("OOM command not allowed when used memory > 'maxmemory'.");
 const BLOCK_OUT_OF_MEMORY: Reply = Reply::error(
     "EXECABORT Transaction discarded because of: OOM command not allowed when used memory > 'maxmemory'.",
 );
@@ -445,16 +443,18 @@ impl Session {
         if let Some(error) = self.refuses_while_listening(command) {
             return self.reject(desk, place, error);
         }
-        if desk.shared.memory_short.load(Ordering::Relaxed) {
-            if command.is(Flags::DENYOOM) {
-                return self.reject(desk, place, OUT_OF_MEMORY);
-            }
-            if matches!(command.run, Run::Connection(ConnectionCommand::Exec))
-                && self.needs_memory()
-            {
-                self.end_block();
-                return self.reject(desk, place, BLOCK_OUT_OF_MEMORY);
-            }
+        let is_short = desk.shared.memory_short.load(Ordering::Relaxed);
+        // As in Redis, a block takes no command then, whatever it is: what is queued takes memory.
+        let grows = command.is(Flags::DENYOOM) || self.block.is_some() && !ends_block(command);
+        if is_short && grows {
+            return self.reject(desk, place, redis_surface::errors::OUT_OF_MEMORY);
+        }
+        if is_short
+            && matches!(command.run, Run::Connection(ConnectionCommand::Exec))
+            && self.needs_memory()
+        {
+            self.end_block();
+            return self.reject(desk, place, BLOCK_OUT_OF_MEMORY);
         }
         if desk.shared.pause.holds(may_write(command), desk.now_ms) && !during_pause(command) {
             self.hold = Some(Hold::Pause(argv));
@@ -493,7 +493,12 @@ impl Session {
             _ => {
                 let reach = desk.reach(std::slice::from_ref(&argv));
                 let completion = Published::of(&argv).map(Completion::Publish);
-                match desk.commands.table.prepare_resolved(resolved, argv).action {
+                let table = &desk.commands.table;
+                let prepared = match is_short {
+                    true => table.prepare_short(resolved, argv),
+                    false => table.prepare_resolved(resolved, argv),
+                };
+                match prepared.action {
                     Action::Transaction {
                         procedure,
                         args,
@@ -842,7 +847,7 @@ impl Session {
             // There are no replicas yet; what was answered is in the log.
             C::Wait => Reply::Integer(0),
             C::LastSave => admin::last_save(desk),
-            C::ScriptKill => admin::script_kill(desk),
+            C::ScriptKill | C::FunctionKill => admin::script_kill(desk),
             C::PubSub(command) => Session::pubsub(desk, command, argv),
             C::Unwatch => self.unwatch(),
             C::Cluster(command) => Session::cluster(desk, command, argv),

@@ -5,7 +5,7 @@
 
 use super::{Completion, Desk, Reach, Session, is_word};
 use redis_surface::table::{self, Flags, Resolved, Run};
-use redis_surface::{Involved, Watched, errors};
+use redis_surface::{Involved, Memory, Watched, errors};
 use std::sync::atomic::Ordering;
 use txn::{Args, Blob, Footprint, Key, Reply};
 
@@ -180,6 +180,11 @@ impl Session {
         let block = redis_surface::Block {
             watched,
             commands: ordered,
+            // What the scripts among them will write shows only while they run.
+            memory: match desk.shared.memory_short.load(Ordering::Relaxed) {
+                true => Memory::Short,
+                false => Memory::Ample,
+            },
         };
         let footprint = block.footprint(false);
         let completion = (!own.is_empty() || !published.is_empty())

@@ -27,9 +27,16 @@ const VERSION: u16 = 10;
 const VERSION_MAX: u16 = 11;
 const FOOTER_BYTES: usize = 10;
 
+pub(crate) use read::Strings;
+pub(crate) use write::put_string;
+
 /// A value with its footer.
 fn dumped(value: &Value) -> Vec<u8> {
-    let mut bytes = write::value(value);
+    with_footer(write::value(value))
+}
+
+/// What is dumped, with the footer behind it.
+pub(crate) fn with_footer(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes.extend(VERSION.to_le_bytes());
     let checksum = crc64::checksum(&bytes);
     bytes.extend(checksum.to_le_bytes());
@@ -37,7 +44,7 @@ fn dumped(value: &Value) -> Vec<u8> {
 }
 
 /// What stands before the footer, if that is right.
-fn checked(bytes: &[u8]) -> Option<&[u8]> {
+pub(crate) fn checked(bytes: &[u8]) -> Option<&[u8]> {
     let (value, footer) = bytes.split_at_checked(bytes.len().checked_sub(FOOTER_BYTES)?)?;
     let (version, checksum) = footer.split_at(2);
     let is_known = u16::from_le_bytes(version.try_into().ok()?) <= VERSION_MAX;

@@ -39,6 +39,28 @@ enum Length {
     Compressed,
 }
 
+/// Strings and numbers in a row, as FUNCTION DUMP has them.
+pub(crate) struct Strings<'a>(Reader<'a>);
+
+impl<'a> Strings<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Strings<'a> {
+        Strings(Reader::new(bytes))
+    }
+    /// The byte that says what follows.
+    pub(crate) fn kind(&mut self) -> Option<u8> {
+        self.0.rest.byte()
+    }
+    pub(crate) fn string(&mut self) -> Option<Blob> {
+        self.0.string()
+    }
+    pub(crate) fn number(&mut self) -> Option<usize> {
+        self.0.count()
+    }
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.rest.is_empty()
+    }
+}
+
 /// What is left of a value's bytes.
 pub(super) struct Reader<'a> {
     pub(super) rest: Cursor<'a>,
@@ -47,6 +69,13 @@ pub(super) struct Reader<'a> {
 }
 
 impl Reader<'_> {
+    fn new(bytes: &[u8]) -> Reader<'_> {
+        Reader {
+            rest: Cursor(bytes),
+            inflatable: STRING_BYTES_MAX,
+        }
+    }
+
     fn length(&mut self) -> Option<Length> {
         let first = self.rest.byte()?;
         let low = usize::from(first & 0x3f);
@@ -187,10 +216,7 @@ fn scores(elements: Vec<Blob>) -> Option<Vec<(Blob, f64)>> {
 /// The value that these bytes describe: its type first. `None` if they describe none that there is here. As in Redis, what
 /// follows the value is not looked at.
 pub(super) fn value(bytes: &[u8]) -> Option<Value> {
-    let mut reader = Reader {
-        rest: Cursor(bytes),
-        inflatable: STRING_BYTES_MAX,
-    };
+    let mut reader = Reader::new(bytes);
     match reader.rest.byte()? {
         kind::STRING => Some(Value::from(reader.string()?)),
         kind::LIST => list(reader.strings(1)?),

@@ -22,7 +22,8 @@ pub(super) fn put_len(out: &mut Vec<u8>, len: usize) {
     }
 }
 
-pub(super) fn put_string(out: &mut Vec<u8>, bytes: &[u8]) {
+/// A string as it is, behind its length.
+pub(crate) fn put_string(out: &mut Vec<u8>, bytes: &[u8]) {
     put_len(out, bytes.len());
     out.extend_from_slice(bytes);
 }

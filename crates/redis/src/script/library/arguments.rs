@@ -7,41 +7,69 @@ pub(in crate::script) const SCRIPT_SOURCE: &str = "@user_script";
 /// The chunk name of the prelude, whose frames and positions are not the script's business.
 pub(in crate::script) const PRELUDE_SOURCE: &str = "=prelude";
 
-/// The line of the script that is running: the innermost frame of it.
-pub(in crate::script) fn script_line(lua: &Lua) -> Option<usize> {
-    for level in 0.. {
-        let frame = lua.inspect_stack(level, |debug| {
-            let ours = debug.source().source.as_deref() == Some(SCRIPT_SOURCE);
-            ours.then(|| debug.current_line()).flatten()
-        });
-        match frame {
-            Some(Some(line)) => return Some(line),
-            Some(None) => {}
-            None => return None,
-        }
+/// The chunk name of libraries of functions.
+pub(in crate::script) const FUNCTION_SOURCE: &str = "@user_function";
+
+/// A line of a script, of a library, or of what these compiled.
+pub(in crate::script) struct Place {
+    source: String,
+    shown: String,
+    line: usize,
+}
+
+impl Place {
+    /// The innermost one that is running.
+    pub fn of_running(lua: &Lua) -> Option<Place> {
+        (0..)
+            .map_while(|level| Place::at(lua, level))
+            .find_map(|frame| match frame {
+                Frame::Line(place) => Some(place),
+                Frame::Prelude | Frame::Native => None,
+            })
     }
-    None
+
+    fn at(lua: &Lua, level: usize) -> Option<Frame> {
+        lua.inspect_stack(level, |debug| {
+            let source = debug.source();
+            match (source.source.as_deref(), debug.current_line()) {
+                (Some(PRELUDE_SOURCE), _) => Frame::Prelude,
+                (Some(name), Some(line)) if source.what != "C" => Frame::Line(Place {
+                    source: name.to_owned(),
+                    shown: source.short_src.as_deref().unwrap_or(name).to_owned(),
+                    line,
+                }),
+                _ => Frame::Native,
+            }
+        })
+    }
+
+    /// As errors begin that Lua raises there.
+    pub fn prefix(&self) -> String {
+        format!("{}:{}: ", self.shown, self.line)
+    }
+
+    /// As the errors end that scripts end with there.
+    pub fn suffix(&self) -> String {
+        let source = super::super::convert::line(self.source.as_bytes());
+        format!(", on {source}:{}.", self.line)
+    }
+}
+
+/// What runs at a level of the stack.
+enum Frame {
+    Line(Place),
+    Prelude,
+    Native,
 }
 
 /// An error raised by a library function: with the position of the script's line, if a line called it directly.
 pub(in crate::script) fn fail(lua: &Lua, message: &str) -> mlua::Error {
-    for level in 1.. {
-        let position = lua.inspect_stack(level, |debug| match debug.source().source.as_deref() {
-            Some(SCRIPT_SOURCE) => Some(
-                debug
-                    .current_line()
-                    .map(|line| format!("user_script:{line}: ")),
-            ),
-            Some(PRELUDE_SOURCE) => None,
-            _ => Some(None),
-        });
-        match position {
-            Some(None) => {}
-            Some(Some(Some(prefix))) => return mlua::Error::RuntimeError(prefix + message),
-            Some(Some(None)) | None => break,
-        }
-    }
-    mlua::Error::RuntimeError(message.to_owned())
+    let mut frames = (1..).map_while(|level| Place::at(lua, level));
+    let prefix = match frames.find(|frame| !matches!(frame, Frame::Prelude)) {
+        Some(Frame::Line(place)) => place.prefix(),
+        _ => String::new(),
+    };
+    mlua::Error::RuntimeError(prefix + message)
 }
 
 /// The arguments of one call.

@@ -2,8 +2,8 @@
 
 use super::super::convert::{error_table, line, status_table, string};
 use super::super::digest_of;
-use super::super::run::{Host, RaisedReply};
-use crate::table::{self, ResolveError};
+use super::super::run::{Host, RaisedReply, argv};
+use crate::table::{self, Command, ResolveError};
 use crate::{REDIS_VERSION, REDIS_VERSION_NUM};
 use mlua::{Lua, MultiValue, Table, Value};
 use std::rc::Rc;
@@ -68,41 +68,51 @@ fn sha1hex(lua: &Lua, values: MultiValue) -> mlua::Result<Value> {
     }
 }
 
-fn log(_: &Lua, values: MultiValue) -> mlua::Result<()> {
+/// A number, or a string that reads as one, cut to an integer.
+fn integer(lua: &Lua, value: Option<&Value>) -> mlua::Result<Option<i64>> {
+    let number = value.map(|value| lua.coerce_number(value.clone()));
+    Ok(number.transpose()?.flatten().map(|number| number as i64))
+}
+
+/// `redis.log`: checked and dropped. An execution may be one of several of its transaction, or doomed, so what it says tells
+/// nothing yet; replies never depend on it.
+fn log(lua: &Lua, values: MultiValue) -> mlua::Result<()> {
     if values.len() < 2 {
         return raise("ERR redis.log() requires two arguments or more.");
     }
-    match values.front() {
-        Some(Value::Integer(level)) if (0..LOG_LEVELS.len() as i64).contains(level) => Ok(()),
-        Some(Value::Integer(_) | Value::Number(_)) => raise("ERR Invalid debug level."),
-        _ => raise("ERR First argument must be a number (log level)."),
+    match integer(lua, values.front())? {
+        Some(level) if (0..LOG_LEVELS.len() as i64).contains(&level) => Ok(()),
+        Some(_) => raise("ERR Invalid debug level."),
+        None => raise("ERR First argument must be a number (log level)."),
     }
 }
 
-fn set_repl(_: &Lua, values: MultiValue) -> mlua::Result<()> {
-    match values.front() {
-        None => raise("ERR redis.set_repl() requires two arguments."),
-        Some(Value::Integer(0..=3)) => Ok(()),
+fn set_repl(lua: &Lua, values: MultiValue) -> mlua::Result<()> {
+    if values.len() != 1 {
+        return raise("ERR redis.set_repl() requires two arguments.");
+    }
+    match integer(lua, values.front())? {
+        Some(0..=3) => Ok(()),
         _ => raise(
             "ERR Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE.",
         ),
     }
 }
 
-/// `redis.acl_check_cmd`: commands inside scripts are not checked one by one, so every existing command may run.
+/// Whether the user of the script may run a command: the default user may run all.
+fn is_permitted(_: &'static Command, _: &[Blob]) -> bool {
+    true
+}
+
+/// `redis.acl_check_cmd`: whether the script's user may run a command, whatever the number of its words.
 fn acl_check_cmd(_: &Lua, values: MultiValue) -> mlua::Result<bool> {
-    if values.is_empty() {
-        return raise("ERR Please specify at least one argument for this redis lib call");
-    }
-    let words: Vec<Blob> = values
-        .iter()
-        .filter_map(|value| value.as_string().map(|s| Blob::new(&s.as_bytes())))
-        .collect();
+    let words = argv(&values).or_else(raise)?;
     match table::resolve(&words) {
         Err(ResolveError::Unknown | ResolveError::UnknownSubcommand(_)) => {
             raise("ERR Invalid command passed to redis.acl_check_cmd()")
         }
-        Err(ResolveError::Arity(_)) | Ok(_) => Ok(true),
+        Err(ResolveError::Arity(command)) => Ok(is_permitted(command, &words)),
+        Ok(resolved) => Ok(is_permitted(resolved.command, &words)),
     }
 }
 
@@ -116,12 +126,14 @@ pub(super) fn library(lua: &Lua, host: &Rc<Host>) -> mlua::Result<Table> {
         "pcall",
         host.function(lua, |host, lua, values| host.pcall(lua, &values))?,
     )?;
-    let setresp = |host: &Host, _: &Lua, values: MultiValue| match values.front() {
-        Some(Value::Integer(version @ (2 | 3))) if values.len() == 1 => {
-            host.with(|run| run.resp3 = *version == 3)
+    let setresp = |host: &Host, lua: &Lua, values: MultiValue| {
+        if values.len() != 1 {
+            return raise("ERR redis.setresp() requires one argument.");
         }
-        _ if values.len() != 1 => raise("ERR redis.setresp() requires one argument."),
-        _ => raise("ERR RESP version must be 2 or 3."),
+        match integer(lua, values.front())? {
+            Some(version @ (2 | 3)) => host.with(|run| run.resp3 = version == 3),
+            _ => raise("ERR RESP version must be 2 or 3."),
+        }
     };
     library.set("setresp", host.function(lua, setresp)?)?;
     library.set("error_reply", lua.create_function(error_reply)?)?;

@@ -1,6 +1,7 @@
 //! Tests of scripts over the stand-in of an engine.
 
 mod double;
+mod functions;
 mod limits;
 mod replies;
 mod sandbox;

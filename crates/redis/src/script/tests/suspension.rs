@@ -313,6 +313,14 @@ fn wrong_numbers_of_keys_are_refused() {
         (&[], "-ERR wrong number of arguments for a script command"),
     ] {
         assert_eq!(show(&double.run("redis.eval", words)), reply);
-        assert_eq!(show(&double.run("redis.evalsha", words)), reply);
+        let mut words = words.to_vec();
+        if let Some(script) = words.first_mut() {
+            *script = b"e0e1f9fabfc9d4800c877a703b823ac0578ff8db";
+        }
+        assert_eq!(show(&double.run("redis.evalsha", &words)), reply);
     }
+    assert_eq!(
+        show(&double.run("redis.evalsha", &[b"no digest", b"x"])),
+        "-NOSCRIPT No matching script. Please use EVAL."
+    );
 }

@@ -17,9 +17,8 @@ mod sorted_sets;
 mod streams;
 mod strings;
 
-use super::command::{
-    Command, ConnectionCommand, Flags, Group, KeyPlaces, KeySpec, PubSubCommand, Run,
-};
+use super::command::{Command, Flags, Group, KeyPlaces, KeySpec, Run};
+use super::kinds::{ConnectionCommand, PubSubCommand};
 
 /// All commands.
 pub const COMMANDS: &[Command] = &concat::<COUNT>(FAMILIES);
