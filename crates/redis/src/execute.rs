@@ -47,7 +47,7 @@ pub fn execute(tx: Tx, argv: Args, caller: Caller, memory: Memory) -> ProcedureF
         if command.is(Flags::NOSCRIPT) {
             return ready(errors::NOT_IN_SCRIPT);
         }
-        if read_only && command.is(Flags::WRITE) {
+        if read_only && (command.is(Flags::WRITE) || command.is(Flags::PUBSUB)) {
             return ready(errors::WRITE_IN_READ_ONLY_SCRIPT);
         }
         if memory == Memory::Short && command.is(Flags::DENYOOM) {

@@ -206,16 +206,16 @@ mod tests {
         let yet = "(Ordo does not support this Redis command yet)";
         for (line, redis) in [
             (
-                "PUBLISH a b",
-                "ERR unknown command 'PUBLISH', with args beginning with: 'a' 'b' ",
+                "MIGRATE a b",
+                "ERR unknown command 'MIGRATE', with args beginning with: 'a' 'b' ",
             ),
             (
-                "subscribe",
-                "ERR unknown command 'subscribe', with args beginning with: ",
+                "monitor",
+                "ERR unknown command 'monitor', with args beginning with: ",
             ),
             (
-                "Client Caching yes",
-                "ERR unknown subcommand 'Caching'. Try CLIENT HELP. ",
+                "Memory Doctor",
+                "ERR unknown subcommand 'Doctor'. Try MEMORY HELP. ",
             ),
         ] {
             assert_eq!(refused(line), format!("{redis}{yet}"));

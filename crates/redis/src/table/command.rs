@@ -225,7 +225,7 @@ pub enum KeyPlaces {
     SortStore,
 }
 
-/// Some keys of a command, and what it does with them (Redis's key specification flags; the first is RO, RW, OW or RM).
+/// Some keys of a command, and what it does with them (Redis's key specification flags; the first is RO, RW, OW, RM, or not_key).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeySpec {
     /// Where.
@@ -237,7 +237,7 @@ pub struct KeySpec {
 impl KeySpec {
     /// Whether the command writes these keys.
     pub fn writes(&self) -> bool {
-        self.flags.first() != Some(&"RO")
+        !matches!(self.flags.first(), Some(&"RO" | &"not_key"))
     }
 }
 

@@ -23,8 +23,8 @@ const fn about_channels(name: &'static str, arity: i16, command: PubSubCommand) 
     .always()
 }
 
-const SHARD_CHANNELS: &[KeySpec] = &[range(1, -1, 1, &["NOT_KEY"])];
-const SHARD_CHANNEL: &[KeySpec] = &[range(1, 1, 1, &["NOT_KEY"])];
+const SHARD_CHANNELS: &[KeySpec] = &[range(1, -1, 1, &["not_key"])];
+const SHARD_CHANNEL: &[KeySpec] = &[range(1, 1, 1, &["not_key"])];
 
 const PUBSUB: &[Command] = &[
     about_channels("pubsub|channels", -2, PubSubCommand::Channels).about(
