@@ -3,13 +3,20 @@
 //! Nothing waits inside a transaction. A connection tries the command as it is; if there is nothing, it waits until one of the keys is
 //! written, and tries again. Who waits longest for a key is to be served first, so a connection tries only those keys for which nobody
 //! else was there before it ([`Wait::attempt`]). (Reading a stream takes nothing from others: all who wait try.)
+//!
+//! Who waits already is not disturbed by a key that becomes something else, as in Redis. So all attempts but the first are the procedure
+//! `redis.waiting` ([`RetryProcedure`]), which leaves such keys out.
 
 use crate::commands::options;
 use crate::errors;
+use crate::execute::{Caller, Memory, execute};
 use crate::parse;
 use crate::table;
+use crate::telling::telling;
 use std::ops::Range;
-use txn::{Args, Blob, Reply};
+use txn::{
+    Args, Blob, Call, Footprint, Intent, Key, Outcome, Procedure, ProcedureFuture, Reply, Tx, Value,
+};
 
 const NOT_A_FLOAT: Reply = Reply::error("ERR timeout is not a float or out of range");
 const OUT_OF_RANGE: Reply = Reply::error("ERR timeout is out of range");
@@ -26,10 +33,23 @@ pub fn timeout(word: &Blob) -> Result<Option<u64>, Reply> {
     }
 }
 
+const STREAM_GONE: Reply = Reply::error("UNBLOCKED the stream key no longer exists");
+
+/// What a command takes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum From {
+    Lists,
+    SortedSets,
+    Streams,
+    /// Streams, by a consumer group: these have to be there.
+    Groups,
+}
+
 /// How a command waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wait {
     argv: Args,
+    from: From,
     /// Where the keys stand that it waits for.
     keys: Range<usize>,
     /// Where the number of keys stands, if there is one.
@@ -47,9 +67,14 @@ impl Wait {
     pub fn of(argv: &Args) -> Option<Wait> {
         let name = table::resolve(argv).ok()?.command.name;
         let last = argv.len() - 1;
+        let from = match name {
+            "bzpopmin" | "bzpopmax" | "bzmpop" => From::SortedSets,
+            _ => From::Lists,
+        };
         let plain = |keys: Range<usize>, timeout_at: usize| {
             Some(Wait {
                 argv: argv.clone(),
+                from,
                 keys,
                 counted: None,
                 timeout_ms: timeout(&argv[timeout_at]).ok()?,
@@ -91,6 +116,11 @@ impl Wait {
         let is_end = |at: &usize| !in_group && argv[*at].as_bytes() == b"$";
         Some(Wait {
             argv: argv.clone(),
+            from: if in_group {
+                From::Groups
+            } else {
+                From::Streams
+            },
             keys,
             counted: None,
             timeout_ms: (timeout_ms > 0).then_some(timeout_ms),
@@ -154,6 +184,57 @@ impl Wait {
     /// Whether a reply says that there is nothing.
     pub fn found_nothing(reply: &Reply) -> bool {
         matches!(reply, Reply::Nil | Reply::NilArray)
+    }
+}
+
+/// The procedure `redis.waiting`: its arguments are the words of a command that waits, its name first.
+pub struct RetryProcedure;
+
+impl Procedure for RetryProcedure {
+    fn name(&self) -> &str {
+        "redis.waiting"
+    }
+    fn footprint(&self, args: &Args) -> Footprint {
+        match table::resolve(args) {
+            Ok(resolved) => resolved.command.footprint(&args[1..]),
+            Err(_) => Footprint::of_keys(Vec::new(), Vec::new()),
+        }
+    }
+    fn run(&self, tx: Tx, call: Call) -> ProcedureFuture {
+        let argv: Args = call.iter().cloned().collect();
+        telling("redis.waiting", Box::pin(retry(tx, argv)))
+    }
+}
+
+async fn retry(mut tx: Tx, argv: Args) -> Outcome {
+    let Some(wait) = Wait::of(&argv) else {
+        return Ok(errors::SYNTAX);
+    };
+    let intent = match wait.takes {
+        true => Intent::Update,
+        false => Intent::Read,
+    };
+    let mut fitting: Vec<&Blob> = Vec::with_capacity(wait.keys().len());
+    for name in wait.keys() {
+        let read = tx.read(&Key::from(name), intent).await?;
+        let value = read.entry.map(|entry| entry.value);
+        let fits = match (wait.from, &value) {
+            (From::Groups, Some(Value::Stream(_))) => true,
+            (From::Groups, _) => return Ok(STREAM_GONE),
+            (_, None) => true,
+            (From::Lists, Some(Value::List(_)))
+            | (From::SortedSets, Some(Value::SortedSet(_)))
+            | (From::Streams, Some(Value::Stream(_))) => true,
+            (From::Streams, Some(_)) => return Ok(wait.nothing()),
+            _ => false,
+        };
+        if fits {
+            fitting.push(name);
+        }
+    }
+    match wait.attempt(|name| fitting.contains(&name)) {
+        Some(argv) => execute(tx, argv, Caller::Block, Memory::Ample).await,
+        None => Ok(wait.nothing()),
     }
 }
 

@@ -56,6 +56,32 @@ fn who_waits_gets_what_comes() {
         assert_eq!(next(&mut waiter), reply, "{wait}");
     }
     other.wait_for_info("blocked_clients:0");
+    // A key that becomes something else disturbs nobody who waits; what cannot be done is said.
+    send(&mut waiter, "BLPOP c d 0");
+    other.wait_for_info("blocked_clients:1");
+    other.talk(&[("SET c string", "OK"), ("RPUSH d 1", "1")]);
+    assert_eq!(next(&mut waiter), "[\"d\" \"1\"]");
+    let wrong = "-WRONGTYPE Operation against a key holding the wrong kind of value";
+    for (wait, fill, reply) in [
+        ("BLMOVE e c LEFT LEFT 0", "RPUSH e 1", wrong),
+        (
+            "XREADGROUP GROUP g me BLOCK 0 STREAMS s1 >",
+            "DEL s1",
+            "-UNBLOCKED the stream key no longer exists",
+        ),
+        (
+            "XREADGROUP GROUP g me BLOCK 0 STREAMS s2 >",
+            "FLUSHALL",
+            "-UNBLOCKED the stream key no longer exists",
+        ),
+    ] {
+        other.line("XGROUP CREATE s1 g $ MKSTREAM");
+        other.line("XGROUP CREATE s2 g $ MKSTREAM");
+        send(&mut waiter, wait);
+        other.wait_for_info("blocked_clients:1");
+        other.line(fill);
+        assert_eq!(next(&mut waiter), reply, "{wait}");
+    }
 }
 
 #[test]

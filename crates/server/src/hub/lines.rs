@@ -65,6 +65,13 @@ impl Lines {
         }
     }
 
+    /// All keys are gone: who reads by a group hears of that.
+    pub fn cleared(&self) {
+        for reader in self.lines.values().flat_map(|line| &line.readers) {
+            reader.deliver(Delivery::Look);
+        }
+    }
+
     /// A key was written.
     pub fn written(&self, key: &Key) {
         let Some(line) = self.lines.get(key) else {

@@ -227,7 +227,10 @@ impl NewsListener for Hub {
                     payload,
                     is_sharded,
                 }) => publish(&state, &channel, &payload, is_sharded),
-                Event::Cleared => state.tracking.cleared(),
+                Event::Cleared => {
+                    state.tracking.cleared();
+                    state.lines.cleared();
+                }
                 Event::Key { key, class, name } => {
                     state.tracking.written(&key, item.session);
                     if may_serve(&name) {

@@ -165,6 +165,7 @@ pub struct Commands {
     block: Arc<dyn Procedure>,
     watch: Arc<dyn Procedure>,
     stream_ends: Arc<dyn Procedure>,
+    retry: Arc<dyn Procedure>,
 }
 
 impl Default for Commands {
@@ -174,6 +175,7 @@ impl Default for Commands {
             block: Arc::new(redis_surface::BlockProcedure),
             watch: Arc::new(redis_surface::WatchProcedure),
             stream_ends: Arc::new(redis_surface::StreamEndsProcedure),
+            retry: Arc::new(redis_surface::waiting::RetryProcedure),
         }
     }
 }

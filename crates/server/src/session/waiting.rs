@@ -7,7 +7,7 @@
 use super::{Completion, Desk, Hold, Reach, Session};
 use crate::shared::Shared;
 use redis_surface::waiting::Wait;
-use redis_surface::{Action, Involved, errors, table};
+use redis_surface::{Action, Involved, table};
 use std::sync::atomic::Ordering;
 use txn::{Args, Footprint, Key, Reply};
 
@@ -111,10 +111,17 @@ impl Session {
         };
         waiting.tries = true;
         waiting.again = false;
+        let is_first = !waiting.has_entered;
         let Ok(resolved) = table::resolve(&argv) else {
             return;
         };
         let reach = desk.reach(std::slice::from_ref(&argv));
+        let completion = Some(Completion::Attempt);
+        if !is_first {
+            let footprint = resolved.command.footprint_without_keys();
+            let procedure = desk.commands.retry.clone();
+            return self.transact(desk, procedure, argv, footprint, reach, completion);
+        }
         let prepared = desk.commands.table.prepare_resolved(resolved, argv);
         if let Action::Transaction {
             procedure,
@@ -122,7 +129,6 @@ impl Session {
             footprint,
         } = prepared.action
         {
-            let completion = Some(Completion::Attempt);
             self.transact(desk, procedure, args, footprint, reach, completion);
         }
     }
@@ -131,12 +137,7 @@ impl Session {
     pub(super) fn attempted(&mut self, desk: &mut Desk<'_>, reply: Reply) -> Option<Reply> {
         let waiting = self.waiting.as_mut()?;
         waiting.tries = false;
-        // Who waits already goes on if the key becomes something else meanwhile.
-        let is_last = match &reply {
-            reply if Wait::found_nothing(reply) => false,
-            reply => !(waiting.has_entered && *reply == errors::WRONG_TYPE),
-        };
-        if is_last {
+        if !Wait::found_nothing(&reply) {
             self.stop_waiting(desk);
             return Some(reply);
         }
