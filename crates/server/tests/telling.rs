@@ -57,10 +57,10 @@ fn who_waits_gets_what_comes() {
     }
     other.wait_for_info("blocked_clients:0");
     // A key that becomes something else disturbs nobody who waits; what cannot be done is said.
-    send(&mut waiter, "BLPOP c d 0");
+    send(&mut waiter, "BLPOP c f 0");
     other.wait_for_info("blocked_clients:1");
-    other.talk(&[("SET c string", "OK"), ("RPUSH d 1", "1")]);
-    assert_eq!(next(&mut waiter), "[\"d\" \"1\"]");
+    other.talk(&[("SET c string", "OK"), ("RPUSH f 1", "1")]);
+    assert_eq!(next(&mut waiter), "[\"f\" \"1\"]");
     let wrong = "-WRONGTYPE Operation against a key holding the wrong kind of value";
     for (wait, fill, reply) in [
         ("BLMOVE e c LEFT LEFT 0", "RPUSH e 1", wrong),
