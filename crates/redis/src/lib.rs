@@ -33,6 +33,7 @@ pub mod block;
 pub mod chance;
 pub mod codec;
 pub mod commands;
+pub mod compatibility;
 pub mod errors;
 pub mod execute;
 pub mod idempotent;

@@ -276,7 +276,9 @@ fn a_publisher_is_heard_in_its_order() {
 fn changes_of_keys_are_published_as_the_setting_says() {
     let (server, _dir) = TestServer::start(&[("notify-keyspace-events", "KEA")]);
     let (mut listener, mut other) = (server.client(), server.client());
-    listener.line("PSUBSCRIBE *");
+    // What is no reply is not silenced.
+    send(&mut listener, "CLIENT REPLY OFF");
+    assert_eq!(listener.line("PSUBSCRIBE *"), "[\"psubscribe\" \"*\" 1]");
     let mut expect = |other: &mut Client, line: &str, events: &[(&str, &str)]| {
         other.line(line);
         for (event, key) in events {

@@ -18,6 +18,7 @@ pub use kinds::{
     ScriptCommand,
 };
 pub use lookup::place_of;
+pub use unsupported::ABSENT;
 
 use crate::errors;
 use crate::execute::Caller;

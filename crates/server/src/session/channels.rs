@@ -98,7 +98,10 @@ impl Session {
 
     fn confirm(&mut self, desk: &Desk<'_>, word: &'static str, kind: Kind, name: Reply) {
         let count = Reply::Integer(self.subscriptions.shown(kind));
-        self.answer(desk, &Reply::Push(vec![Reply::bulk(word), name, count]));
+        let confirmed = Reply::Push(vec![Reply::bulk(word), name, count]);
+        desk.counters.note_reply(&confirmed);
+        // A push, as in Redis: CLIENT REPLY does not silence it.
+        self.replies.push(&confirmed, self.protocol);
     }
 
     fn forget(&mut self, shared: &Shared, kind: Kind, name: &Blob) {

@@ -1,0 +1,166 @@
+//! What of Redis's commands is there: the page docs/redis-compatibility.md, made of the command table so that it cannot drift. A test
+//! compares the two.
+
+use crate::REDIS_VERSION;
+use crate::table::{ABSENT, COMMANDS, Command};
+use std::fmt::Write;
+
+/// Commands whose effect or reply differs from Redis's, and how. Families under the name of one of them are told at each.
+pub const DIFFERENCES: &[(&str, &str)] = &[
+    (
+        "bgrewriteaof",
+        "starts a checkpoint: the log is shortened by checkpoints",
+    ),
+    ("bgsave", "starts a checkpoint"),
+    (
+        "blpop brpop blmove brpoplpush blmpop bzpopmin bzpopmax bzmpop",
+        "who waits is served by a transaction of its own behind the push: whoever pushes may see the element for a moment",
+    ),
+    (
+        "client|no-touch client|no-evict",
+        "taken, and without effect: nothing is evicted",
+    ),
+    (
+        "cluster|failover cluster|forget cluster|reset cluster|meet cluster|replicate cluster|addslots cluster|delslots cluster|setslot",
+        "refused: `ordo admin` changes clusters",
+    ),
+    (
+        "cluster|slots cluster|shards cluster|nodes",
+        "tell where keys are executed: every node takes every command for all keys",
+    ),
+    (
+        "config|set",
+        "knows Ordo's settings and those of Redis that make sense here: `ordo serve --help` lists them",
+    ),
+    (
+        "config|rewrite",
+        "refused: the configuration file is not rewritten by the server",
+    ),
+    (
+        "eval evalsha eval_ro evalsha_ro",
+        "limits of steps and memory end a script, and roll it back; it can't print addresses or see a clock that moves; any keys of any slot",
+    ),
+    (
+        "fcall fcall_ro",
+        "as scripts; what the functions of a library share does not outlive a call",
+    ),
+    (
+        "info",
+        "has Ordo's facts under Redis's names where they mean the same",
+    ),
+    (
+        "object|encoding",
+        "tells what Redis would use for such a value: Ordo's own forms have no such names",
+    ),
+    ("object|freq object|idletime", "no access times are kept"),
+    (
+        "pfcount",
+        "writes nothing: no estimate is kept in the value",
+    ),
+    (
+        "publish spublish",
+        "ordered like a write, and sent once final; the reply counts the listeners of this node, and is 0 in scripts",
+    ),
+    (
+        "save",
+        "writes a checkpoint; other connections are served meanwhile",
+    ),
+    ("select", "there is one database, 0"),
+    (
+        "script|kill function|kill",
+        "stops reads only: what is ordered ends at its limits",
+    ),
+    (
+        "wait",
+        "0: what was answered is in the log of a majority already",
+    ),
+    ("xadd xtrim", "`~` trims to the very number"),
+    (
+        "zscore zmscore zincrby zrange",
+        "scores in RESP2 have the fewest digits that tell them, as in Redis 7.2",
+    ),
+];
+
+/// The page, with the tests of Redis's own suite that fail: lines `unit|test|reason`.
+pub fn page(expected_failures: &str) -> String {
+    let mut page = String::new();
+    let _ = write!(
+        page,
+        "# Commands of Redis\n\n\
+         Ordo tells clients that it is Redis {REDIS_VERSION}. This page is made of its command table: `cargo run --package ordo-redis \
+         --example compatibility > docs/redis-compatibility.md`. (A test fails when it is old.)\n\n\
+         Everywhere: keys of different slots may meet in any command, block or script; a MULTI block, a script and a function are one \
+         transaction that happens at one time, in the order of all of them; `TIME` and expiry go by the order's clock, which stands \
+         still inside a transaction.\n\n\
+         A command without a remark does what Redis's does. *Differs* says how it does not.\n\n\
+         | command | since | |\n|---|---|---|\n"
+    );
+    let mut commands: Vec<&Command> = COMMANDS
+        .iter()
+        .flat_map(|command| std::iter::once(command).chain(command.subcommands()))
+        .filter(|command| command.subcommands().is_empty() || command.name == "command")
+        .collect();
+    commands.sort_by_key(|command| command.name);
+    for command in commands {
+        let name = command.name.to_uppercase().replace('|', " ");
+        let remark = match difference(command.name) {
+            Some(how) => format!("differs: {how}"),
+            None if name.starts_with("ORDO.") => "Ordo's own".to_owned(),
+            None => String::new(),
+        };
+        let _ = writeln!(page, "| {name} | {} | {remark} |", command.since);
+    }
+    page.push_str("\n## Absent\n\n| command | why, and what instead |\n|---|---|\n");
+    for (names, why) in ABSENT {
+        let names: Vec<String> = names
+            .split(' ')
+            .map(|name| name.to_uppercase().replace('|', " "))
+            .collect();
+        let _ = writeln!(page, "| {} | {why} |", names.join(", "));
+    }
+    page.push_str(
+        "\n## Redis's own tests\n\n`tests/redis-suite/run` runs Redis 7.0's Tcl suite, unmodified, against a server. These of its tests \
+         fail, or may:\n\n| unit | test | why |\n|---|---|---|\n",
+    );
+    for line in expected_failures.lines() {
+        let cells: Vec<&str> = line.splitn(3, '|').collect();
+        if let [unit, test, why] = cells[..] {
+            let _ = writeln!(page, "| {unit} | {} | {why} |", test.replace('|', "\\|"));
+        }
+    }
+    page
+}
+
+fn difference(name: &str) -> Option<&'static str> {
+    let found = DIFFERENCES
+        .iter()
+        .find(|(names, _)| names.split(' ').any(|known| known == name));
+    found.map(|(_, how)| *how)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_are_of_commands_that_there_are() {
+        let all = COMMANDS
+            .iter()
+            .flat_map(|command| std::iter::once(command).chain(command.subcommands()));
+        let all: Vec<&str> = all.map(|command| command.name).collect();
+        for (names, _) in DIFFERENCES {
+            for name in names.split(' ') {
+                assert!(all.contains(&name), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_page_is_up_to_date() {
+        let page = page(include_str!("../../../tests/redis-suite/expected-failures"));
+        assert!(
+            page == include_str!("../../../docs/redis-compatibility.md"),
+            "run cargo run --package ordo-redis --example compatibility > docs/redis-compatibility.md"
+        );
+    }
+}
