@@ -53,8 +53,13 @@ impl Listener {
 pub enum Delivery {
     /// To be sent as it is.
     Push(Arc<Reply>),
-    /// Keys that were read were written since: `None`, perhaps all.
-    Invalidate(Option<Arc<[Blob]>>),
+    /// Keys that were read were written since.
+    Invalidate {
+        /// Which; `None`: perhaps all.
+        names: Option<Arc<[Blob]>>,
+        /// By a request of the connection itself, which is to be answered first.
+        behind: Option<u64>,
+    },
     /// The connection that was to get the invalidations of this one is gone.
     RedirectionBroken(u64),
     /// What it waits for may be there.
@@ -180,7 +185,7 @@ impl Hub {
 
     /// A key may be written without a word of it reaching this node.
     pub fn written_unheard(&self, key: &Key) {
-        self.state.lock().tracking.written(key, SessionId::INTERNAL);
+        self.state.lock().tracking.written(key, None);
     }
 
     /// Replies to reads of these keys are on their way to it.
@@ -228,11 +233,11 @@ impl NewsListener for Hub {
                     is_sharded,
                 }) => publish(&state, &channel, &payload, is_sharded),
                 Event::Cleared => {
-                    state.tracking.cleared();
+                    state.tracking.cleared(item.id);
                     state.lines.cleared();
                 }
                 Event::Key { key, class, name } => {
-                    state.tracking.written(&key, item.session);
+                    state.tracking.written(&key, Some(item.id));
                     if may_serve(&name) {
                         state.lines.written(&key);
                     }

@@ -10,7 +10,7 @@
 use super::{Delivery, Listener};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use txn::{Blob, Key, SessionId};
+use txn::{Blob, Key, RequestId, SessionId};
 
 /// When what a connection reads is remembered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -135,14 +135,14 @@ impl Tracking {
                     self.readers.remove(key);
                 }
                 let names: Arc<[Blob]> = Arc::from([Blob::from(key.as_bytes())]);
-                self.tell(session, Some(&names));
+                self.tell(session, Some(&names), None);
             }
         }
     }
 
     /// Tells those who have read a key that their copies are old, but for one who wrote it and does not want to know; and forgets them
     /// unless a reply is under way.
-    fn forget(&mut self, key: &Key, by: Option<SessionId>) {
+    fn forget(&mut self, key: &Key, by: Option<RequestId>) {
         let Some(mut of_key) = self.readers.remove(key) else {
             return;
         };
@@ -151,11 +151,11 @@ impl Tracking {
             let Some(tracked) = self.sessions.get(&session) else {
                 return false;
             };
-            if tracked.options.no_loop && by == Some(session) {
+            if tracked.options.no_loop && by.is_some_and(|by| by.session == session) {
                 return reader.pins > 0;
             }
             if reader.pins == 0 {
-                self.tell(session, Some(&names));
+                self.tell(session, Some(&names), by);
             }
             reader.was_written = true;
             reader.pins > 0
@@ -165,12 +165,12 @@ impl Tracking {
         }
     }
 
-    /// A key was written, by a connection's transaction.
-    pub fn written(&mut self, key: &Key, by: SessionId) {
+    /// A key was written, by a request if that is known.
+    pub fn written(&mut self, key: &Key, by: Option<RequestId>) {
         if self.sessions.is_empty() {
             return;
         }
-        self.forget(key, Some(by));
+        self.forget(key, by);
         if self.prefixes.is_empty() {
             return;
         }
@@ -179,14 +179,16 @@ impl Tracking {
         let told = of_prefixes.filter(|(prefix, _)| key.as_bytes().starts_with(prefix));
         for &session in told.flat_map(|(_, sessions)| sessions) {
             let tracked = self.sessions.get(&session);
-            if tracked.is_some_and(|tracked| !(tracked.options.no_loop && session == by)) {
-                self.tell(session, Some(&names));
+            if tracked.is_some_and(|tracked| {
+                !(tracked.options.no_loop && by.is_some_and(|by| by.session == session))
+            }) {
+                self.tell(session, Some(&names), by);
             }
         }
     }
 
     /// All keys are gone.
-    pub fn cleared(&mut self) {
+    pub fn cleared(&mut self, by: RequestId) {
         self.readers.retain(|_, of_key| {
             of_key.retain(|_, reader| {
                 reader.was_written = true;
@@ -195,15 +197,19 @@ impl Tracking {
             !of_key.is_empty()
         });
         for &session in self.sessions.keys() {
-            self.tell(session, None);
+            self.tell(session, None, Some(by));
         }
     }
 
-    fn tell(&self, session: SessionId, names: Option<&Arc<[Blob]>>) {
+    fn tell(&self, session: SessionId, names: Option<&Arc<[Blob]>>, by: Option<RequestId>) {
         let Some(tracked) = self.sessions.get(&session) else {
             return;
         };
-        let delivery = Delivery::Invalidate(names.cloned());
+        let by = by.filter(|by| by.session == session && tracked.options.redirect.is_none());
+        let delivery = Delivery::Invalidate {
+            names: names.cloned(),
+            behind: by.map(|by| by.sequence),
+        };
         match &tracked.options.redirect {
             None => tracked.listener.deliver(delivery),
             Some((_, Some(other))) => other.deliver(delivery),

@@ -39,15 +39,14 @@ impl Effects for OfPartition<'_> {
     fn committed(&mut self, mut committed: Committed) {
         let request = &committed.request;
         let is_first = self.is_first || request.route.partitions.first() == Some(&self.partition);
-        let session = request.id.session;
-        let executors = &request.route.partitions;
+        let (id, executors) = (request.id, &request.route.partitions);
         let is_told = !self
             .before
             .iter()
             .any(|(partition, _)| executors.contains(partition));
         let commit = self
             .news
-            .take(committed.position, session, is_told, &mut committed.outcome);
+            .take(committed.position, id, is_told, &mut committed.outcome);
         self.commits.extend(commit);
         if is_first {
             self.replies.committed(committed);

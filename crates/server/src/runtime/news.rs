@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
-use txn::{Event, Outcome, PartitionId, Position, Reply, SessionId, Told};
+use txn::{Event, Outcome, PartitionId, Position, Reply, RequestId, Told};
 
 /// So much may come too early before what it waits for is given up: that would be a bug, and must not become one of memory.
 const EARLY_MAX: usize = 1 << 16;
@@ -22,8 +22,8 @@ const EARLY_MAX: usize = 1 << 16;
 /// What a transaction has to tell.
 #[derive(Debug)]
 pub struct NewsItem {
-    /// Who submitted it.
-    pub session: SessionId,
+    /// Which request it was.
+    pub id: RequestId,
     /// What happened.
     pub events: Vec<Event>,
 }
@@ -88,7 +88,7 @@ impl News {
     pub fn take(
         &self,
         position: Position,
-        session: SessionId,
+        id: RequestId,
         is_told: bool,
         outcome: &mut Outcome,
     ) -> Option<Commit> {
@@ -108,7 +108,7 @@ impl News {
         if generation.is_multiple_of(2) {
             return None;
         }
-        let item = (is_told && !events.is_empty()).then_some(NewsItem { session, events });
+        let item = (is_told && !events.is_empty()).then_some(NewsItem { id, events });
         Some(Commit {
             generation,
             position,
@@ -188,24 +188,33 @@ impl Sequence {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use txn::SessionId;
 
     #[derive(Default)]
     struct Heard(Mutex<Vec<u64>>);
 
     impl NewsListener for Heard {
         fn told(&self, item: NewsItem) {
-            self.0.lock().push(item.session.0);
+            self.0.lock().push(item.id.sequence);
         }
     }
 
     const PARTITION: PartitionId = PartitionId(3);
+
+    fn id(sequence: u64) -> RequestId {
+        RequestId {
+            session: SessionId(1),
+            sequence,
+            attempt: 0,
+        }
+    }
 
     fn commit(news: &News, position: u64) -> Option<Commit> {
         let mut outcome = Ok(Reply::Told(Box::new(Told {
             reply: Reply::OK,
             events: vec![Event::Cleared],
         })));
-        let commit = news.take(Position(position), SessionId(position), true, &mut outcome);
+        let commit = news.take(Position(position), id(position), true, &mut outcome);
         assert_eq!(
             outcome,
             Ok(Reply::OK),
@@ -246,7 +255,7 @@ mod tests {
         let mut count = 0;
         for position in 2..=EARLY_MAX as u64 + 2 {
             let item = NewsItem {
-                session: SessionId(position),
+                id: id(position),
                 events: Vec::new(),
             };
             sequence.take(Position(position), Some(item), &mut |_| count += 1);

@@ -167,7 +167,10 @@ impl Session {
     pub fn delivered(&mut self, desk: &mut Desk<'_>, delivery: Delivery) {
         match delivery {
             Delivery::Push(push) => self.replies.push_at_once(&push, self.protocol),
-            Delivery::Invalidate(names) => {
+            Delivery::Invalidate { names, behind } if self.is_early(behind) => {
+                self.tell_behind(names, behind);
+            }
+            Delivery::Invalidate { names, .. } => {
                 let names = names.map_or(Reply::NilArray, |names| {
                     Reply::Array(names.iter().cloned().map(Reply::Bulk).collect())
                 });

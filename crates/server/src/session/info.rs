@@ -178,6 +178,8 @@ fn memory(desk: &Desk<'_>, out: &mut String) {
     field(out, "used_memory", resident);
     field(out, "used_memory_human", human(resident));
     field(out, "used_memory_rss", resident);
+    field(out, "lazyfree_pending_objects", 0);
+    field(out, "mem_not_counted_for_evict", 0);
     field(out, "used_memory_rss_human", human(resident));
     field(out, "used_memory_peak", peak_bytes().max(resident));
     field(

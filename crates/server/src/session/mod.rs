@@ -31,7 +31,7 @@ pub(crate) use identity::{NO_AUTH, NO_PASSWORD_SET, WRONG_PASSWORD, same_secret}
 
 use crate::cluster::ChangeTicket;
 use crate::config::Config;
-use crate::hub::Kind;
+use crate::hub::{Delivery, Kind};
 use crate::net::clients::Client;
 use crate::runtime::{self, Port, ReadOutcome, Routing};
 use crate::shared::{Shared, ThreadCounters};
@@ -753,6 +753,10 @@ impl Session {
         }
         self.ended(desk, id, outcome);
         self.note_progress(desk.shared);
+        while let Some(names) = self.told_of_own() {
+            let behind = None;
+            self.delivered(desk, Delivery::Invalidate { names, behind });
+        }
         self.fly_again(desk);
     }
 

@@ -8,8 +8,12 @@ use redis_surface::codec::Protocol;
 use redis_surface::table::{Command, Flags, Run};
 use redis_surface::{Involved, errors};
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use txn::{Args, Blob, Footprint, Key, Reply, Weight};
+
+/// Keys of which copies are old; `None`: perhaps all.
+type Invalidated = Option<Arc<[Blob]>>;
 
 /// How a connection is told.
 #[derive(Default)]
@@ -21,6 +25,8 @@ pub(super) struct Tracks {
     reads: Vec<Key>,
     /// Keys that are read by replies which are under way, with the last request that these wait for.
     under_way: VecDeque<(u64, Vec<Key>)>,
+    /// What the connection's own requests have invalidated, with those: they are answered first.
+    own: VecDeque<(u64, Invalidated)>,
 }
 
 impl Session {
@@ -299,6 +305,26 @@ impl Session {
             }
             tracks.reads.extend(keys);
         }
+    }
+
+    /// Whether a request of this connection is not answered yet.
+    pub(super) fn is_early(&self, request: Option<u64>) -> bool {
+        request.is_some_and(|sequence| sequence >= self.replies.first_sequence())
+    }
+
+    /// Has the connection told of its own write once that is answered.
+    pub(super) fn tell_behind(&mut self, names: Invalidated, request: Option<u64>) {
+        if let (Some(tracks), Some(sequence)) = (&mut self.tracks, request) {
+            tracks.own.push_back((sequence, names));
+        }
+    }
+
+    /// What the connection is told of its own writes now that these are answered.
+    pub(super) fn told_of_own(&mut self) -> Option<Invalidated> {
+        let first = self.replies.first_sequence();
+        let own = &mut self.tracks.as_mut()?.own;
+        let place = own.iter().position(|(sequence, _)| *sequence < first)?;
+        own.remove(place).map(|(_, names)| names)
     }
 
     /// A command has begun, or replies are on their way to the client.

@@ -6,7 +6,7 @@ use crate::commands::options;
 use crate::commands::strings::{argument, found};
 use crate::{errors, parse};
 use txn::value::{Pending, StreamId, StreamValue};
-use txn::{Blob, Intent, Key, Outcome, Reply, Tx};
+use txn::{Blob, Intent, Key, Note, Outcome, Reply, Tx};
 
 /// The options of XCLAIM.
 struct Claim {
@@ -125,6 +125,18 @@ impl Terms<'_> {
     }
 }
 
+/// Others are told of a consumer that the new version of a stream has and the old one has not.
+fn note_new_consumer(tx: &Tx, [old, new]: [&StreamValue; 2], group: &Blob, consumer: &Blob) {
+    let is_there = |stream: &StreamValue| {
+        stream
+            .group(group)
+            .is_some_and(|group| group.consumer(consumer).is_some())
+    };
+    if is_there(new) && !is_there(old) {
+        tx.note(|| Note::Named("xgroup-createconsumer"));
+    }
+}
+
 /// XCLAIM key group consumer min-idle-time id [id ...] [IDLE ms] [TIME unix-time-ms] [RETRYCOUNT count] [FORCE] [JUSTID]
 /// [LASTID last-id]
 pub async fn xclaim(tx: &mut Tx, args: &[Blob]) -> Outcome {
@@ -160,6 +172,7 @@ pub async fn xclaim(tx: &mut Tx, args: &[Blob]) -> Outcome {
             replies.extend(terms.claim(&mut stream, group, pending, id));
         }
     }
+    note_new_consumer(tx, [&*old, &stream], group, &args[2]);
     put(tx, &key, stream, expires_at_ms).await?;
     Ok(Reply::Array(replies))
 }
@@ -226,6 +239,7 @@ pub async fn xautoclaim(tx: &mut Tx, args: &[Blob]) -> Outcome {
         }
     }
     let next = pending.next().map_or(StreamId::MIN, |pending| pending.id);
+    note_new_consumer(tx, [&*old, &stream], group, &args[2]);
     put(tx, &key, stream, expires_at_ms).await?;
     Ok(Reply::Array(vec![
         id_reply(next),

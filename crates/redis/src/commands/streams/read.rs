@@ -6,7 +6,7 @@ use crate::commands::options;
 use crate::commands::strings::{argument, found};
 use crate::errors;
 use txn::value::{Pending, StreamId, StreamValue};
-use txn::{Blob, Intent, Key, Outcome, Reply, Stop, Tx};
+use txn::{Blob, Intent, Key, Note, Outcome, Reply, Stop, Tx};
 
 /// XRANGE and XREVRANGE, from their ends on.
 async fn list(tx: &mut Tx, args: &[Blob], from: &Blob, to: &Blob, reverse: bool) -> Outcome {
@@ -231,7 +231,10 @@ async fn deliver(
     };
     let mut stream = StreamValue::clone(&old);
     let now_ms = tx.now_ms();
-    stream.update_group(group, |group| group.see(consumer, now_ms));
+    let is_new = stream.update_group(group, |group| group.see(consumer, now_ms));
+    if is_new == Some(true) {
+        tx.note(|| Note::Named("xgroup-createconsumer"));
+    }
     let entries = match after {
         Some(after) => Some(history(
             &mut stream,
