@@ -49,10 +49,12 @@ impl Session {
     /// Begins to wait.
     pub(super) fn begin_waiting(&mut self, desk: &mut Desk<'_>, wait: Wait) {
         let ends = wait.ends();
+        // Not less than it asks for, wherever in its millisecond it begins.
+        let now_ms = desk.shared.runtime.now_ms() + 1;
         self.waiting = Some(Box::new(Waiting {
             keys: wait.keys().iter().map(Key::from).collect(),
             look_ms: None,
-            deadline_ms: wait.timeout_ms.map(|ms| desk.now_ms.saturating_add(ms)),
+            deadline_ms: wait.timeout_ms.map(|ms| now_ms.saturating_add(ms)),
             wait,
             has_entered: false,
             tries: true,
