@@ -218,7 +218,9 @@ impl Ordo {
                     .callers
                     .call(&self.shared.runtime, procedure, args, footprint),
                 Action::Reply(reply) => reply_or_error(reply),
-                Action::Connection { .. } => Err(CallError::NeedsConnection(prepared.command.name)),
+                Action::Connection { .. } | Action::Acl { .. } => {
+                    Err(CallError::NeedsConnection(prepared.command.name))
+                }
             },
             Err(reply) => reply_or_error(reply),
         }

@@ -1,4 +1,8 @@
 //! In a cluster it does not matter at which node somebody waits, listens, or keeps copies, and at which one somebody else writes.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "what watches processes has a clock"
+)]
 
 use bench::faults::processes::{Processes, Setting};
 use server::client::{Answer, Client, put_command};

@@ -9,7 +9,8 @@
 //! and the reply is the null array. Then the commands run in order. Errors are part of the array of replies, and nothing
 //! rolls back, as in Redis.
 
-use crate::execute::{Caller, Memory, execute};
+use crate::acl::Actor;
+use crate::execute::{Caller, Memory, Terms, execute};
 use crate::idempotent;
 use crate::table::{self, Flags, Run};
 use crate::telling::telling;
@@ -191,7 +192,7 @@ impl Block {
             }
             sets = match (sets, footprint.keys) {
                 (Some(mut sets), Some(keys))
-                    if matches!(command.run, Run::Data(_) | Run::Idempotent) =>
+                    if matches!(command.run, Run::Data(_) | Run::Idempotent | Run::Acl(_)) =>
                 {
                     sets.reads.extend(keys.reads.iter().cloned());
                     sets.writes.extend(keys.writes.iter().cloned());
@@ -223,21 +224,32 @@ impl Procedure for BlockProcedure {
     }
 }
 
-async fn run(mut tx: Tx, call: Call) -> Outcome {
-    let Some(block) = Block::from_args(&call) else {
-        return Ok(Reply::error(
+async fn run(tx: Tx, call: Call) -> Outcome {
+    match Block::from_args(&call) {
+        Some(block) => run_as(tx, block, Actor::default()).await,
+        None => Ok(Reply::error(
             "ERR malformed block: it was not made by this version's Block::to_args",
-        ));
-    };
+        )),
+    }
+}
+
+/// Runs a block on somebody's behalf. Each command goes by the rights that the actor has when its turn comes: one before it may
+/// have changed them.
+pub(crate) async fn run_as(mut tx: Tx, block: Block, actor: Actor) -> Outcome {
     for watched in &block.watched {
         let read = tx.read(&watched.key, Intent::Read).await?;
         if !watched.holds(&read) && !is_active(Mutant::SkipWatch) {
             return Ok(Reply::NilArray);
         }
     }
+    let terms = Terms {
+        actor,
+        memory: block.memory,
+    };
     let mut replies = Vec::with_capacity(block.commands.len());
     for argv in block.commands {
-        replies.push(execute(tx.clone(), argv, Caller::Block, block.memory).await?);
+        let terms = terms.looking(&mut tx).await?;
+        replies.push(execute(tx.clone(), argv, Caller::Block, terms).await?);
     }
     Ok(Reply::Array(replies))
 }

@@ -192,6 +192,50 @@ pub const UNKNOWN_IN_SCRIPT: Reply = Reply::error("ERR Unknown Redis command cal
 /// A script calls a command with a wrong number of arguments.
 pub const ARITY_IN_SCRIPT: Reply =
     Reply::error("ERR Wrong number of args calling Redis command from script");
+/// A command that a connection sent touches a key that its user may not touch so.
+pub const NO_PERMISSION_KEY: Reply =
+    Reply::error("NOPERM this user has no permissions to access one of the keys used as arguments");
+/// A command that a connection sent names a channel that its user may not use.
+pub const NO_PERMISSION_CHANNEL: Reply = Reply::error(
+    "NOPERM this user has no permissions to access one of the channels used as arguments",
+);
+/// A command was allowed when it was queued.
+pub const NO_PERMISSION_COMMAND_ANY_MORE: Reply = Reply::error(
+    "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command is no \
+     longer allowed for the following reason: no permission to execute the command or subcommand",
+);
+/// Its keys were.
+pub const NO_PERMISSION_KEY_ANY_MORE: Reply = Reply::error(
+    "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command is no \
+     longer allowed for the following reason: no permission to touch the specified keys",
+);
+/// Its channels were.
+pub const NO_PERMISSION_CHANNEL_ANY_MORE: Reply = Reply::error(
+    "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command is no \
+     longer allowed for the following reason: no permission to access one of the channels used as arguments",
+);
+/// A script calls a command that its user may not run.
+pub const SCRIPT_MAY_NOT_RUN: Reply =
+    Reply::error("ERR The user executing the script can't run this command or subcommand");
+/// A script touches a key that its user may not touch so.
+pub const SCRIPT_MAY_NOT_TOUCH: Reply = Reply::error(
+    "ERR The user executing the script can't access at least one of the keys mentioned in the command arguments",
+);
+/// A script names a channel that its user may not use.
+pub const SCRIPT_MAY_NOT_PUBLISH: Reply = Reply::error(
+    "ERR The user executing the script can't publish to the channel mentioned in the command",
+);
+/// SORT by keys that its user may not read.
+pub const SORT_BY_DENIED: Reply =
+    Reply::error("ERR BY option of SORT denied due to insufficient ACL permissions.");
+/// SORT that replies keys that its user may not read.
+pub const SORT_GET_DENIED: Reply =
+    Reply::error("ERR GET option of SORT denied due to insufficient ACL permissions.");
+/// ACL SETUSER with a name that descriptions could not have.
+pub const USER_NAME_WITH_SPACES: Reply =
+    Reply::error("ERR Usernames can't contain spaces or null characters");
+/// ACL DELUSER of the user that new connections have.
+pub const DEFAULT_USER_STAYS: Reply = Reply::error("ERR The 'default' user cannot be removed");
 /// A command may take memory of which its node is short.
 pub const OUT_OF_MEMORY: Reply =
     Reply::error("OOM command not allowed when used memory > 'maxmemory'.");
@@ -199,7 +243,7 @@ pub const OUT_OF_MEMORY: Reply =
 pub const NOT_IN_BLOCK: Reply = Reply::error("ERR Command not allowed inside a transaction");
 
 /// The bytes of `text` that a reply line can carry: line ends become spaces.
-fn push_line(out: &mut String, text: &[u8]) {
+pub(crate) fn push_line(out: &mut String, text: &[u8]) {
     for c in String::from_utf8_lossy(text).chars() {
         out.push(if c == '\r' || c == '\n' { ' ' } else { c });
     }

@@ -1,12 +1,13 @@
 //! Running a command inside a transaction that is already running: what blocks, scripts and ORDO.IDEMPOTENT do.
 
+use crate::acl::{Actor, commands_of_users};
 use crate::arguments::Arguments;
 use crate::errors;
 use crate::idempotent;
 use crate::introspect;
 use crate::script;
 use crate::table::{self, Flags, Run};
-use txn::{Args, Note, ProcedureFuture, Reply, Tx};
+use txn::{Args, Note, ProcedureFuture, Reply, Stop, Tx};
 
 /// Who runs a command inside its transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,26 +34,49 @@ pub enum Memory {
     Short,
 }
 
-/// Runs the command `argv` (its name first) in the transaction of `tx`, which was admitted with this much `memory`.
+/// On which terms a transaction runs commands. The default: on nobody's behalf, so that everything is allowed, and with ample memory.
+#[derive(Clone, Default)]
+pub struct Terms {
+    /// On whose behalf.
+    pub actor: Actor,
+    /// What there was when the transaction was admitted.
+    pub memory: Memory,
+}
+
+impl Terms {
+    /// The same with the rights that the actor has now.
+    pub(crate) async fn looking(&self, tx: &mut Tx) -> Result<Terms, Stop> {
+        Ok(Terms {
+            actor: self.actor.looking(tx).await?,
+            memory: self.memory,
+        })
+    }
+}
+
+/// Runs the command `argv` (its name first) in the transaction of `tx`, on these terms: what they forbid is an error reply.
 ///
 /// Everything that is wrong with the command is an error reply, without effect on what the transaction did before; only
 /// the engine's business is an `Err`. The future is polled like any part of a procedure: it awaits nothing but `tx`.
-pub fn execute(tx: Tx, argv: Args, caller: Caller, memory: Memory) -> ProcedureFuture {
+pub fn execute(tx: Tx, argv: Args, caller: Caller, terms: Terms) -> ProcedureFuture {
     let resolved = match table::resolve(&argv) {
         Ok(resolved) => resolved,
         Err(error) => return ready(error.reply(&argv, caller)),
     };
     let command = resolved.command;
-    if let Caller::Script { read_only } = caller {
-        if command.is(Flags::NOSCRIPT) {
-            return ready(errors::NOT_IN_SCRIPT);
-        }
-        if read_only && (command.is(Flags::WRITE) || command.is(Flags::PUBSUB)) {
-            return ready(errors::WRITE_IN_READ_ONLY_SCRIPT);
-        }
-        if memory == Memory::Short && command.is(Flags::DENYOOM) {
-            return ready(errors::OUT_OF_MEMORY);
-        }
+    let is_script = matches!(caller, Caller::Script { .. });
+    if is_script && command.is(Flags::NOSCRIPT) {
+        return ready(errors::NOT_IN_SCRIPT);
+    }
+    if let Some(refusal) = terms.actor.refusal(caller, &resolved, &argv) {
+        return ready(refusal);
+    }
+    // As in Redis, publishing counts as writing: what is read at a snapshot tells nobody anything.
+    let writes = command.is(Flags::WRITE) || command.is(Flags::PUBSUB);
+    if caller == (Caller::Script { read_only: true }) && writes {
+        return ready(errors::WRITE_IN_READ_ONLY_SCRIPT);
+    }
+    if is_script && terms.memory == Memory::Short && command.is(Flags::DENYOOM) {
+        return ready(errors::OUT_OF_MEMORY);
     }
     tx.note(|| Note::Began(command.name));
     match command.run {
@@ -65,9 +89,10 @@ pub fn execute(tx: Tx, argv: Args, caller: Caller, memory: Memory) -> ProcedureF
             arguments
                 .0
                 .drain(..usize::from(resolved.subplace.is_some()));
-            script::start(tx, script, Arguments::Owned(Box::new(arguments)), memory)
+            script::start(tx, script, Arguments::Owned(Box::new(arguments)), terms)
         }
-        Run::Idempotent => idempotent::start(tx, Arguments::of_argv(argv), memory),
+        Run::Idempotent => idempotent::start(tx, Arguments::of_argv(argv), terms),
+        Run::Acl(command) => commands_of_users::start(tx, command, argv[2..].to_vec(), terms.actor),
         Run::Connection(_) => ready(match caller {
             Caller::Script { .. } => errors::NOT_IN_SCRIPT,
             Caller::Block => errors::NOT_IN_BLOCK,

@@ -17,7 +17,7 @@
 
 use crate::arguments::Arguments;
 use crate::errors;
-use crate::execute::{Caller, Memory, execute};
+use crate::execute::{Caller, Memory, Terms, execute};
 use crate::script;
 use crate::table::{self, Command, ConnectionCommand, Resolved, Run};
 use crate::telling::telling;
@@ -77,7 +77,7 @@ impl<'a> Wrapped<'a> {
         match resolved.command.run {
             Run::Idempotent => Err(NESTED),
             Run::Connection(ConnectionCommand::Multi | ConnectionCommand::Exec) => Err(BLOCK),
-            Run::Connection(_) => Err(Reply::error_owned(format!(
+            Run::Connection(_) | Run::Acl(_) => Err(Reply::error_owned(format!(
                 "ERR ORDO.IDEMPOTENT does not take '{}': that is a command of the connection or of the server, not a \
                  transaction; send it by itself",
                 resolved.command.name
@@ -201,17 +201,17 @@ impl Procedure for IdempotentProcedure {
     fn run(&self, tx: Tx, call: Call) -> ProcedureFuture {
         telling(
             "ordo.idempotent",
-            start(tx, Arguments::Call(call), Memory::Ample),
+            start(tx, Arguments::Call(call), Terms::default()),
         )
     }
 }
 
 /// Starts it in a transaction: its own, or that of a block.
-pub(crate) fn start(tx: Tx, arguments: Arguments, memory: Memory) -> ProcedureFuture {
-    Box::pin(run(tx, arguments, memory))
+pub(crate) fn start(tx: Tx, arguments: Arguments, terms: Terms) -> ProcedureFuture {
+    Box::pin(run(tx, arguments, terms))
 }
 
-async fn run(mut tx: Tx, arguments: Arguments, memory: Memory) -> Outcome {
+async fn run(mut tx: Tx, arguments: Arguments, terms: Terms) -> Outcome {
     let wrapped = match Wrapped::parse(&arguments) {
         Ok(wrapped) => wrapped,
         Err(reply) => return Ok(reply),
@@ -225,7 +225,8 @@ async fn run(mut tx: Tx, arguments: Arguments, memory: Memory) -> Outcome {
         });
     }
     let argv: Args = wrapped.argv.iter().cloned().collect();
-    let reply = execute(tx.clone(), argv, Caller::Block, memory).await?;
+    let memory = terms.memory;
+    let reply = execute(tx.clone(), argv, Caller::Block, terms).await?;
     // Sent again when there is memory, it shall run: so this leaves no record.
     if memory == Memory::Short
         && let Reply::Error(text) = &reply

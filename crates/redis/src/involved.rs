@@ -2,7 +2,7 @@
 
 use crate::idempotent;
 use crate::introspect;
-use crate::table::{self, Flags, Run};
+use crate::table::{self, AclCommand, Flags, Run};
 use txn::{Blob, Key, PartitionId, PartitionRoute, Slots};
 
 /// What a command, a block or a script involves.
@@ -55,6 +55,7 @@ pub fn involved(argv: &[Blob]) -> Involved {
             Err(_) => Involved::Nothing,
         },
         Run::Script(command) if command.is_everywhere() => Involved::Everything,
+        Run::Acl(AclCommand::SetUser | AclCommand::DelUser) => Involved::Everything,
         _ if matches!(command.name, "flushall" | "flushdb") => Involved::Everything,
         _ if command.keys.is_empty() => {
             if command.is(Flags::READONLY) || command.is(Flags::WRITE) {
@@ -113,6 +114,8 @@ mod tests {
             ("ORDO.IDEMPOTENT id INCR n", keys(&["n"])),
             ("ORDO.IDEMPOTENT id FLUSHALL", Involved::Unknown),
             ("SCRIPT LOAD body", Involved::Everything),
+            ("ACL SETUSER alice on", Involved::Everything),
+            ("ACL LIST", Involved::Nothing),
             ("FUNCTION LOAD code", Involved::Everything),
             ("FUNCTION DELETE library", Involved::Everything),
             ("FUNCTION LIST", Involved::Nothing),

@@ -16,6 +16,8 @@
 //! one, and so is a command that may be sent twice ([`idempotent`]), or that met a node short of memory ([`short`]); all run their commands by [`execute`] inside their own
 //! transaction, so that a command has one implementation.
 //!
+//! Users and what they may do are [`acl`]; a transaction whose outcome depends on that carries its user's name.
+//!
 //! # Rules that commands keep
 //!
 //! 1. An error is a reply, not a stop: what the transaction wrote before stays, as in Redis.
@@ -28,6 +30,7 @@ pub const REDIS_VERSION: &str = "7.2.0";
 /// The same as scripts compare it: a byte each for major, minor and patch.
 pub const REDIS_VERSION_NUM: u32 = 0x0007_0200;
 
+pub mod acl;
 pub mod arguments;
 pub mod block;
 pub mod chance;
@@ -51,7 +54,7 @@ pub mod waiting;
 
 pub use arguments::Arguments;
 pub use block::{Block, BlockProcedure, Watched};
-pub use execute::{Caller, Memory, execute};
+pub use execute::{Caller, Memory, Terms, execute};
 pub use idempotent::IdempotentProcedure;
 pub use involved::{Involved, involved, may_stray};
 pub use prepare::{Action, CommandTable, Prepared};
@@ -67,6 +70,8 @@ pub fn register(registry: &mut Registry) -> Result<(), NameTaken> {
     for procedure in procedures::of_commands() {
         registry.register(procedure)?;
     }
+    registry.register(Arc::new(acl::ActingProcedure))?;
+    registry.register(Arc::new(acl::ReadUsersProcedure))?;
     registry.register(Arc::new(BlockProcedure))?;
     registry.register(Arc::new(ShortProcedure))?;
     registry.register(Arc::new(ExpireProcedure))?;

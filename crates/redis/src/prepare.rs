@@ -6,7 +6,7 @@ use crate::idempotent;
 use crate::introspect;
 use crate::procedures;
 use crate::short::{self, ShortProcedure};
-use crate::table::{self, COMMANDS, Command, ConnectionCommand, Resolved, Run};
+use crate::table::{self, AclCommand, COMMANDS, Command, ConnectionCommand, Resolved, Run};
 use std::sync::Arc;
 use txn::{Args, Footprint, Procedure, Reply};
 
@@ -46,6 +46,11 @@ pub enum Action {
     },
     /// Reply this, in its turn.
     Reply(Reply),
+    /// Do it in a transaction that knows who acts: [`crate::acl::Acting`].
+    Acl {
+        /// Which.
+        command: AclCommand,
+    },
     /// Do it on the connection.
     Connection {
         /// Which.
@@ -118,6 +123,7 @@ impl CommandTable {
             // COMMAND is the only container that is a command by itself; the others' arity demands a subcommand.
             Run::Container(_) => Action::Reply(introspect::all(&args)),
             Run::Connection(command) => Action::Connection { command, args },
+            Run::Acl(command) => Action::Acl { command },
             Run::Data(_) | Run::Script(_) | Run::Idempotent => {
                 let procedures = &self.procedures[place];
                 let procedure = match subplace {

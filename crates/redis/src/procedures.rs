@@ -45,7 +45,7 @@ pub(crate) fn of_command(command: &'static Command) -> Option<Arc<dyn Procedure>
         })),
         Run::Script(script) => Some(script::procedure(script)),
         Run::Idempotent => Some(Arc::new(IdempotentProcedure)),
-        Run::Pure(_) | Run::Connection(_) | Run::Container(_) => None,
+        Run::Pure(_) | Run::Connection(_) | Run::Container(_) | Run::Acl(_) => None,
     }
 }
 

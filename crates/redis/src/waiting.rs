@@ -9,7 +9,7 @@
 
 use crate::commands::options;
 use crate::errors;
-use crate::execute::{Caller, Memory, execute};
+use crate::execute::{Caller, Terms, execute};
 use crate::parse;
 use crate::table;
 use crate::telling::telling;
@@ -233,7 +233,7 @@ async fn retry(mut tx: Tx, argv: Args) -> Outcome {
         }
     }
     match wait.attempt(|name| fitting.contains(&name)) {
-        Some(argv) => execute(tx, argv, Caller::Block, Memory::Ample).await,
+        Some(argv) => execute(tx, argv, Caller::Block, Terms::default()).await,
         None => Ok(wait.nothing()),
     }
 }

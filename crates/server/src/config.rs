@@ -11,7 +11,7 @@ mod membership;
 mod parameter;
 mod sources;
 
-pub use parameter::{LogLevel, OutputLimit, OutputLimits, Parameter};
+pub use parameter::{LogLevel, OutputLimit, OutputLimits, Parameter, Users};
 pub use sources::{ConfigError, Invocation, help};
 
 use crate::cluster::ClusterConfig;
@@ -38,6 +38,8 @@ pub enum Kind {
     Text,
     /// Words with spaces between them.
     Words,
+    /// A user: its name, and rules. Given several times, several users.
+    Users,
     /// Letters of `notify-keyspace-events`.
     Notify,
     /// `<class> <hard> <soft> <soft seconds>`, as often as there are classes to set.
@@ -60,6 +62,7 @@ impl Kind {
             Kind::Fixed(only, _) => format!("only '{only}'"),
             Kind::Text => "a text".to_owned(),
             Kind::Words => "words with spaces between them".to_owned(),
+            Kind::Users => "'<name> [<rule> ...]', once for each user".to_owned(),
             Kind::Notify => "letters of Kg$lshzxetdEAmn".to_owned(),
             Kind::OutputLimits => {
                 "'<class> <hard limit> <soft limit> <soft seconds>' with a class of normal, slave or pubsub".to_owned()
@@ -186,6 +189,14 @@ settings! {
         "Without a password, serve clients of this machine only.";
     requirepass: String, "requirepass", Kind::Text, "", Anytime,
         "The password that clients must give with AUTH. Empty: none.";
+    aclfile: String, "aclfile", Kind::Text, "", AtStart,
+        "The file of the users (docs/acl.md), in the data's directory unless it says otherwise. A server that stands alone reads it whenever it starts, a cluster when it has no users yet. Empty: none.";
+    user: Users, "user", Kind::Users, "", AtStart,
+        "A user that is made if no users were ever made, as ACL SETUSER would. Not together with aclfile.";
+    acl_pubsub_default: String, "acl-pubsub-default", Kind::Choice(&["resetchannels", "allchannels"]), "resetchannels", Anytime,
+        "Whether new users may use all channels or none.";
+    acllog_max_len: u64, "acllog-max-len", Kind::Number(0, 1 << 20), "128", Anytime,
+        "How many entries ACL LOG keeps.";
     cluster_file: String, "cluster", Kind::Text, "", AtStart,
         "The file that describes the cluster, the same at every node (docs/cluster.md). Empty: this server stands alone.";
     node: String, "node", Kind::Text, "", AtStart,
@@ -269,6 +280,23 @@ impl Config {
         SETTINGS
             .iter()
             .find(|setting| setting.name.eq_ignore_ascii_case(name))
+    }
+
+    /// Whether new users and selectors have all channels.
+    pub fn all_channels_by_default(&self) -> bool {
+        self.acl_pubsub_default == "allchannels"
+    }
+
+    /// Where the ACL file is, if there is one.
+    pub fn acl_path(&self) -> Option<String> {
+        let path = std::path::Path::new(&self.dir).join(&self.aclfile);
+        (!self.aclfile.is_empty()).then(|| path.to_string_lossy().into_owned())
+    }
+
+    /// The users that the settings name.
+    pub fn users(&self) -> Result<Vec<(txn::Blob, redis_surface::acl::User)>, String> {
+        let texts = self.user.0.iter().map(String::as_str);
+        redis_surface::acl::file::directives(texts, self.all_channels_by_default())
     }
 
     /// The number of I/O threads: the setting, or what fits the machine.

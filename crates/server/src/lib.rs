@@ -9,6 +9,7 @@
     reason = "clocks and threads belong to this crate"
 )]
 
+pub mod acl;
 pub mod client;
 pub mod cluster;
 pub mod config;

@@ -1,5 +1,6 @@
 //! A server: a node behind sockets.
 
+use crate::acl::{self, FirstUsers};
 use crate::cluster::identity::{Identity, IdentityError};
 use crate::cluster::{ClusterConfig, Leaders, join};
 use crate::config::{Config, ConfigError};
@@ -55,6 +56,9 @@ pub enum StartError {
     /// The cluster takes this node in no more.
     #[error("this node cannot join its cluster: {0}")]
     Join(String),
+    /// The users that the settings ask for cannot be made.
+    #[error("the users that the settings ask for cannot be made: {0}")]
+    Users(String),
     /// An address cannot be listened on.
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -208,9 +212,10 @@ impl Server {
             .filter_map(|listener| listener.local_addr().ok())
             .collect();
 
+        let is_member = cluster.is_some();
+        let first = first_users(&config, is_member)?;
         // Whoever comes meanwhile is told that the data is being loaded.
-        let lobby =
-            Lobby::open(listeners, &config, cluster.is_some()).map_err(StartError::Thread)?;
+        let lobby = Lobby::open(listeners, &config, is_member).map_err(StartError::Thread)?;
 
         let mut registry = Registry::new();
         redis_surface::register(&mut registry)?;
@@ -257,6 +262,10 @@ impl Server {
             io_threads,
         };
         let shared = Arc::new(Shared::new(runtime, config, origin));
+        if let Err(error) = acl::start(&shared.acl, &shared.runtime, first) {
+            shared.runtime.shutdown(false);
+            return Err(StartError::Users(error));
+        }
         let mut server = Server {
             shared,
             mailboxes: Vec::new(),
@@ -350,6 +359,23 @@ impl Server {
         }
         self.shared.runtime.shutdown(how == Stopping::Save);
     }
+}
+
+/// The users that the settings ask for.
+fn first_users(config: &Config, is_member: bool) -> Result<FirstUsers, StartError> {
+    let Some(path) = config.acl_path() else {
+        let users = config.users().map_err(StartError::Users)?;
+        return Ok(match users.is_empty() {
+            true => FirstUsers::Nobody,
+            false => FirstUsers::Introduced(users),
+        });
+    };
+    let users =
+        acl::read_file(&path, config.all_channels_by_default()).map_err(StartError::Users)?;
+    Ok(match is_member {
+        true => FirstUsers::Introduced(users),
+        false => FirstUsers::OfFile(users),
+    })
 }
 
 /// Starts this process anew, with the same words: its connections break, its clients connect again.

@@ -4,12 +4,13 @@
 //! changes; counters belong to one thread each and are added up by whoever asks. Only the counts of error replies by their
 //! codes have a lock, each thread its own.
 
+use crate::acl::Acl;
 use crate::cluster::Joiners;
 use crate::config::Config;
 use crate::error_counts::{self, ErrorCounts};
-use crate::hub::Hub;
+use crate::hub::{Delivery, Hub};
 use crate::net::clients::Clients;
-use crate::runtime::Runtime;
+use crate::runtime::{Port, Runtime};
 use parking_lot::{Condvar, Mutex};
 use redis_surface::table::COMMANDS;
 use std::collections::BTreeMap;
@@ -274,6 +275,8 @@ pub struct Shared {
     pub runtime: Arc<Runtime>,
     /// The settings.
     pub settings: Settings,
+    /// The users.
+    pub acl: Acl,
     /// The connections.
     pub clients: Clients,
     /// Who wants to be told of what others do.
@@ -324,6 +327,7 @@ impl Shared {
         hub.set_notify(config.notify_keyspace_events);
         Shared {
             runtime,
+            acl: Acl::new(&config.requirepass),
             settings: Settings::new(config),
             clients: Clients::default(),
             hub,
@@ -374,6 +378,18 @@ impl Shared {
     pub fn reset_totals(&self) {
         error_counts::reset(self.counters.iter().map(|thread| &thread.error_counts));
         *self.reset.lock() = Totals::of(&self.counters, &self.runtime);
+    }
+
+    /// Looks for changes of users, and has all connections look who they are now. One, whose command that was, does so itself.
+    pub fn refresh_users(&self, port: &Port, but: Option<u64>) {
+        if !self.acl.refresh(&self.runtime, port) {
+            return;
+        }
+        for client in self.clients.all() {
+            if but != Some(client.id) {
+                client.mailbox.deliver(client.session, Delivery::Users);
+            }
+        }
     }
 
     /// Takes a sample for [`Shared::rates`].

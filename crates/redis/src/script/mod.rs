@@ -79,7 +79,7 @@ pub use run::is_running;
 
 use crate::arguments::Arguments;
 use crate::errors;
-use crate::execute::Memory;
+use crate::execute::Terms;
 use crate::parse;
 use crate::table::{FunctionCommand, ScriptCommand};
 use crate::telling::telling;
@@ -222,26 +222,26 @@ impl Procedure for ScriptProcedure {
     fn run(&self, tx: Tx, call: Call) -> ProcedureFuture {
         telling(
             "eval",
-            start(tx, self.command, Arguments::Call(call), Memory::Ample),
+            start(tx, self.command, Arguments::Call(call), Terms::default()),
         )
     }
 }
 
 /// Starts a command of the script engine in a transaction: its own, or that of a block. The arguments are the words after
-/// the command's (and subcommand's) name; `memory` is what there was when it was admitted.
+/// the command's (and subcommand's) name.
 pub fn start(
     tx: Tx,
     command: ScriptCommand,
     arguments: Arguments,
-    memory: Memory,
+    terms: Terms,
 ) -> ProcedureFuture {
     match command {
-        ScriptCommand::Eval => Box::pin(eval(tx, arguments, false, memory)),
-        ScriptCommand::EvalRo => Box::pin(eval(tx, arguments, true, memory)),
-        ScriptCommand::EvalSha => Box::pin(evalsha(tx, arguments, false, memory)),
-        ScriptCommand::EvalShaRo => Box::pin(evalsha(tx, arguments, true, memory)),
-        ScriptCommand::Fcall => Box::pin(functions::fcall(tx, arguments, false, memory)),
-        ScriptCommand::FcallRo => Box::pin(functions::fcall(tx, arguments, true, memory)),
+        ScriptCommand::Eval => Box::pin(eval(tx, arguments, false, terms)),
+        ScriptCommand::EvalRo => Box::pin(eval(tx, arguments, true, terms)),
+        ScriptCommand::EvalSha => Box::pin(evalsha(tx, arguments, false, terms)),
+        ScriptCommand::EvalShaRo => Box::pin(evalsha(tx, arguments, true, terms)),
+        ScriptCommand::Fcall => Box::pin(functions::fcall(tx, arguments, false, terms)),
+        ScriptCommand::FcallRo => Box::pin(functions::fcall(tx, arguments, true, terms)),
         ScriptCommand::Function(command) => functions::start(tx, command, arguments),
         ScriptCommand::Load => Box::pin(load(tx, arguments)),
         ScriptCommand::Exists => Box::pin(exists(tx, arguments)),
@@ -264,7 +264,7 @@ fn keys_of(args: &[Blob], not_an_integer: Reply) -> Result<usize, Reply> {
     }
 }
 
-async fn eval(mut tx: Tx, arguments: Arguments, read_only: bool, memory: Memory) -> Outcome {
+async fn eval(mut tx: Tx, arguments: Arguments, read_only: bool, terms: Terms) -> Outcome {
     let keys = match keys_of(&arguments, errors::NOT_AN_INTEGER) {
         Ok(keys) => keys,
         Err(reply) => return Ok(reply),
@@ -276,12 +276,12 @@ async fn eval(mut tx: Tx, arguments: Arguments, read_only: bool, memory: Memory)
         return Ok(reply);
     }
     execute(Execution::new(
-        tx, arguments, program, keys, read_only, memory,
+        tx, arguments, program, keys, read_only, terms,
     ))
     .await
 }
 
-async fn evalsha(mut tx: Tx, arguments: Arguments, read_only: bool, memory: Memory) -> Outcome {
+async fn evalsha(mut tx: Tx, arguments: Arguments, read_only: bool, terms: Terms) -> Outcome {
     let Some(name) = arguments.first() else {
         return Ok(WRONG_ARITY);
     };
@@ -297,7 +297,7 @@ async fn evalsha(mut tx: Tx, arguments: Arguments, read_only: bool, memory: Memo
         Some(body) => {
             let program = Program::script(digest, body.clone());
             execute(Execution::new(
-                tx, arguments, program, keys, read_only, memory,
+                tx, arguments, program, keys, read_only, terms,
             ))
             .await
         }

@@ -7,7 +7,7 @@ use super::limits::{Limits, limits};
 use super::number::push_g;
 use super::random::Lrand48;
 use crate::arguments::Arguments;
-use crate::execute::{Caller, Memory, execute};
+use crate::execute::{Caller, Memory, Terms, execute};
 use crate::table::{self, Flags};
 use mlua::{Function, IntoLuaMulti, Lua, MultiValue, Value};
 use smallvec::SmallVec;
@@ -88,8 +88,8 @@ pub(super) struct Execution {
     /// The number of keys among the call's arguments, which start at the third.
     pub keys: usize,
     pub read_only: bool,
-    /// Short: what may take memory is refused, until the script has written something.
-    pub memory: Memory,
+    /// On which it calls commands. If memory is short, what may take more is refused until the script has written something.
+    pub terms: Terms,
     /// The steps that are spent before it starts.
     pub steps_before: u64,
     /// The warm VM's allowance was too small: only a fresh VM, with the exact limit, counts.
@@ -107,7 +107,7 @@ impl Execution {
         program: Program,
         keys: usize,
         read_only: bool,
-        memory: Memory,
+        terms: Terms,
     ) -> Box<Execution> {
         Box::new(Execution {
             tx,
@@ -115,7 +115,7 @@ impl Execution {
             program,
             keys,
             read_only,
-            memory,
+            terms,
             steps_before: 0,
             exact: false,
             replies: Vec::new(),
@@ -428,21 +428,23 @@ pub(super) const UNORDERED_KEYS: &str = "cannot iterate over a table whose keys 
 impl Execution {
     /// Starts a command in the script's transaction.
     fn begin(&mut self, argv: Args) -> ProcedureFuture {
-        let memory = self.memory;
-        if memory == Memory::Short
+        let terms = self.terms.clone();
+        if terms.memory == Memory::Short
             && let Ok(resolved) = table::resolve(&argv)
         {
             let command = resolved.command;
-            let is_refused = command.is(Flags::DENYOOM) || command.is(Flags::NOSCRIPT);
+            let is_refused = command.is(Flags::DENYOOM)
+                || command.is(Flags::NOSCRIPT)
+                || !terms.actor.may(&resolved, &argv);
             // As in Redis: a script that has written is not stopped half-way.
             if command.is(Flags::WRITE) && !is_refused {
-                self.memory = Memory::Ample;
+                self.terms.memory = Memory::Ample;
             }
         }
         let caller = Caller::Script {
             read_only: self.read_only,
         };
-        execute(self.tx.clone(), argv, caller, memory)
+        execute(self.tx.clone(), argv, caller, terms)
     }
 
     /// Polls the next command once, and remembers its reply. One that is pending has its words already.

@@ -360,11 +360,11 @@ pub(super) fn admit(execution: &mut Execution, flags: ScriptFlags) -> Result<(),
     if execution.read_only && writes {
         return Err(errors::WRITING_SCRIPT_READ_ONLY);
     }
-    if execution.memory == Memory::Short {
+    if execution.terms.memory == Memory::Short {
         if !flags.runs_when_short() {
             return Err(errors::OUT_OF_MEMORY);
         }
-        execution.memory = Memory::Ample;
+        execution.terms.memory = Memory::Ample;
     }
     execution.read_only |= !writes;
     Ok(())

@@ -1,6 +1,6 @@
 //! What an entry of the command table says.
 
-use super::kinds::{ConnectionCommand, ScriptCommand};
+use super::kinds::{AclCommand, ConnectionCommand, ScriptCommand};
 use crate::arguments::Arguments;
 use txn::{Blob, ProcedureFuture, Reply, Tx};
 
@@ -235,9 +235,9 @@ pub struct KeySpec {
 }
 
 impl KeySpec {
-    /// Whether the command writes these keys.
+    /// Whether the command writes these keys. What is no key, and only placed like one (a shard channel), nobody writes.
     pub fn writes(&self) -> bool {
-        !matches!(self.flags.first(), Some(&"RO" | &"not_key"))
+        !matches!(self.flags.first(), Some(&("RO" | "not_key")))
     }
 }
 
@@ -255,6 +255,8 @@ pub enum Run {
     Script(ScriptCommand),
     /// By the connection.
     Connection(ConnectionCommand),
+    /// In a transaction that knows who acts.
+    Acl(AclCommand),
     /// By one of its subcommands.
     Container(&'static [Command]),
     /// In a transaction that runs the command in its arguments, once: ORDO.IDEMPOTENT.

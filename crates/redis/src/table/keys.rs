@@ -1,6 +1,7 @@
 //! Which words of a command are keys.
 
-use super::command::{Command, KeyPlaces, KeySpec};
+use super::command::{Command, KeyPlaces, KeySpec, Run};
+use crate::acl::commands_of_users;
 use crate::commands::sort;
 use crate::parse;
 use std::iter::StepBy;
@@ -87,6 +88,9 @@ impl Command {
     /// A command without a key specification is one that touches no key or one that walks over all; the latter have
     /// unknown keys, and so has one that strays.
     pub fn footprint(&self, args: &[Blob]) -> Footprint {
+        if let Run::Acl(command) = self.run {
+            return commands_of_users::footprint(command);
+        }
         Footprint {
             keys: self.key_sets(args).map(std::sync::Arc::new),
             ..self.footprint_without_keys()
@@ -95,6 +99,12 @@ impl Command {
 
     /// [`Command::footprint`] without the keys: costs nothing.
     pub fn footprint_without_keys(&self) -> Footprint {
+        if let Run::Acl(command) = self.run {
+            return Footprint {
+                keys: None,
+                ..commands_of_users::footprint(command)
+            };
+        }
         let weight = if self.is(Flags::HEAVY) {
             Weight::Heavy
         } else {

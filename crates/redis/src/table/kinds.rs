@@ -1,8 +1,16 @@
-//! Which command of the connection, of the cluster, or of scripts an entry stands for.
+//! Which command of the connection, of the cluster, of users, or of scripts an entry stands for.
 
 /// A command that is the business of the connection or of the server around it, which runs it outside any transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionCommand {
+    /// ACL GENPASS.
+    AclGenPass,
+    /// ACL LOAD.
+    AclLoad,
+    /// ACL LOG.
+    AclLog,
+    /// ACL SAVE.
+    AclSave,
     /// ACL WHOAMI.
     AclWhoAmI,
     /// ASKING.
@@ -190,6 +198,23 @@ pub enum OrdoClusterCommand {
     SlotKeys,
     /// ORDO.CLUSTER TRANSFER.
     Transfer,
+}
+
+/// A subcommand of ACL that reads or changes users: it needs to know who acts, and goes as [`crate::acl::Acting`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AclCommand {
+    /// ACL SETUSER.
+    SetUser,
+    /// ACL DELUSER.
+    DelUser,
+    /// ACL GETUSER.
+    GetUser,
+    /// ACL LIST.
+    List,
+    /// ACL USERS.
+    Users,
+    /// ACL DRYRUN.
+    DryRun,
 }
 
 /// A command of the script engine that is a transaction of its own.

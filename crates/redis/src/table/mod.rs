@@ -14,8 +14,8 @@ pub use command::{CATEGORIES, Command, DataFn, FLAG_NAMES, Flags, Group, KeyPlac
 pub use entries::COMMANDS;
 pub(crate) use keys::normalize;
 pub use kinds::{
-    ClusterCommand, ConnectionCommand, FunctionCommand, OrdoClusterCommand, PubSubCommand,
-    ScriptCommand,
+    AclCommand, ClusterCommand, ConnectionCommand, FunctionCommand, OrdoClusterCommand,
+    PubSubCommand, ScriptCommand,
 };
 pub use lookup::place_of;
 pub use unsupported::ABSENT;
@@ -43,7 +43,7 @@ pub enum ResolveError {
     /// The container has no such subcommand.
     UnknownSubcommand(&'static Command),
     /// The number of words is wrong.
-    Arity(&'static Command),
+    Arity(Resolved),
 }
 
 impl ResolveError {
@@ -57,7 +57,7 @@ impl ResolveError {
             (ResolveError::UnknownSubcommand(container), _) => {
                 errors::unknown_subcommand(container, &argv[1])
             }
-            (ResolveError::Arity(command), _) => errors::wrong_arity(command),
+            (ResolveError::Arity(resolved), _) => errors::wrong_arity(resolved.command),
         };
         if self.is_unsupported(argv) {
             errors::not_supported_yet(reply)
@@ -97,12 +97,13 @@ pub fn resolve(argv: &[Blob]) -> Result<Resolved, ResolveError> {
         subplace = Some(found);
         command = &subcommands[found];
     }
-    if !command.arity_fits(argv.len()) {
-        return Err(ResolveError::Arity(command));
-    }
-    Ok(Resolved {
+    let resolved = Resolved {
         command,
         place,
         subplace,
-    })
+    };
+    match command.arity_fits(argv.len()) {
+        true => Ok(resolved),
+        false => Err(ResolveError::Arity(resolved)),
+    }
 }

@@ -5,10 +5,6 @@
 /// entry of the table leaves this list: a test says so.
 pub const ABSENT: &[(&str, &str)] = &[
     (
-        "acl|deluser acl|dryrun acl|genpass acl|getuser acl|help acl|list acl|load acl|log acl|save acl|setuser acl|users",
-        "not yet: there is one user, `default`, with `requirepass`",
-    ),
-    (
         "debug pfselftest",
         "Redis's own innards. `ordo sim` and the tests do what these are for",
     ),

@@ -5,6 +5,7 @@
 //! RESP3)]`, `<members of a set>`. A line `sleep N` lets N milliseconds pass. Every block of lines starts with an empty
 //! store. The replies were checked against Redis 7.0.15, but for those under a line `# ours`, which says why they differ.
 
+mod acting;
 mod block;
 mod collections;
 mod hyperloglog;
@@ -114,6 +115,11 @@ fn functions() {
 #[test]
 fn about_commands() {
     check(include_str!("about_commands.txt"));
+}
+
+#[test]
+fn acl() {
+    check(include_str!("acl.txt"));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! A store of one thread that answers everything at once: commands' own behaviour, without an engine.
 
-use ordo_redis::{Action, CommandTable};
+use ordo_redis::acl::{Acting, ActingProcedure, Deed, Done, User};
+use ordo_redis::{Action, CommandTable, Memory as Admitted};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -106,7 +107,7 @@ impl Memory {
     /// Runs a command as a connection would, without its own commands.
     pub fn run(&mut self, argv: Args) -> Reply {
         match CommandTable::new()
-            .prepare(argv)
+            .prepare(argv.clone())
             .map(|prepared| prepared.action)
         {
             Err(error) => error,
@@ -123,6 +124,16 @@ impl Memory {
                 );
                 self.call(procedure, args)
                     .expect("commands don't roll back")
+            }
+            Ok(Action::Acl { .. }) => {
+                let acting = Acting {
+                    user: None,
+                    default: Arc::new(User::default_user(None)),
+                    all_channels: false,
+                    deed: Deed::Command(argv, Admitted::Ample),
+                };
+                let reply = self.call(Arc::new(ActingProcedure), acting.to_args());
+                Done::from_reply(reply.expect("commands don't roll back")).reply
             }
             Ok(Action::Connection { command, .. }) => panic!("{command:?} is not for transactions"),
         }

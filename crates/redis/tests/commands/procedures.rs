@@ -4,7 +4,7 @@ use crate::memory::Memory;
 use crate::render::render;
 use ordo_redis::codec::inline;
 use ordo_redis::table::{COMMANDS, Command, KeyPlaces, Run};
-use ordo_redis::{Caller, CommandTable, ExpireProcedure, Memory as Admitted, execute};
+use ordo_redis::{Caller, CommandTable, ExpireProcedure, Terms, execute};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use txn::{Args, Blob, FnProcedure, Key, Registry, Reply, Weight};
@@ -353,6 +353,12 @@ fn scripts_may_not_call_everything() {
             "! ERR Wrong number of args calling Redis command from script",
         ),
         ("object encoding a", true, "\"int\""),
+        (
+            "publish a b",
+            true,
+            "! ERR Write commands are not allowed from read-only scripts.",
+        ),
+        ("publish a b", false, "0"),
     ] {
         let argv = words(command);
         let procedure = FnProcedure::new("test", move |tx, _| {
@@ -360,7 +366,7 @@ fn scripts_may_not_call_everything() {
                 tx,
                 argv.clone(),
                 Caller::Script { read_only },
-                Admitted::Ample,
+                Terms::default(),
             )
         });
         let reply = memory

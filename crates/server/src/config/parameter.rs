@@ -98,6 +98,27 @@ impl Parameter for String {
     }
 }
 
+/// Users with their rules, as settings name them.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Users(pub Vec<String>);
+
+impl Parameter for Users {
+    fn to_text(&self) -> String {
+        self.0.join("\n")
+    }
+    /// A user comes to those that are there.
+    fn from_text(text: &str, _kind: &Kind, now: &Users) -> Result<Users, String> {
+        let more = text.lines().filter(|line| !line.trim().is_empty());
+        Ok(Users(
+            now.0
+                .iter()
+                .cloned()
+                .chain(more.map(str::to_owned))
+                .collect(),
+        ))
+    }
+}
+
 impl Parameter for Vec<String> {
     fn to_text(&self) -> String {
         self.join(" ")

@@ -1,6 +1,6 @@
 //! Where settings come from: a TOML file, then flags, which win.
 
-use super::{Change, Config, SETTINGS, Setting};
+use super::{Change, Config, Kind, SETTINGS, Setting};
 use crate::cluster::ClusterConfigError;
 use std::path::{Path, PathBuf};
 
@@ -153,7 +153,9 @@ impl Config {
             cause,
         })?;
         for (name, value) in &table {
-            let Some(text) = text_of(value) else {
+            let is_users = Config::setting(name).is_some_and(|known| known.kind == Kind::Users);
+            let text = text_of(value, if is_users { "\n" } else { " " });
+            let Some(text) = text else {
                 let setting = find(origin, name)?;
                 let problem = format!(
                     "needs {}, and not a table or a date",
@@ -183,6 +185,12 @@ impl Config {
     /// [`Config::protected_mode`].
     pub fn validate(&mut self) -> Result<(), ConfigError> {
         self.join_cluster()?;
+        if !self.user.0.is_empty() && !self.aclfile.is_empty() {
+            return Err(ConfigError::Together(
+                "user and aclfile: users come from the settings or from a file, not from both: leave one out".to_owned(),
+            ));
+        }
+        self.users().map_err(ConfigError::Together)?;
         if self.bind.is_empty() {
             return Err(ConfigError::Together(
                 "bind: name at least one address, for example 127.0.0.1".to_owned(),
@@ -217,16 +225,17 @@ fn is_open(word: &str) -> bool {
             .is_ok_and(|ip| !ip.is_loopback())
 }
 
-fn text_of(value: &toml::Value) -> Option<String> {
+/// The text form of a value; the items of an array have `between` between them.
+fn text_of(value: &toml::Value, between: &str) -> Option<String> {
     Some(match value {
         toml::Value::String(text) => text.clone(),
         toml::Value::Integer(number) => number.to_string(),
         toml::Value::Boolean(flag) => if *flag { "yes" } else { "no" }.to_owned(),
         toml::Value::Array(items) => items
             .iter()
-            .map(text_of)
+            .map(|item| text_of(item, between))
             .collect::<Option<Vec<_>>>()?
-            .join(" "),
+            .join(between),
         toml::Value::Float(_) | toml::Value::Datetime(_) | toml::Value::Table(_) => return None,
     })
 }

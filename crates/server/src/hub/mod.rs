@@ -62,6 +62,8 @@ pub enum Delivery {
     },
     /// The connection that was to get the invalidations of this one is gone.
     RedirectionBroken(u64),
+    /// Users have changed.
+    Users,
     /// What it waits for may be there.
     Look,
     /// CLIENT UNBLOCK.

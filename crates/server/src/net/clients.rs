@@ -5,12 +5,13 @@
 
 use super::mailbox::Mailbox;
 use parking_lot::Mutex;
+use redis_surface::acl::DEFAULT_USER;
 use redis_surface::table::COMMANDS;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use txn::SessionId;
+use txn::{Blob, SessionId};
 
 /// In [`Client::note_command`]'s packing, the bits of a subcommand's place.
 const SUBPLACE_BITS: u32 = 8;
@@ -65,6 +66,8 @@ pub struct Client {
     pub no_evict: AtomicBool,
     /// Must be closed by its thread.
     pub killed: AtomicBool,
+    /// Its user.
+    pub user: Mutex<Blob>,
     /// What it told.
     pub labels: Mutex<Labels>,
     /// The order's name for it.
@@ -151,11 +154,12 @@ impl Client {
             (_, id) => id.cast_signed(),
         };
         let labels = self.labels.lock().clone();
+        let user = String::from_utf8_lossy(&self.user.lock()).into_owned();
         let command = self.last_command_name();
         format!(
             "id={} addr={} laddr={} fd=-1 name={} age={} idle={} flags={flags} db=0 sub={channels} psub={patterns} ssub={shards} multi={} watch={} \
              qbuf={} qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll={} omem={} tot-mem={} events=r \
-             cmd={command} user=default redir={redirect} resp={} lib-name={} lib-ver={}",
+             cmd={command} user={user} redir={redirect} resp={} lib-name={} lib-ver={}",
             self.id,
             self.address,
             self.local_address,
@@ -212,6 +216,7 @@ impl Clients {
             readonly: AtomicBool::new(false),
             no_evict: AtomicBool::new(false),
             killed: AtomicBool::new(false),
+            user: Mutex::new(Blob::new(DEFAULT_USER)),
             labels: Mutex::default(),
             session,
             mailbox,

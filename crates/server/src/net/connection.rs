@@ -110,7 +110,7 @@ impl Connection {
         self.session.resume(desk);
         self.decoder.limits = Limits {
             bulk_bytes_max: desk.config.proto_max_bulk_len,
-            unauthenticated: self.session.stranger(desk.config),
+            unauthenticated: self.session.stranger(desk.shared),
         };
         if self.backlog {
             let input = std::mem::take(&mut self.input);
@@ -188,7 +188,7 @@ impl Connection {
             match self.decoder.next(&mut rest) {
                 Ok(Some(argv)) => {
                     self.session.command(desk, argv);
-                    self.decoder.limits.unauthenticated = self.session.stranger(desk.config);
+                    self.decoder.limits.unauthenticated = self.session.stranger(desk.shared);
                 }
                 Ok(None) => break,
                 Err(error) => {

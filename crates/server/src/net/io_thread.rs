@@ -314,7 +314,8 @@ impl IoThread {
         };
         // Whoever connects after CONFIG SET was answered is treated by it.
         self.look_at_settings();
-        if !admits(&self.config, address.ip()) {
+        let has_password = !self.shared.acl.default_needs_no_password();
+        if !admits(self.config.protected_mode, has_password, address.ip()) {
             self.counters.rejected.add(1);
             return Connection::turn_away(stream, &DENIED);
         }
@@ -349,12 +350,12 @@ impl IoThread {
             return;
         }
         self.counters.connections.add(1);
-        let mut session = Session::new(client, &self.config);
+        let mut session = Session::new(client, &self.shared);
         self.by_session.insert(session.id(), token);
         let mut connection = Box::new(match waited {
             None => Connection::new(stream, session),
             Some((greeting, decoder, input)) => {
-                session.introduced(greeting);
+                session.introduced(&self.shared, greeting);
                 Connection::with_input(stream, session, decoder, input)
             }
         });
@@ -559,6 +560,7 @@ impl IoThread {
             self.sweep();
         }
         if !self.listeners.is_empty() {
+            self.shared.refresh_users(&self.port, None);
             self.shared.look_at_memory(self.config.maxmemory);
             if self.ticks.is_multiple_of(TICKS_PER_SWEEP) {
                 self.shared.sample(self.now_ms);
@@ -599,8 +601,8 @@ pub(super) const DENIED: Reply = Reply::error(
 );
 
 /// Whether clients from an address are served: see [`Config::protected_mode`].
-pub(super) fn admits(config: &Config, from: IpAddr) -> bool {
-    !config.protected_mode || !config.requirepass.is_empty() || from.to_canonical().is_loopback()
+pub(super) fn admits(is_protected: bool, has_password: bool, from: IpAddr) -> bool {
+    !is_protected || has_password || from.to_canonical().is_loopback()
 }
 
 /// Has a connection looked at when it gives up waiting.
@@ -644,9 +646,13 @@ mod tests {
 
     #[test]
     fn protected_mode_admits_this_machine_only() {
-        let mut config = Config::default();
-        let admitted =
-            |config: &Config, from: &str| admits(config, from.parse().expect("an address"));
+        let admitted = |is_protected, has_password, from: &str| {
+            admits(
+                is_protected,
+                has_password,
+                from.parse().expect("an address"),
+            )
+        };
         for (from, want) in [
             ("127.0.0.1", true),
             ("127.9.9.9", true),
@@ -656,12 +662,9 @@ mod tests {
             ("::ffff:10.0.0.1", false),
             ("2001:db8::1", false),
         ] {
-            assert_eq!(admitted(&config, from), want, "{from}");
+            assert_eq!(admitted(true, false, from), want, "{from}");
         }
-        config.requirepass = "secret".to_owned();
-        assert!(admitted(&config, "10.0.0.1"));
-        config.requirepass.clear();
-        config.protected_mode = false;
-        assert!(admitted(&config, "10.0.0.1"));
+        assert!(admitted(true, true, "10.0.0.1"));
+        assert!(admitted(false, false, "10.0.0.1"));
     }
 }

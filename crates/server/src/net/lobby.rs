@@ -49,8 +49,8 @@ pub struct Early {
 /// What a connection has said of itself.
 #[derive(Default)]
 pub struct Greeting {
-    /// It has given the password.
-    pub authenticated: bool,
+    /// The password that it has given, which is that of the settings. Users may be otherwise once they are known.
+    pub password: Option<Vec<u8>>,
     /// The protocol that it speaks.
     pub protocol: Protocol,
     /// Its name and library.
@@ -176,7 +176,11 @@ impl Desk {
                 match self.listeners[place].accept() {
                     Ok((stream, from)) => {
                         let full = self.guests.len() as u64 >= self.config.maxclients;
-                        if !admits(&self.config, from.ip()) {
+                        if !admits(
+                            self.config.protected_mode,
+                            !self.config.requirepass.is_empty(),
+                            from.ip(),
+                        ) {
                             super::connection::Connection::turn_away(stream, &DENIED);
                         } else if full {
                             let error = Reply::error("ERR max number of clients reached");
@@ -277,7 +281,7 @@ impl Desk {
     }
 
     fn stranger(&self, greeting: &Greeting) -> bool {
-        !greeting.authenticated && !self.config.requirepass.is_empty()
+        greeting.password.is_none() && !self.config.requirepass.is_empty()
     }
 
     fn authenticate(
@@ -287,10 +291,14 @@ impl Desk {
         password: &[u8],
     ) -> Result<(), Reply> {
         let secret = self.config.requirepass.as_bytes();
-        if user != b"default" || !(secret.is_empty() || same_secret(password, secret)) {
+        if user != b"default" {
+            // Who that is, is known when the data is.
+            return Err(self.loading());
+        }
+        if !(secret.is_empty() || same_secret(password, secret)) {
             return Err(WRONG_PASSWORD);
         }
-        greeting.authenticated = true;
+        greeting.password = Some(password.to_vec());
         Ok(())
     }
 
@@ -603,7 +611,7 @@ mod tests {
         let (listeners, early) = lobby.close();
         assert_eq!(listeners.len(), 1);
         let [mut early] = <[Early; 1]>::try_from(early).ok().expect("one stays");
-        assert!(early.greeting.authenticated);
+        assert_eq!(early.greeting.password.as_deref(), Some(&b"secret"[..]));
         assert_eq!(early.greeting.protocol, Protocol::Resp3);
         assert_eq!(early.greeting.labels.name, "me");
         let mut bytes = std::mem::take(&mut early.input);

@@ -23,6 +23,15 @@ impl Subscriptions {
         &mut self.0[kind as usize]
     }
 
+    /// All names, each with whether it is a pattern.
+    pub(super) fn names(&self) -> impl Iterator<Item = (&[u8], bool)> {
+        let kinds = [Kind::Channel, Kind::Pattern, Kind::Shard];
+        kinds.into_iter().flat_map(|kind| {
+            let names = self.0[kind as usize].iter();
+            names.map(move |name| (name.as_bytes(), kind == Kind::Pattern))
+        })
+    }
+
     /// How many there are of all kinds.
     pub(super) fn count(&self) -> usize {
         self.0.iter().map(BTreeSet::len).sum()
@@ -197,6 +206,7 @@ impl Session {
                     self.replies.push_at_once(&Reply::Push(push), self.protocol);
                 }
             }
+            Delivery::Users => self.users_changed(desk),
             Delivery::Look => self.look_again(desk),
             Delivery::Unblock { with_error } => self.unblocked(desk, with_error),
         }

@@ -153,6 +153,11 @@ impl Session {
             Ok(filter) => filter,
             Err(error) => return error,
         };
+        if let Some(user) = &filter.user
+            && desk.shared.acl.users().get(user.as_bytes()).is_none()
+        {
+            return Reply::error_owned(format!("ERR No such user '{user}'"));
+        }
         let victims: Vec<_> = desk
             .shared
             .clients
@@ -182,6 +187,7 @@ impl Session {
 #[derive(Default)]
 struct Filter {
     ids: Option<Vec<u64>>,
+    user: Option<String>,
     address: Option<String>,
     local_address: Option<String>,
     /// Only clients of another kind than there are.
@@ -223,7 +229,7 @@ impl Filter {
                     }
                 }
             } else if is_word(option, "user") {
-                filter.nobody |= text != "default";
+                filter.user = Some(text);
             } else if is_word(option, "addr") {
                 filter.address = Some(text);
             } else if is_word(option, "laddr") {
@@ -249,6 +255,10 @@ impl Filter {
 
     fn accepts(&self, client: &Client) -> bool {
         !self.nobody
+            && self
+                .user
+                .as_ref()
+                .is_none_or(|user| client.user.lock().as_bytes() == user.as_bytes())
             && self.ids.as_ref().is_none_or(|ids| ids.contains(&client.id))
             && self
                 .address

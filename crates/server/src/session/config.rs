@@ -1,7 +1,7 @@
 //! CONFIG and its subcommands.
 
 use super::Desk;
-use crate::config::{Change, Config, OLD_NAMES, SETTINGS};
+use crate::config::{Change, Config, Kind, OLD_NAMES, SETTINGS};
 use redis_surface::{errors, pattern};
 use txn::{Blob, Reply};
 
@@ -27,7 +27,10 @@ pub(super) fn get(desk: &Desk<'_>, patterns: &[Blob]) -> Reply {
             .iter()
             .any(|word| pattern::matches(&word.to_ascii_lowercase(), name.as_bytes()))
     };
-    let names = SETTINGS.iter().map(|setting| (setting.name, setting.name));
+    let shown = SETTINGS
+        .iter()
+        .filter(|setting| setting.kind != Kind::Users);
+    let names = shown.map(|setting| (setting.name, setting.name));
     let matching = names
         .chain(OLD_NAMES.iter().copied())
         .filter(|(name, _)| matches(name))
@@ -37,6 +40,12 @@ pub(super) fn get(desk: &Desk<'_>, patterns: &[Blob]) -> Reply {
             .map(|(name, setting)| (Reply::bulk(name), Reply::bulk((setting.get)(&config))))
             .collect(),
     )
+}
+
+/// Whether CONFIG SET with these words sets a setting.
+pub(super) fn names(argv: &[Blob], setting: &str) -> bool {
+    let names = argv.iter().skip(2).step_by(2);
+    names.into_iter().any(|name| super::is_word(name, setting))
 }
 
 /// CONFIG SET: all pairs, or none.

@@ -2,10 +2,12 @@
 
 use super::{Desk, Session, Speech, is_word};
 use crate::net::lobby::Greeting;
+use crate::shared::Shared;
+use redis_surface::acl::DEFAULT_USER;
 use redis_surface::codec::Protocol;
 use redis_surface::errors;
 use std::sync::atomic::Ordering;
-use txn::{Args, Reply};
+use txn::{Args, Blob, Reply};
 
 pub(crate) const WRONG_PASSWORD: Reply =
     Reply::error("WRONGPASS invalid username-password pair or user is disabled.");
@@ -26,28 +28,21 @@ pub(crate) const NO_AUTH: Reply = Reply::error("NOAUTH Authentication required."
 
 impl Session {
     /// Takes over what the connection has said of itself before it was served.
-    pub fn introduced(&mut self, greeting: Greeting) {
-        self.authenticated |= greeting.authenticated;
+    pub fn introduced(&mut self, shared: &Shared, greeting: Greeting) {
+        if let Some(password) = greeting.password {
+            let users = shared.acl.users();
+            let default = users.get(DEFAULT_USER);
+            self.authenticated |= default.is_some_and(|default| default.user.accepts(&password));
+        }
         self.set_protocol(greeting.protocol);
         *self.client.labels.lock() = greeting.labels;
     }
 
-    /// Checks a user's password. The one user is `default`.
-    fn authenticate(&mut self, desk: &Desk<'_>, user: &[u8], password: &[u8]) -> Result<(), Reply> {
-        let secret = desk.config.requirepass.as_bytes();
-        // Without a password the default user has none to get wrong, as in Redis.
-        if user != b"default" || !(secret.is_empty() || same_secret(password, secret)) {
-            return Err(WRONG_PASSWORD);
-        }
-        self.authenticated = true;
-        Ok(())
-    }
-
     pub(super) fn auth(&mut self, desk: &Desk<'_>, argv: &Args) -> Reply {
         let result = match &argv[1..] {
-            [_] if desk.config.requirepass.is_empty() => Err(NO_PASSWORD_SET),
-            [password] => self.authenticate(desk, b"default", password),
-            [user, password] => self.authenticate(desk, user, password),
+            [_] if Session::default_needs_no_password(desk) => Err(NO_PASSWORD_SET),
+            [password] => self.authenticate(desk, &argv[0], &Blob::new(DEFAULT_USER), password),
+            [user, password] => self.authenticate(desk, &argv[0], user, password),
             _ => Err(errors::SYNTAX),
         };
         result.err().unwrap_or(Reply::OK)
@@ -84,7 +79,7 @@ impl Session {
                 let (Some(user), Some(password)) = (words.next(), words.next()) else {
                     return Err(syntax(option));
                 };
-                self.authenticate(desk, user, password)?;
+                self.authenticate(desk, &argv[0], user, password)?;
             } else if is_word(option, "setname") {
                 let Some(word) = words.next() else {
                     return Err(syntax(option));
@@ -94,7 +89,7 @@ impl Session {
                 return Err(syntax(option));
             }
         }
-        if self.stranger(desk.config) {
+        if self.stranger(desk.shared) {
             return Err(Reply::error(
                 "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH \
                  <user> <pass> option can be used to authenticate the client and select the RESP protocol version at \
@@ -142,7 +137,7 @@ impl Session {
         self.track_no_more(desk.shared);
         self.set_protocol(Protocol::Resp2);
         self.speech = Speech::On;
-        self.authenticated = desk.config.requirepass.is_empty();
+        self.become_default(desk.shared);
         self.client.no_evict.store(false, Ordering::Relaxed);
         self.note_readonly(false);
         self.client.labels.lock().name.clear();

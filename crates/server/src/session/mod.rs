@@ -11,6 +11,7 @@
 //!
 //! Replies leave in the order of the commands, whatever finishes first: see [`replies`].
 
+mod acl;
 mod admin;
 mod channels;
 mod client;
@@ -35,16 +36,18 @@ use crate::hub::{Delivery, Kind};
 use crate::net::clients::Client;
 use crate::runtime::{self, Port, ReadOutcome, Routing};
 use crate::shared::{Shared, ThreadCounters};
+use acl::Identity;
 use channels::Subscriptions;
 use flights::Flight;
 use node::Route;
 use node::flights::Flights;
+use redis_surface::acl::Deed;
 use redis_surface::codec::Protocol;
 use redis_surface::table::{
     self, ClusterCommand, Command, ConnectionCommand, Flags, OrdoClusterCommand, Run,
 };
 use redis_surface::waiting::Wait;
-use redis_surface::{Action, Caller, CommandTable, Involved, Watched};
+use redis_surface::{Action, Caller, CommandTable, Involved, Memory, Watched};
 use replies::{Answered, Replies, Treatment, reply_of};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -75,6 +78,14 @@ pub struct Desk<'a> {
 }
 
 impl Desk<'_> {
+    /// Whether there is memory for more.
+    fn memory(&self) -> Memory {
+        match self.shared.memory_short.load(Ordering::Relaxed) {
+            true => Memory::Short,
+            false => Memory::Ample,
+        }
+    }
+
     /// What commands reach, together: looked at only where it decides something.
     fn reach(&self, commands: &[Args]) -> Reach {
         if self.shared.runtime.partitions_count() == 1 {
@@ -162,6 +173,7 @@ fn too_long(args: &Args) -> Option<Reply> {
 /// The procedures of commands, blocks and scripts, at hand for a thread.
 pub struct Commands {
     table: CommandTable,
+    acting: Arc<dyn Procedure>,
     block: Arc<dyn Procedure>,
     watch: Arc<dyn Procedure>,
     stream_ends: Arc<dyn Procedure>,
@@ -172,6 +184,7 @@ impl Default for Commands {
     fn default() -> Commands {
         Commands {
             table: CommandTable::new(),
+            acting: Arc::new(redis_surface::acl::ActingProcedure),
             block: Arc::new(redis_surface::BlockProcedure),
             watch: Arc::new(redis_surface::WatchProcedure),
             stream_ends: Arc::new(redis_surface::StreamEndsProcedure),
@@ -213,6 +226,8 @@ enum Speech {
 pub enum Completion {
     /// WATCH: these keys, with the versions that the reply tells.
     Watch(Vec<Key>),
+    /// What depends on users: what came of it is noted here, and the rest completes the command itself.
+    Acted(Option<Box<Completion>>),
     /// EXEC: these commands of the connection itself run now, and their replies go to these places among the others; and who got what
     /// was published is known here only.
     Exec {
@@ -255,6 +270,8 @@ pub struct Session {
     id: SessionId,
     client: Arc<Client>,
     authenticated: bool,
+    /// Its user.
+    identity: Identity,
     /// READONLY: reads may be a little old.
     readonly: bool,
     protocol: Protocol,
@@ -283,11 +300,12 @@ pub struct Session {
 
 impl Session {
     /// The session of a new connection.
-    pub fn new(client: Arc<Client>, config: &Config) -> Session {
+    pub fn new(client: Arc<Client>, shared: &Shared) -> Session {
         Session {
             id: client.session,
             client,
-            authenticated: config.requirepass.is_empty(),
+            authenticated: shared.acl.default_is_open(),
+            identity: Identity::new(shared),
             readonly: false,
             protocol: Protocol::Resp2,
             speech: Speech::On,
@@ -321,8 +339,8 @@ impl Session {
         &mut self.replies
     }
     /// Whether the client must still authenticate.
-    pub fn stranger(&self, config: &Config) -> bool {
-        !self.authenticated && !config.requirepass.is_empty()
+    pub fn stranger(&self, shared: &Shared) -> bool {
+        !self.authenticated && !shared.acl.default_is_open()
     }
     /// Whether the next command may be taken.
     pub fn takes_commands(&self) -> bool {
@@ -439,13 +457,20 @@ impl Session {
             }
         };
         let (command, place) = (resolved.command, Some(resolved.place));
-        if !self.authenticated && !command.is(Flags::NO_AUTH) && self.stranger(desk.config) {
+        if self.user_is_gone(desk) {
+            return self.close_after_replies();
+        }
+        if !self.authenticated && !command.is(Flags::NO_AUTH) && self.stranger(desk.shared) {
             return self.reject(desk, place, NO_AUTH);
+        }
+        if let Some(error) = self.denied(desk, &resolved, &argv) {
+            return self.reject(desk, place, error);
         }
         if let Some(error) = self.refuses_while_listening(command) {
             return self.reject(desk, place, error);
         }
-        let is_short = desk.shared.memory_short.load(Ordering::Relaxed);
+        let memory = desk.memory();
+        let is_short = memory == Memory::Short;
         // As in Redis, a block takes no command then, whatever it is: what is queued takes memory.
         let grows = command.is(Flags::DENYOOM) || self.block.is_some() && !ends_block(command);
         if is_short && grows {
@@ -494,6 +519,10 @@ impl Session {
             }
             _ => {
                 let reach = desk.reach(std::slice::from_ref(&argv));
+                if self.must_act(command) {
+                    let deed = Deed::Command(argv, memory);
+                    return self.act(desk, deed, reach, None);
+                }
                 let completion = Published::of(&argv).map(Completion::Publish);
                 let table = &desk.commands.table;
                 let prepared = match is_short {
@@ -509,7 +538,7 @@ impl Session {
                         self.transact(desk, procedure, args, footprint, reach, completion);
                     }
                     Action::Reply(reply) => self.answer(desk, &reply),
-                    Action::Connection { .. } => {
+                    Action::Connection { .. } | Action::Acl { .. } => {
                         self.answer(desk, &redis_surface::errors::NOT_IN_BLOCK)
                     }
                 }
@@ -634,6 +663,7 @@ impl Session {
         let treatment = match completion {
             Some(completion) => {
                 if completion.holds() {
+                    // What follows depends on how this ends.
                     self.hold = Some(Hold::Answers);
                 }
                 Treatment::Complete {
@@ -823,6 +853,13 @@ impl Session {
                 self.save(desk);
                 None
             }
+            ConnectionCommand::AclLoad => self.load_users(desk),
+            ConnectionCommand::ConfigSet => match config::set(desk, &argv[2..]) {
+                Reply::Status(_) if config::names(argv, "requirepass") => {
+                    self.set_default_password(desk)
+                }
+                reply => Some(reply),
+            },
             ConnectionCommand::OrdoCluster(change)
                 if !matches!(change, OrdoClusterCommand::Status | OrdoClusterCommand::Map) =>
             {
@@ -841,7 +878,10 @@ impl Session {
     ) -> Reply {
         use ConnectionCommand as C;
         match command {
-            C::AclWhoAmI => Reply::bulk("default"),
+            C::AclWhoAmI => self.who_am_i(),
+            C::AclGenPass => acl::generate_password(argv),
+            C::AclLog => acl::log(desk, argv),
+            C::AclSave => acl::save_users(desk),
             C::Auth => self.auth(desk, argv),
             C::Hello => self.hello(desk, argv),
             C::ConfigGet => config::get(desk, &argv[2..]),
@@ -862,7 +902,8 @@ impl Session {
             C::Asking => Session::asking(desk),
             C::ReadOnly => self.set_readonly(desk, true),
             C::ReadWrite => self.set_readonly(desk, false),
-            C::Multi
+            C::AclLoad
+            | C::Multi
             | C::Exec
             | C::Discard
             | C::Watch

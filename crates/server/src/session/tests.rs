@@ -89,7 +89,7 @@ impl Room {
         let port = runtime.port(Box::new(|| {})).expect("a port");
         Room {
             counters: shared.counters(0),
-            session: Session::new(client, &config),
+            session: Session::new(client, &shared),
             shared,
             port,
             config,

@@ -3,9 +3,10 @@
 //! A block becomes one request: its commands, and the watched keys with the versions that WATCH saw. Whether they are
 //! still the same is decided inside the ordered transaction, so a race has one outcome everywhere.
 
-use super::{Completion, Desk, Reach, Session, is_word};
-use redis_surface::table::{self, Flags, Resolved, Run};
-use redis_surface::{Involved, Memory, Watched, errors};
+use super::{Completion, Desk, Reach, Session, config, is_word};
+use redis_surface::acl::Deed;
+use redis_surface::table::{self, ConnectionCommand, Flags, Resolved, Run};
+use redis_surface::{Involved, Watched, errors};
 use std::sync::atomic::Ordering;
 use txn::{Args, Blob, Footprint, Key, Reply};
 
@@ -14,6 +15,12 @@ const WORD_BYTES: usize = size_of::<Blob>();
 /// A block that would take too much memory.
 const TOO_LONG: Reply = Reply::error(
     "ERR the block is longer than client-query-buffer-limit: split it, or raise the limit",
+);
+
+/// The password may be one of the user `default`, and changing that is a transaction of its own.
+const PASSWORD_IN_BLOCK: Reply = Reply::error(
+    "ERR CONFIG SET requirepass is not allowed inside a transaction: it changes the user 'default'; send it by itself, or use \
+     ACL SETUSER default",
 );
 
 /// A message that was published.
@@ -115,6 +122,14 @@ impl Session {
         if resolved.command.is(Flags::NO_MULTI) {
             return self.reject(desk, Some(resolved.place), errors::NOT_IN_BLOCK);
         }
+        if config::names(&argv, "requirepass")
+            && matches!(
+                resolved.command.run,
+                Run::Connection(ConnectionCommand::ConfigSet)
+            )
+        {
+            return self.reject(desk, Some(resolved.place), PASSWORD_IN_BLOCK);
+        }
         if let Some(block) = &mut self.block {
             block.bytes += argv
                 .iter()
@@ -181,15 +196,20 @@ impl Session {
             watched,
             commands: ordered,
             // What the scripts among them will write shows only while they run.
-            memory: match desk.shared.memory_short.load(Ordering::Relaxed) {
-                true => Memory::Short,
-                false => Memory::Ample,
-            },
+            memory: desk.memory(),
         };
+        let is_of_users = |argv: &Args| {
+            table::resolve(argv).is_ok_and(|resolved| matches!(resolved.command.run, Run::Acl(_)))
+        };
+        let acts = self.is_restricted() || block.commands.iter().any(is_of_users);
         let footprint = block.footprint(false);
         let completion = (!own.is_empty() || !published.is_empty())
             .then_some(Completion::Exec { own, published });
         self.forget_caching();
+        if acts {
+            self.act(desk, Deed::Block(block), reach, completion);
+            return None;
+        }
         self.transact(
             desk,
             desk.commands.block.clone(),
@@ -229,6 +249,13 @@ impl Session {
         reply: Reply,
     ) -> Option<Reply> {
         Some(match completion {
+            Completion::Acted(then) => {
+                let reply = self.acted(desk, reply);
+                return match then {
+                    Some(then) => self.complete(desk, *then, reply),
+                    None => Some(reply),
+                };
+            }
             Completion::Attempt => return self.attempted(desk, reply),
             Completion::StreamEnds => return self.ends_are_known(desk, reply),
             Completion::Answer(answer) => match reply {

@@ -9,7 +9,7 @@ use super::{Directory, function_key, library_key, owner, read_library, unlink};
 use crate::arguments::Arguments;
 use crate::commands::options;
 use crate::errors;
-use crate::execute::Memory;
+use crate::execute::Terms;
 use crate::pattern;
 use std::collections::{BTreeMap, BTreeSet};
 use txn::{Args, Blob, Intent, Outcome, Reply, Stop, Tx};
@@ -51,7 +51,7 @@ impl Loaded {
         };
         let no_arguments = Arguments::Owned(Box::new(Args::new()));
         let mut execution =
-            Execution::new(tx.clone(), no_arguments, program, 0, true, Memory::Ample);
+            Execution::new(tx.clone(), no_arguments, program, 0, true, Terms::default());
         execution.steps_before = self.steps;
         let (outcome, steps) = run_to_end(execution).await;
         self.steps = steps;

@@ -24,7 +24,7 @@ mod payload;
 use super::run::Execution;
 use super::{WRONG_ARITY, execute, keys_of, vm};
 use crate::arguments::Arguments;
-use crate::execute::Memory;
+use crate::execute::Terms;
 use crate::table::FunctionCommand;
 use library::Library;
 use txn::codec::{Reader, put_bytes, put_varint};
@@ -62,7 +62,7 @@ pub(super) async fn fcall(
     mut tx: Tx,
     arguments: Arguments,
     read_only: bool,
-    memory: Memory,
+    terms: Terms,
 ) -> Outcome {
     let Some(name) = arguments.first().cloned() else {
         return Ok(WRONG_ARITY);
@@ -82,7 +82,7 @@ pub(super) async fn fcall(
         Err(reply) => return Ok(reply),
     };
     let program = library.calling(function);
-    let mut execution = Execution::new(tx, arguments, program, keys, read_only, memory);
+    let mut execution = Execution::new(tx, arguments, program, keys, read_only, terms);
     match vm::admit(&mut execution, function.flags) {
         Ok(()) => execute(execution).await,
         Err(reply) => Ok(reply),

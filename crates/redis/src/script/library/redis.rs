@@ -3,11 +3,10 @@
 use super::super::convert::{error_table, line, status_table, string};
 use super::super::digest_of;
 use super::super::run::{Host, RaisedReply, argv};
-use crate::table::{self, Command, ResolveError};
+use crate::table::{self, ResolveError};
 use crate::{REDIS_VERSION, REDIS_VERSION_NUM};
 use mlua::{Lua, MultiValue, Table, Value};
 use std::rc::Rc;
-use txn::Blob;
 
 const LOG_LEVELS: [&str; 4] = ["LOG_DEBUG", "LOG_VERBOSE", "LOG_NOTICE", "LOG_WARNING"];
 /// AOF is bit 0, REPLICA bit 1. Scripts replicate as requests here, so the choice has no effect.
@@ -99,20 +98,16 @@ fn set_repl(lua: &Lua, values: MultiValue) -> mlua::Result<()> {
     }
 }
 
-/// Whether the user of the script may run a command: the default user may run all.
-fn is_permitted(_: &'static Command, _: &[Blob]) -> bool {
-    true
-}
-
 /// `redis.acl_check_cmd`: whether the script's user may run a command, whatever the number of its words.
-fn acl_check_cmd(_: &Lua, values: MultiValue) -> mlua::Result<bool> {
-    let words = argv(&values).or_else(raise)?;
+fn acl_check_cmd(host: &Host, values: &MultiValue) -> mlua::Result<bool> {
+    let words = argv(values).or_else(raise)?;
     match table::resolve(&words) {
         Err(ResolveError::Unknown | ResolveError::UnknownSubcommand(_)) => {
             raise("ERR Invalid command passed to redis.acl_check_cmd()")
         }
-        Err(ResolveError::Arity(command)) => Ok(is_permitted(command, &words)),
-        Ok(resolved) => Ok(is_permitted(resolved.command, &words)),
+        Ok(resolved) | Err(ResolveError::Arity(resolved)) => {
+            host.with(|run| run.execution.terms.actor.may(&resolved, &words))
+        }
     }
 }
 
@@ -141,7 +136,10 @@ pub(super) fn library(lua: &Lua, host: &Rc<Host>) -> mlua::Result<Table> {
     library.set("sha1hex", lua.create_function(sha1hex)?)?;
     library.set("log", lua.create_function(log)?)?;
     library.set("set_repl", lua.create_function(set_repl)?)?;
-    library.set("acl_check_cmd", lua.create_function(acl_check_cmd)?)?;
+    library.set(
+        "acl_check_cmd",
+        host.function(lua, |host, _, values| acl_check_cmd(host, &values))?,
+    )?;
     library.set("replicate_commands", lua.create_function(|_, ()| Ok(true))?)?;
     library.set("breakpoint", lua.create_function(|_, ()| Ok(false))?)?;
     library.set("debug", lua.create_function(|_, _: MultiValue| Ok(()))?)?;

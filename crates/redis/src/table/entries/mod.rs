@@ -1,5 +1,6 @@
 //! The entries of the command table, by family.
 
+mod acl;
 mod bits;
 mod cluster;
 mod connection;

@@ -106,21 +106,6 @@ const COMMAND: &[Command] = &[
     ),
 ];
 
-const ACL: &[Command] = &[
-    server("acl|cat", -2, Run::Pure(introspect::acl_cat))
-        .noscript()
-        .always()
-        .about(
-            "6.0.0",
-            "O(N) in the number of commands",
-            "Lists the categories, or the commands of one.",
-        ),
-    server("acl|whoami", 2, Run::Connection(C::AclWhoAmI))
-        .noscript()
-        .always()
-        .about("6.0.0", "O(1)", "Replies the connection's user."),
-];
-
 const MEMORY: &[Command] = &[server("memory|usage", -3, data!(keys::memory_usage))
     .readonly()
     .keys(RO_SECOND)
@@ -134,7 +119,11 @@ const fn flush(name: &'static str) -> Command {
 }
 
 pub(super) const COMMANDS: &[Command] = &[
-    server("acl", -2, Run::Container(ACL)).about("6.0.0", "", "Tells about users and categories."),
+    server("acl", -2, Run::Container(acl::ACL)).about(
+        "6.0.0",
+        "",
+        "Tells about users and categories.",
+    ),
     server("bgrewriteaof", 1, Run::Connection(C::BgRewriteAof))
         .admin()
         .noscript()

@@ -1,0 +1,135 @@
+//! Users in a cluster: who is made at one node is a user at all of them, and all replicas decide alike what a user's script may do.
+
+use bench::faults::processes::{Processes, Setting};
+use server::client::{Answer, Client};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const NODES: usize = 3;
+/// It is allowed the first command, and not the second, which shows only while it runs.
+const SCRIPT: &str = "redis.call('incr', 'app:n') return redis.call('incr', 'other')";
+
+fn cluster(directory: &Path) -> (Processes, Vec<String>) {
+    let setting = Setting {
+        ordo: env!("CARGO_BIN_EXE_ordo").into(),
+        nodes: NODES,
+        zones: NODES,
+        partitions: 2,
+        appendfsync: "no".to_owned(),
+        directory: directory.to_owned(),
+    };
+    let mut processes = Processes::new(setting, None).expect("prepared");
+    for node in 0..NODES {
+        processes.start(node).expect("started");
+    }
+    processes.wait_until_up(PATIENCE).expect("up");
+    let addresses = processes.addresses();
+    let addresses = addresses.iter().map(ToString::to_string).collect();
+    (processes, addresses)
+}
+
+fn open(address: &str) -> Client {
+    Client::open(address, PATIENCE).expect("a connection")
+}
+
+fn text(client: &mut Client, words: &[&str]) -> String {
+    let answer = client.call(words).expect("a reply");
+    answer.text(words[0]).expect("a text")
+}
+
+fn refusal(client: &mut Client, words: &[&str]) -> String {
+    match client.call(words).expect("a reply") {
+        Answer::Error(error) => error,
+        other => panic!("{words:?} was not refused: {other:?}"),
+    }
+}
+
+/// A connection of alice, whom the node knows soon: users come to it with what is final.
+fn alice(address: &str) -> Client {
+    let start = Instant::now();
+    let mut client = open(address);
+    while client.call(&["AUTH", "alice", "secret"]).expect("a reply") != Answer::Text("OK".into()) {
+        assert!(start.elapsed() < PATIENCE, "alice is no user at {address}");
+    }
+    client
+}
+
+/// Alice is held to her rights at every node, alike.
+fn holds_everywhere(addresses: &[String], nodes: &[usize], runs: &mut i64) {
+    for &node in nodes {
+        let mut client = alice(&addresses[node]);
+        assert_eq!(text(&mut client, &["ACL", "WHOAMI"]), "alice");
+        for words in [&["SET", "other", "1"][..], &["FLUSHALL"]] {
+            let error = refusal(&mut client, words);
+            assert!(error.starts_with("NOPERM"), "node {node}: {error}");
+        }
+        let error = refusal(&mut client, &["EVAL", SCRIPT, "0"]);
+        assert!(
+            error.contains("can't access at least one"),
+            "node {node}: {error}"
+        );
+        *runs += 1;
+        // As in Redis, what it did before stays: every replica has run it, and has stopped at the same command.
+        for &other in nodes {
+            let mut reader = open(&addresses[other]);
+            assert_eq!(text(&mut reader, &["GET", "app:n"]), runs.to_string());
+            assert_eq!(
+                reader.call(&["GET", "other"]).expect("a reply"),
+                Answer::Nil
+            );
+        }
+    }
+}
+
+#[test]
+fn a_user_is_one_at_every_node_and_survives_them() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (mut processes, addresses) = cluster(directory.path());
+    let mut runs = 0;
+    let rules = [
+        "ACL",
+        "SETUSER",
+        "alice",
+        "on",
+        ">secret",
+        "~app:*",
+        "+@all",
+        "-@dangerous",
+    ];
+    assert_eq!(text(&mut open(&addresses[0]), &rules), "OK");
+    holds_everywhere(&addresses, &[0, 1, 2], &mut runs);
+
+    // One that is gone meanwhile knows the change when it is back.
+    let gone = NODES - 1;
+    processes.kill(&[gone]).expect("killed");
+    let mut client = open(&addresses[0]);
+    let start = Instant::now();
+    while client.call(&["ACL", "SETUSER", "alice", "-get"]).ok() != Some(Answer::Text("OK".into()))
+    {
+        assert!(start.elapsed() < PATIENCE, "no user can be changed");
+    }
+    processes.start(gone).expect("started");
+    processes.wait_until_up(PATIENCE).expect("up");
+    holds_everywhere(&addresses, &[0, 1, 2], &mut runs);
+    for address in &addresses {
+        let mut client = alice(address);
+        let start = Instant::now();
+        // A replica that has just come back follows as fast as it can.
+        while !matches!(client.call(&["GET", "app:n"]).expect("a reply"), Answer::Error(error) if error.starts_with("NOPERM"))
+        {
+            assert!(
+                start.elapsed() < PATIENCE,
+                "{address} never hears of the change"
+            );
+        }
+    }
+
+    // All of them at once: users are data.
+    processes.kill(&[0, 1, 2]).expect("killed");
+    for node in 0..NODES {
+        processes.start(node).expect("started");
+    }
+    processes.wait_until_up(PATIENCE).expect("up");
+    holds_everywhere(&addresses, &[0, 1, 2], &mut runs);
+}

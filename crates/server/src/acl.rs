@@ -1,0 +1,335 @@
+//! The users as this node knows them, and what it did not allow them.
+//!
+//! Users are part of the replicated state (`redis_surface::acl`). Sessions look at an immutable [`Directory`], which is replaced
+//! when the record has another version at a final snapshot: by the session whose transaction changed users, before it answers,
+//! and ten times a second, for what came through other nodes. Its generation is all that a session compares for each command.
+
+use crate::runtime::{Port, ReadOutcome, Refused, Runtime};
+use parking_lot::Mutex;
+use redis_surface::acl::{
+    Acting, ActingProcedure, DEFAULT_USER, Deed, Denial, Directory, Done, ReadUsersProcedure, User,
+};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use txn::{
+    Blob, PartitionId, PartitionRoute, Position, Procedure, Reply, Request, RequestId, Slots,
+};
+
+/// Among so many entries of the log a new one looks for its like.
+const LOG_LOOKS_MAX: usize = 10;
+/// Entries of the log this far apart are different events.
+const LOG_SAME_MS: u64 = 60_000;
+/// How long the start looks away while its transaction is under way, unless it is woken.
+const START_LOOKS: Duration = Duration::from_millis(100);
+
+/// What sessions know of users.
+pub struct Acl {
+    generation: AtomicU64,
+    /// New connections may do what `default` may, without a password.
+    default_is_open: AtomicBool,
+    /// `default` takes any password.
+    default_needs_no_password: AtomicBool,
+    users: Mutex<Users>,
+    /// Held while a snapshot is read and published, so that nothing older is published later.
+    refreshing: Mutex<()>,
+    log: Mutex<VecDeque<Entry>>,
+}
+
+struct Users {
+    directory: Arc<Directory>,
+    /// `default` as the settings make it.
+    default: Arc<User>,
+    /// The version of the record that `directory` shows.
+    version: Option<Position>,
+}
+
+fn default_of(requirepass: &str) -> Arc<User> {
+    let password = (!requirepass.is_empty()).then_some(requirepass.as_bytes());
+    Arc::new(User::default_user(password))
+}
+
+impl Acl {
+    /// What is known before the first look: `default`.
+    pub fn new(requirepass: &str) -> Acl {
+        let default = default_of(requirepass);
+        let users = Users {
+            directory: Arc::new(Directory::of(None, &default)),
+            default,
+            version: None,
+        };
+        let acl = Acl {
+            generation: AtomicU64::new(0),
+            default_is_open: AtomicBool::new(false),
+            default_needs_no_password: AtomicBool::new(false),
+            users: Mutex::new(users),
+            refreshing: Mutex::new(()),
+            log: Mutex::default(),
+        };
+        acl.publish(&acl.users.lock());
+        acl
+    }
+
+    /// Tells sessions that there is something new.
+    fn publish(&self, users: &Users) {
+        let default = users.directory.get(DEFAULT_USER);
+        let is_open = default.is_some_and(|default| default.user.is_open());
+        let no_password = default.is_some_and(|default| default.user.needs_no_password());
+        self.default_is_open.store(is_open, Ordering::Relaxed);
+        self.default_needs_no_password
+            .store(no_password, Ordering::Relaxed);
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    /// Changes whenever users do.
+    #[inline]
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+    /// The users.
+    pub fn users(&self) -> Arc<Directory> {
+        self.users.lock().directory.clone()
+    }
+    /// `default`, as long as nobody has changed it by ACL.
+    pub fn settings_default(&self) -> Arc<User> {
+        self.users.lock().default.clone()
+    }
+    /// Whether new connections need not authenticate.
+    pub fn default_is_open(&self) -> bool {
+        self.default_is_open.load(Ordering::Relaxed)
+    }
+    /// Whether anybody may be `default`, as protected mode asks.
+    pub fn default_needs_no_password(&self) -> bool {
+        self.default_needs_no_password.load(Ordering::Relaxed)
+    }
+
+    /// `requirepass` has changed.
+    pub fn set_password(&self, requirepass: &str) {
+        let mut users = self.users.lock();
+        users.default = default_of(requirepass);
+        users.directory = Arc::new(users.directory.with_default(&users.default));
+        self.publish(&users);
+    }
+
+    /// Looks at the newest final snapshot. Returns whether there was something new.
+    pub fn refresh(&self, runtime: &Runtime, port: &Port) -> bool {
+        let _alone = self.refreshing.lock();
+        let known = self.users.lock().version;
+        let Some(reply) = read_users(runtime, port, known) else {
+            return false;
+        };
+        let mut users = self.users.lock();
+        match Directory::of_reply(&reply, &users.default) {
+            Some((version, Some(directory))) => {
+                users.version = Some(version);
+                users.directory = Arc::new(directory);
+                self.publish(&users);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Notes that a user was not allowed something; `client` is its connection's line in CLIENT LIST.
+    pub fn note(&self, user: &Blob, denial: Denial, client: String, now_ms: u64, len_max: usize) {
+        let mut log = self.log.lock();
+        let is_same = |entry: &Entry| {
+            entry.denial == denial
+                && entry.user == *user
+                && now_ms.abs_diff(entry.at_ms) <= LOG_SAME_MS
+        };
+        let same = log.iter().take(LOG_LOOKS_MAX).position(is_same);
+        let count = same
+            .and_then(|place| log.remove(place))
+            .map_or(0, |entry| entry.count);
+        log.push_front(Entry {
+            count: count + 1,
+            denial,
+            user: user.clone(),
+            at_ms: now_ms,
+            client,
+        });
+        log.truncate(len_max);
+    }
+
+    /// ACL LOG RESET.
+    pub fn forget(&self) {
+        self.log.lock().clear();
+    }
+
+    /// ACL LOG: the newest entries.
+    pub fn log(&self, count: usize, now_ms: u64) -> Reply {
+        let log = self.log.lock();
+        Reply::Array(
+            log.iter()
+                .take(count)
+                .map(|entry| entry.to_reply(now_ms))
+                .collect(),
+        )
+    }
+}
+
+fn read_users(runtime: &Runtime, port: &Port, known: Option<Position>) -> Option<Reply> {
+    // Every partition has the record; the first that this node keeps will do.
+    (0..runtime.partitions_count()).find_map(|partition| {
+        let procedure: Arc<dyn Procedure> = Arc::new(ReadUsersProcedure);
+        let mut request = Request::new(
+            RequestId::default(),
+            procedure,
+            ReadUsersProcedure::args(known),
+        );
+        request.route = PartitionRoute::single(PartitionId(partition as u16));
+        match runtime.read(port, &Arc::new(request)) {
+            ReadOutcome::Done(Ok(reply)) => Some(reply),
+            _ => None,
+        }
+    })
+}
+
+/// An entry of ACL LOG.
+struct Entry {
+    count: i64,
+    denial: Denial,
+    user: Blob,
+    /// When it happened last.
+    at_ms: u64,
+    client: String,
+}
+
+impl Entry {
+    fn to_reply(&self, now_ms: u64) -> Reply {
+        let age_s = now_ms.saturating_sub(self.at_ms) as f64 / 1000.0;
+        let fields = [
+            ("count", Reply::Integer(self.count)),
+            ("reason", Reply::Bulk(self.denial.reason.clone())),
+            ("context", Reply::bulk(self.denial.context.name())),
+            ("object", Reply::Bulk(self.denial.object.clone())),
+            ("username", Reply::Bulk(self.user.clone())),
+            ("age-seconds", Reply::Double(age_s)),
+            ("client-info", Reply::bulk(self.client.as_str())),
+        ];
+        let fields = fields
+            .into_iter()
+            .map(|(name, value)| (Reply::bulk(name), value));
+        Reply::Map(fields.collect())
+    }
+}
+
+/// The users that settings ask for at the start.
+pub enum FirstUsers {
+    /// None.
+    Nobody,
+    /// Those of the ACL file, whatever users there are.
+    OfFile(Vec<(Blob, User)>),
+    /// These, if no users were ever made.
+    Introduced(Vec<(Blob, User)>),
+}
+
+/// Looks at the users for the first time, and makes those that the settings ask for. It returns when they are final here.
+pub fn start(acl: &Acl, runtime: &Runtime, first: FirstUsers) -> Result<(), String> {
+    let thread = std::thread::current();
+    let port = runtime.port(Box::new(move || thread.unpark()));
+    let port = port.ok_or("all ports of the node are taken")?;
+    acl.refresh(runtime, &port);
+    let deed = match first {
+        FirstUsers::Nobody => return Ok(()),
+        FirstUsers::OfFile(users) if are_there(&acl.users(), &users) => return Ok(()),
+        FirstUsers::OfFile(users) => Deed::Replace(users),
+        FirstUsers::Introduced(users) => Deed::Introduce(users),
+    };
+    let acting = Acting {
+        user: None,
+        default: acl.settings_default(),
+        all_channels: false,
+        deed,
+    };
+    let request = Arc::new(Request {
+        id: RequestId {
+            session: port.session(),
+            sequence: 1,
+            attempt: 0,
+        },
+        slots_version: Request::ANY_SLOTS,
+        footprint: acting.footprint(true),
+        procedure: Arc::new(ActingProcedure),
+        args: acting.to_args(),
+        route: PartitionRoute::everywhere(&Slots::even(runtime.partitions_count() as u16)),
+        elsewhere: false,
+    });
+    let mut waiting = vec![request];
+    let mut answers = Vec::new();
+    let outcome = loop {
+        match runtime.submit(&port, &mut waiting) {
+            Ok(()) | Err(Refused::Busy) => {}
+            Err(refused) => return Err(refused.to_string()),
+        }
+        runtime.help(&port);
+        port.drain(&mut answers);
+        if let Some((_, outcome)) = answers.pop() {
+            break outcome;
+        }
+        std::thread::park_timeout(START_LOOKS);
+    };
+    match outcome.map(|reply| Done::from_reply(reply).reply) {
+        Ok(Reply::Error(text)) => return Err(text.into_owned()),
+        Ok(_) => {}
+        Err(stop) => return Err(stop.to_string()),
+    }
+    acl.refresh(runtime, &port);
+    Ok(())
+}
+
+fn are_there(directory: &Directory, users: &[(Blob, User)]) -> bool {
+    let is_there = |(name, user): &(Blob, User)| {
+        directory
+            .get(name)
+            .is_some_and(|known| *known.user == *user)
+    };
+    directory.has_default() && directory.iter().len() == users.len() && users.iter().all(is_there)
+}
+
+/// Reads the ACL file. The error is Redis's.
+pub fn read_file(path: &str, all_channels: bool) -> Result<Vec<(Blob, User)>, String> {
+    let text = std::fs::read(path)
+        .map_err(|error| format!("Error loading ACLs, opening file '{path}': {error}"))?;
+    let mut users = redis_surface::acl::file::parse(path, &text, all_channels)?;
+    if !users
+        .iter()
+        .any(|(name, _)| name.as_bytes() == DEFAULT_USER)
+    {
+        users.push((Blob::new(DEFAULT_USER), User::default_user(None)));
+    }
+    Ok(users)
+}
+
+/// Writes the ACL file: a whole one takes the place of the one before.
+pub fn write_file(path: &str, directory: &Directory) -> std::io::Result<()> {
+    use std::io::Write;
+    let mut text = Vec::new();
+    for line in directory.lines() {
+        text.extend_from_slice(&line);
+        text.push(b'\n');
+    }
+    let beside = format!("{path}.tmp-{}", std::process::id());
+    let write = || {
+        let mut file = std::fs::File::create(&beside)?;
+        file.write_all(&text)?;
+        file.sync_all()?;
+        std::fs::rename(&beside, path)
+    };
+    write().inspect_err(|_| {
+        // What was not written whole is of no use; that it is there harms nobody.
+        let _ = std::fs::remove_file(&beside);
+    })
+}
+
+/// A password of so many bits that nobody guesses, in hexadecimal digits.
+pub fn random_password(bits: usize) -> std::io::Result<String> {
+    use std::io::Read;
+    let mut bytes = vec![0; bits.div_ceil(8)];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    let mut text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    text.truncate(bits.div_ceil(4));
+    Ok(text)
+}
