@@ -1,4 +1,8 @@
 //! Users in a cluster: who is made at one node is a user at all of them, and all replicas decide alike what a user's script may do.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "what watches processes has a clock"
+)]
 
 use bench::faults::processes::{Processes, Setting};
 use server::client::{Answer, Client};
