@@ -9,6 +9,10 @@
 //! - **commands of the connection itself** (CLIENT, CONFIG, INFO, ...) are answered here. Those that look at data wait
 //!   until everything before them is answered ([`Hold`]), and the connection is not read meanwhile.
 //!
+//! A command that waits for a key is tried again and again ([`waiting`]). What others have for the connection (messages, word
+//! that a key was written) arrives as deliveries ([`channels`], [`tracking`]). Before anything else, a command is held against
+//! what the connection's user may do ([`acl`]).
+//!
 //! Replies leave in the order of the commands, whatever finishes first: see [`replies`].
 
 mod acl;
@@ -523,7 +527,9 @@ impl Session {
                     let deed = Deed::Command(argv, memory);
                     return self.act(desk, deed, reach, None);
                 }
-                let completion = Published::of(&argv).map(Completion::Publish);
+                let publishes = command.is(Flags::PUBSUB);
+                let published = publishes.then(|| Published::of(&argv)).flatten();
+                let completion = published.map(Completion::Publish);
                 let table = &desk.commands.table;
                 let prepared = match is_short {
                     true => table.prepare_short(resolved, argv),
