@@ -14,10 +14,11 @@ mod simulate;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, ArgAction, Args, Command, FromArgMatches, Subcommand};
+use server::memory::Counting;
 use std::process::ExitCode;
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: Counting<mimalloc::MiMalloc> = Counting(mimalloc::MiMalloc);
 
 /// Takes every word after the subcommand as it is: the settings' own table says what they mean.
 fn words() -> Arg {

@@ -18,7 +18,7 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
     ),
     (
         "client|no-touch client|no-evict",
-        "taken, and without effect: nothing is evicted",
+        "taken, and without effect",
     ),
     (
         "cluster|failover cluster|forget cluster|reset cluster|meet cluster|replicate cluster|addslots cluster|delslots cluster|setslot",
@@ -52,7 +52,10 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
         "object|encoding",
         "tells what Redis would use for such a value: Ordo's own forms have no such names",
     ),
-    ("object|freq object|idletime", "no access times are kept"),
+    (
+        "object|freq object|idletime",
+        "when a key was used is known for eviction only, to each node by itself: it is not told",
+    ),
     (
         "pfcount",
         "writes nothing: no estimate is kept in the value",
@@ -72,7 +75,12 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
     ),
     (
         "wait",
-        "0: what was answered is in the log of a majority already",
+        "at once: what was answered is in the logs of a majority, so one replica of three is certain (0 on a node by itself)",
+    ),
+    (
+        "waitaof",
+        "at once under `appendfsync always`: the log is synced at a majority. Otherwise this node's is synced for the asking, and 0 is \
+         said of the others",
     ),
     ("xadd xtrim", "`~` trims to the very number"),
     (

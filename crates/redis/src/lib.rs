@@ -58,7 +58,9 @@ pub use execute::{Caller, Memory, Terms, execute};
 pub use idempotent::IdempotentProcedure;
 pub use involved::{Involved, involved, may_stray};
 pub use prepare::{Action, CommandTable, Prepared};
-pub use procedures::{ExpireProcedure, ExpireSystemProcedure, StreamEndsProcedure, WatchProcedure};
+pub use procedures::{
+    EvictProcedure, ExpireProcedure, ExpireSystemProcedure, StreamEndsProcedure, WatchProcedure,
+};
 pub use short::ShortProcedure;
 
 use std::sync::Arc;
@@ -74,6 +76,7 @@ pub fn register(registry: &mut Registry) -> Result<(), NameTaken> {
     registry.register(Arc::new(acl::ReadUsersProcedure))?;
     registry.register(Arc::new(BlockProcedure))?;
     registry.register(Arc::new(ShortProcedure))?;
+    registry.register(Arc::new(EvictProcedure))?;
     registry.register(Arc::new(ExpireProcedure))?;
     registry.register(Arc::new(ExpireSystemProcedure))?;
     registry.register(Arc::new(StreamEndsProcedure))?;

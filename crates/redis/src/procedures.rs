@@ -13,7 +13,7 @@ use crate::telling::telling;
 use std::sync::Arc;
 use txn::mutant::{Mutant, is_active};
 use txn::{
-    Args, Call, Footprint, Intent, Key, Position, Procedure, ProcedureFuture, Reply, Stop, Tx,
+    Args, Blob, Call, Footprint, Intent, Key, Position, Procedure, ProcedureFuture, Reply, Stop, Tx,
 };
 
 /// A data command.
@@ -79,6 +79,55 @@ impl Procedure for ExpireProcedure {
             Ok(Reply::Integer(deleted))
         });
         telling("redis.expire-due", expired)
+    }
+}
+
+/// Deletes those of its keys that nobody has written since they were looked at: what keeps a node below `maxmemory`.
+///
+/// Its arguments are names of user keys, each with the version that was seen ([`EvictProcedure::words`]). Replies the number of keys
+/// that it deleted.
+pub struct EvictProcedure;
+
+impl EvictProcedure {
+    /// What its arguments say of a key.
+    pub fn words(key: &Key, version: Position) -> [Blob; 2] {
+        [key.to_blob(), Blob::new(&version.0.to_le_bytes())]
+    }
+
+    fn victims(args: &[Blob]) -> impl Iterator<Item = (Key, Position)> {
+        let (pairs, _) = args.as_chunks();
+        pairs.iter().filter_map(|[key, version]| {
+            let version = version.as_bytes().try_into().ok()?;
+            Some((Key::from(key), Position(u64::from_le_bytes(version))))
+        })
+    }
+}
+
+impl Procedure for EvictProcedure {
+    fn name(&self) -> &str {
+        "redis.evict"
+    }
+    fn footprint(&self, args: &Args) -> Footprint {
+        let keys = EvictProcedure::victims(args).map(|(key, _)| key).collect();
+        Footprint {
+            read_only: false,
+            ..Footprint::of_keys(Vec::new(), keys)
+        }
+    }
+    fn run(&self, mut tx: Tx, call: Call) -> ProcedureFuture {
+        let evicted = Box::pin(async move {
+            let mut deleted = 0;
+            for (key, version) in EvictProcedure::victims(&call) {
+                let read = tx.read(&key, Intent::Update).await?;
+                // What has expired reads as absent, and may go as well.
+                if read.version == version {
+                    tx.delete(&key).await?;
+                    deleted += 1;
+                }
+            }
+            Ok(Reply::Integer(deleted))
+        });
+        telling("redis.evict", evicted)
     }
 }
 

@@ -116,6 +116,7 @@ fn of_write(
             push(b'g', "del".into());
         }
         (Kind::Renames, false) => push(b'g', "rename_from".into()),
+        (Kind::Evicts, false) => push(b'e', "evicted".into()),
         (Kind::Expires, false) => push(b'x', "expired".into()),
         (_, false) => push(b'g', "del".into()),
         (Kind::Sets, true) if expires => {
@@ -143,11 +144,13 @@ enum Kind {
     Renames,
     /// What has expired is removed.
     Expires,
+    /// What there is no room for is removed.
+    Evicts,
 }
 
 /// The letter of the class, what writes mean, and the event's name.
 fn of_command(command: &'static str) -> (u8, Kind, Cow<'static, str>) {
-    use Kind::{Expires, Puts, Renames, Sets, Takes, Times};
+    use Kind::{Evicts, Expires, Puts, Renames, Sets, Takes, Times};
     let (class, kind, name) = match command {
         "set" | "setex" | "psetex" | "setnx" | "getset" => (b'$', Sets, "set"),
         "mset" | "msetnx" | "bitop" => (b'$', Puts, "set"),
@@ -195,6 +198,7 @@ fn of_command(command: &'static str) -> (u8, Kind, Cow<'static, str>) {
         "restore" => (b'g', Puts, "restore"),
         "sort" => (b'l', Puts, "sortstore"),
         "redis.expire-due" => (b'x', Expires, ""),
+        "redis.evict" => (b'e', Evicts, ""),
         other => {
             let name = match other.strip_prefix("xgroup|") {
                 Some(sub) => Cow::Owned(format!("xgroup-{sub}")),
@@ -259,6 +263,7 @@ mod tests {
                 &["txgroup-create a"],
             ),
             ("redis.expire-due", &[("a", false, false)], &["xexpired a"]),
+            ("redis.evict", &[("a", false, false)], &["eevicted a"]),
             ("get", &[], &[]),
         ] {
             assert_eq!(names(command, writes), expected, "{command}");

@@ -4,7 +4,7 @@
 //! when the record has another version at a final snapshot: by the session whose transaction changed users, before it answers,
 //! and ten times a second, for what came through other nodes. Its generation is all that a session compares for each command.
 
-use crate::runtime::{Port, ReadOutcome, Refused, Runtime};
+use crate::runtime::{Port, ReadOutcome, Runtime};
 use parking_lot::Mutex;
 use redis_surface::acl::{
     Acting, ActingProcedure, DEFAULT_USER, Deed, Denial, Directory, Done, ReadUsersProcedure, User,
@@ -12,7 +12,6 @@ use redis_surface::acl::{
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 use txn::{
     Blob, PartitionId, PartitionRoute, Position, Procedure, Reply, Request, RequestId, Slots,
 };
@@ -21,8 +20,6 @@ use txn::{
 const LOG_LOOKS_MAX: usize = 10;
 /// Entries of the log this far apart are different events.
 const LOG_SAME_MS: u64 = 60_000;
-/// How long the start looks away while its transaction is under way, unless it is woken.
-const START_LOOKS: Duration = Duration::from_millis(100);
 
 /// What sessions know of users.
 pub struct Acl {
@@ -257,20 +254,9 @@ pub fn start(acl: &Acl, runtime: &Runtime, first: FirstUsers) -> Result<(), Stri
         route: PartitionRoute::everywhere(&Slots::even(runtime.partitions_count() as u16)),
         elsewhere: false,
     });
-    let mut waiting = vec![request];
-    let mut answers = Vec::new();
-    let outcome = loop {
-        match runtime.submit(&port, &mut waiting) {
-            Ok(()) | Err(Refused::Busy) => {}
-            Err(refused) => return Err(refused.to_string()),
-        }
-        runtime.help(&port);
-        port.drain(&mut answers);
-        if let Some((_, outcome)) = answers.pop() {
-            break outcome;
-        }
-        std::thread::park_timeout(START_LOOKS);
-    };
+    let answers = runtime.ask(&port, vec![request], || false);
+    let mut answers = answers.map_err(|refused| refused.to_string())?;
+    let (_, outcome) = answers.pop().ok_or("nothing answers")?;
     match outcome.map(|reply| Done::from_reply(reply).reply) {
         Ok(Reply::Error(text)) => return Err(text.into_owned()),
         Ok(_) => {}

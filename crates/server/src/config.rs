@@ -15,6 +15,7 @@ pub use parameter::{LogLevel, OutputLimit, OutputLimits, Parameter, Users};
 pub use sources::{ConfigError, Invocation, help};
 
 use crate::cluster::ClusterConfig;
+use crate::evict::POLICIES;
 use crate::hub::NotifyFlags;
 use node::FsyncPolicy;
 use std::collections::BTreeSet;
@@ -159,11 +160,6 @@ const ONE_DATABASE: Kind = Kind::Fixed(
     "Ordo has one database, number 0: leave the setting out, and keep what were other databases apart by prefixes of \
      their keys, or run a server for each",
 );
-const NO_EVICTION: Kind = Kind::Fixed(
-    "noeviction",
-    "Ordo never removes data by itself: leave the setting out; writes are refused at maxmemory, and keys that may go \
-     can be given a time to live",
-);
 
 /// A number of elements that decides about Redis's inner forms.
 const FORM_COUNT: Kind = Kind::Number(0, i64::MAX as u64);
@@ -235,9 +231,15 @@ settings! {
         "normal 1gb 256mb 60 slave 256mb 64mb 60 pubsub 32mb 8mb 60", Anytime,
         "How far a client may fall behind in reading its replies before it is closed: at once beyond the hard limit, or after so many seconds beyond the soft one. 0: no limit.";
     maxmemory: u64, "maxmemory", Kind::Bytes(0, u64::MAX), "0", Anytime,
-        "Resident memory above which writes are refused. 0: no limit.";
-    maxmemory_policy: String, "maxmemory-policy", NO_EVICTION, "noeviction", Anytime,
-        "What happens at maxmemory.";
+        "Memory above which entries are evicted, or writes refused: see maxmemory-policy. 0: no limit. The same for all nodes of a cluster: leaders evict.";
+    maxmemory_policy: String, "maxmemory-policy", Kind::Choice(POLICIES), "noeviction", Anytime,
+        "What goes at maxmemory: the least recently or frequently used entries, random ones, or those that expire next; of all keys, or of those with a time to live. noeviction: writes are refused.";
+    maxmemory_samples: u64, "maxmemory-samples", Kind::Number(1, i32::MAX as u64), "5", Anytime,
+        "How many keys Redis looks at for a victim. Without effect: Ordo takes the best of some hundred.";
+    lfu_log_factor: u64, "lfu-log-factor", Kind::Number(0, 255), "10", Anytime,
+        "How slowly the counters of uses grow that the lfu policies keep: the higher, the more uses they tell apart.";
+    lfu_decay_time: u64, "lfu-decay-time", Kind::Number(0, 65535), "1", Anytime,
+        "Minutes after which a counter of uses has shrunk by one. 0: it does not.";
     notify_keyspace_events: NotifyFlags, "notify-keyspace-events", Kind::Notify, "", Anytime,
         "Which changes of keys are published, and where: letters as in Redis. Empty: none.";
     tracking_table_max_keys: u64, "tracking-table-max-keys", Kind::Number(0, u64::MAX), "1000000", Anytime,

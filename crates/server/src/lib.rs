@@ -3,7 +3,7 @@
 //! [`server::Server`] puts a node ([`runtime`], on a directory of [`disk`]) behind sockets ([`net`]); a connection's
 //! bytes become commands, and its [`session`] turns commands into requests for the node. The nodes of a cluster reach each
 //! other as [`peers`]. What connections hear of each other (messages, elements that they waited for) goes through the
-//! [`hub`]. [`config`] is the one table of settings, [`cluster`] what a node knows of the others, and [`client`] the other
+//! [`hub`]; [`evict`] keeps what is used below its limit. [`config`] is the one table of settings, [`cluster`] what a node knows of the others, and [`client`] the other
 //! end of a connection. This is the only crate of the house that owns sockets, files, clocks and threads.
 #![allow(
     clippy::disallowed_methods,
@@ -16,7 +16,9 @@ pub mod cluster;
 pub mod config;
 pub mod disk;
 pub mod error_counts;
+pub mod evict;
 pub mod hub;
+pub mod memory;
 pub mod net;
 pub mod peers;
 mod restart;

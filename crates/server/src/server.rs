@@ -5,6 +5,7 @@ use crate::cluster::identity::{Identity, IdentityError};
 use crate::cluster::{ClusterConfig, Leaders, join};
 use crate::config::{Config, ConfigError};
 use crate::disk::RealDisk;
+use crate::evict::Evictor;
 use crate::net::listen::{ListenError, listen};
 use crate::net::lobby::{Early, Lobby};
 use crate::net::{Incoming, IoThread, Mailbox, Parts, WAKER};
@@ -222,7 +223,8 @@ impl Server {
         let options = RuntimeOptions {
             fsync: config.appendfsync,
             workers,
-            ports: io_threads,
+            // The evictor has one.
+            ports: io_threads + 1,
             checkpoint_bytes: config.checkpoint_log_size,
             expire: Some(Arc::new(redis_surface::ExpireProcedure)),
             expire_system: Some(Arc::new(redis_surface::ExpireSystemProcedure)),
@@ -313,24 +315,27 @@ impl Server {
                 mailboxes,
                 shared: self.shared.clone(),
             })?;
-            let run = move || {
-                // Its connections would wait for ever, and nobody knows what else is wrong.
-                if catch_unwind(AssertUnwindSafe(|| thread.run())).is_err() {
-                    tracing::error!(
-                        "an I/O thread panicked, and the server ends. Nothing acknowledged is lost. Please report it, \
-                         with the message above"
-                    );
-                    std::process::exit(EXIT_HALTED);
-                }
-            };
             let name = format!("ordo-io-{index}");
-            self.threads
-                .push(std::thread::Builder::new().name(name).spawn(run)?);
+            self.threads.push(spawn(name, || thread.run())?);
         }
+        self.threads.push(self.start_evictor()?);
         for (early, mailbox) in early.into_iter().zip(self.mailboxes.iter().cycle()) {
             mailbox.hand_over(Incoming::Early(Box::new(early)));
         }
         Ok(())
+    }
+
+    fn start_evictor(&self) -> io::Result<JoinHandle<()>> {
+        let shared = self.shared.clone();
+        spawn("ordo-evict".to_owned(), move || {
+            let thread = std::thread::current();
+            match shared.runtime.port(Box::new(move || thread.unpark())) {
+                Some(port) => Evictor::new(shared, port).run(),
+                None => tracing::error!(
+                    "all ports of the node are taken: nothing is evicted. Please report it"
+                ),
+            }
+        })
     }
 
     /// The addresses that are listened on.
@@ -359,6 +364,22 @@ impl Server {
         }
         self.shared.runtime.shutdown(how == Stopping::Save);
     }
+}
+
+/// Starts a thread without which the server cannot go on.
+fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    let called = name.clone();
+    let run = move || {
+        // Connections would wait for ever, and nobody knows what else is wrong.
+        if catch_unwind(AssertUnwindSafe(run)).is_err() {
+            tracing::error!(
+                "the thread {called} panicked, and the server ends. Nothing acknowledged is lost. Please report it, with \
+                 the message above"
+            );
+            std::process::exit(EXIT_HALTED);
+        }
+    };
+    std::thread::Builder::new().name(name).spawn(run)
 }
 
 /// The users that the settings ask for.

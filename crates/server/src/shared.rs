@@ -9,6 +9,7 @@ use crate::cluster::Joiners;
 use crate::config::Config;
 use crate::error_counts::{self, ErrorCounts};
 use crate::hub::{Delivery, Hub};
+use crate::memory::used_bytes;
 use crate::net::clients::Clients;
 use crate::runtime::{Port, Runtime};
 use parking_lot::{Condvar, Mutex};
@@ -16,7 +17,7 @@ use redis_surface::table::COMMANDS;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use txn::Reply;
 
 /// The settings, and how often they changed.
@@ -260,6 +261,17 @@ impl Pause {
     }
 }
 
+/// How what is used compares with `maxmemory`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryState {
+    /// There is room.
+    Ample,
+    /// There is none, and entries go: what may take memory waits.
+    Evicting,
+    /// There is none, and nothing may go: what may take memory is refused.
+    Short,
+}
+
 /// How a stop was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stopping {
@@ -285,8 +297,10 @@ pub struct Shared {
     pub pause: Pause,
     /// Nodes that wait to join the cluster.
     pub joiners: Joiners,
-    /// Whether memory is above `maxmemory`: see [`Shared::look_at_memory`].
-    pub memory_short: AtomicBool,
+    /// A [`MemoryState`].
+    memory: AtomicU8,
+    /// Entries that were evicted since the start.
+    pub evicted: AtomicU64,
     /// When this process started, in milliseconds since 1970.
     pub started_ms: u64,
     /// Names this run of the server.
@@ -333,7 +347,8 @@ impl Shared {
             hub,
             pause: Pause::default(),
             joiners: Joiners::default(),
-            memory_short: AtomicBool::new(false),
+            memory: AtomicU8::new(MemoryState::Ample as u8),
+            evicted: AtomicU64::new(0),
             started_ms: origin.started_ms,
             run_id: origin.run_id,
             address: origin.address,
@@ -353,10 +368,28 @@ impl Shared {
         }
     }
 
-    /// Looks whether memory is above a limit of so many bytes (0: none): ten times a second, and when the limit changes.
-    pub fn look_at_memory(&self, limit: u64) {
-        let is_short = limit > 0 && resident_bytes() > limit;
-        self.memory_short.store(is_short, Ordering::Relaxed);
+    /// Looks whether too much memory is used: ten times a second, and when the limit changes. Where entries may be evicted, that is
+    /// looked at more often ([`crate::evict`]).
+    pub fn look_at_memory(&self, config: &Config) {
+        let limit = config.maxmemory;
+        if limit == 0 || used_bytes() <= limit {
+            self.set_memory(MemoryState::Ample);
+        } else if config.maxmemory_policy == "noeviction" {
+            self.set_memory(MemoryState::Short);
+        }
+    }
+    /// Whether commands that may take memory are taken.
+    #[inline]
+    pub fn memory(&self) -> MemoryState {
+        match self.memory.load(Ordering::Relaxed) {
+            0 => MemoryState::Ample,
+            1 => MemoryState::Evicting,
+            _ => MemoryState::Short,
+        }
+    }
+    /// Says so.
+    pub fn set_memory(&self, state: MemoryState) {
+        self.memory.store(state as u8, Ordering::Relaxed);
     }
 
     /// The counters of an I/O thread.
@@ -484,13 +517,4 @@ impl Shared {
             self.stop_asked.wait(&mut stopping);
         }
     }
-}
-
-/// The resident memory of this process, in bytes; 0 where the system does not tell.
-pub fn resident_bytes() -> u64 {
-    let pages = std::fs::read_to_string("/proc/self/statm")
-        .ok()
-        .and_then(|text| text.split_ascii_whitespace().nth(1)?.parse::<u64>().ok())
-        .unwrap_or(0);
-    pages * 4096
 }

@@ -628,3 +628,32 @@ fn a_block_may_take_only_so_much_memory() {
         ("GET k", "nil"),
     ]);
 }
+
+#[test]
+fn what_was_answered_is_durable_as_far_as_is_said() {
+    let (server, _dir) = TestServer::start(&[("appendfsync", "no")]);
+    let mut client = server.client();
+    client.talk(&[
+        ("SET k v", "OK"),
+        ("WAIT 0 0", "0"),
+        ("WAIT 1 20", "0"),
+        ("WAIT x 0", "-ERR value is not an integer or out of range"),
+        ("WAIT 1 x", "-ERR timeout is not an integer or out of range"),
+        ("WAIT 1 -1", "-ERR timeout is negative"),
+        ("WAITAOF 0 0 0", "[0 0]"),
+        ("WAITAOF 1 0 0", "[1 0]"),
+        (
+            "WAITAOF 2 0 0",
+            "-ERR value is out of range, must be between 0 and 1",
+        ),
+        (
+            "WAITAOF 0 -1 0",
+            "-ERR value is out of range, must be positive",
+        ),
+        ("WAITAOF 0 0 -1", "-ERR timeout is negative"),
+    ]);
+    let (server, _dir) = TestServer::start(&[("appendfsync", "always")]);
+    server
+        .client()
+        .talk(&[("SET k v", "OK"), ("WAITAOF 0 0 0", "[1 0]")]);
+}

@@ -3,12 +3,13 @@
 use crate::record::{Meta, Record, RecordRef};
 use crate::sync::RwLock;
 use hashbrown::HashTable;
-use std::sync::Arc;
+use triomphe::Arc;
 use txn::Key;
 
 const SHARD_BITS: u32 = 10;
-/// The number of shards. A shard holds the keys whose hashes share their first bits, so shards in order are hashes in order.
-pub(crate) const SHARDS: usize = 1 << SHARD_BITS;
+/// The number of shards of a partition's index. A shard holds the keys whose hashes share their first bits, so shards in order are
+/// hashes in order.
+pub const SHARDS: usize = 1 << SHARD_BITS;
 
 /// A hash table in shards, each behind its own read-write lock.
 #[derive(Debug)]
@@ -73,18 +74,29 @@ impl<M: Meta> Index<M> {
             if !forget(&record) {
                 continue;
             }
-            let hash = record.key().hash64();
-            let mut shard = self.shards[shard].write();
-            if let Ok(found) =
-                shard.find_entry(table_hash(hash), |other| Arc::ptr_eq(other, &record))
-            {
-                found.remove();
-            }
-            if shard.len() * 4 < shard.capacity() {
-                shard.shrink_to_fit(|record| table_hash(record.key().hash64()));
-            }
+            self.remove(&record);
         }
         looked_at
+    }
+
+    /// Removes a record, if it is there.
+    pub(crate) fn remove(&self, record: &RecordRef<M>) {
+        let hash = record.key().hash64();
+        let mut shard = self.shards[shard_of(hash)].write();
+        if let Ok(found) = shard.find_entry(table_hash(hash), |other| Arc::ptr_eq(other, record)) {
+            found.remove();
+        }
+        if shard.len() * 4 < shard.capacity() {
+            shard.shrink_to_fit(|record| table_hash(record.key().hash64()));
+        }
+    }
+
+    /// Copies up to so many records of a shard, of those behind a number of others: what is behind changes with the table.
+    pub(crate) fn some_of(&self, shard: usize, behind: usize, limit: usize) -> Vec<RecordRef<M>> {
+        let shard = self.shards[shard].read();
+        let behind = behind % shard.len().max(1);
+        let records = shard.iter().skip(behind).chain(shard.iter().take(behind));
+        records.take(limit).cloned().collect()
     }
 
     /// Copies the records of a shard.

@@ -27,6 +27,10 @@
 //! in becomes such a placeholder. A removed record is marked *dead* under its latch; who finds a dead record looks its key
 //! up again.
 //!
+//! # Usage
+//! Each record can tell when or how often it was used by transactions and reads of this process ([`Keeping`]), for eviction
+//! ([`View::candidates`]). That is no part of the state, and nothing here is decided by it.
+//!
 //! This crate knows no engine, no thread, no clock and no file.
 
 pub mod checkpoint;
@@ -37,13 +41,16 @@ mod publish;
 mod record;
 pub mod snapshots;
 pub mod sync;
+mod usage;
 pub mod view;
 
 pub use clears::Clears;
+pub use index::SHARDS;
 pub use partition::Partition;
 pub use publish::Final;
 pub use record::{Meta, Record, RecordCell, RecordRef, Version, Versions};
-pub use view::{Census, Image, Snapshot, View};
+pub use usage::Keeping;
+pub use view::{Candidate, Census, Image, Snapshot, View};
 
 /// For how many positions a delete is reported as the key's version. See the crate's head.
 pub const TOMBSTONE_HORIZON: u64 = 65_536;

@@ -6,8 +6,8 @@ use crate::publish::{Final, Published};
 use crate::record::{Meta, RecordCell, RecordRef, Version};
 use crate::snapshots::Snapshots;
 use crate::sync::atomic::{AtomicUsize, Ordering};
-use crate::view::{Census, Image, Snapshot, View};
-use std::sync::Arc;
+use crate::usage::{Clock, Keeping};
+use crate::view::{Candidate, Census, Image, Snapshot, View};
 use txn::tx::Read;
 use txn::{Key, Position, ScanPage, ScanRange, Space};
 
@@ -20,6 +20,7 @@ pub struct Partition<M> {
     no_clears: Clears,
     snapshots: Snapshots,
     published: Published,
+    usage_clock: Clock,
     /// The shard that [`View::collect`] looks at next.
     sweep: AtomicUsize,
 }
@@ -39,6 +40,7 @@ impl<M: Meta> Partition<M> {
             no_clears: Clears::default(),
             snapshots: Snapshots::default(),
             published: Published::default(),
+            usage_clock: Clock::default(),
             sweep: AtomicUsize::new(0),
         }
     }
@@ -46,12 +48,16 @@ impl<M: Meta> Partition<M> {
     /// The record of a key, if there is one.
     #[inline]
     pub fn get(&self, key: &Key) -> Option<RecordRef<M>> {
-        self.index.get(key, key.hash64())
+        let record = self.index.get(key, key.hash64())?;
+        self.usage_clock.touch(record.usage());
+        Some(record)
     }
     /// The record of a key; a placeholder if there was none.
     #[inline]
     pub fn get_or_insert(&self, key: &Key) -> RecordRef<M> {
-        self.index.get_or_insert(key, key.hash64())
+        let record = self.index.get_or_insert(key, key.hash64());
+        self.usage_clock.touch(record.usage());
+        record
     }
     /// Works on a record under its latch, looking it up again (into `record`) if it was removed meanwhile.
     #[inline]
@@ -156,6 +162,32 @@ impl<M: Meta> Partition<M> {
                 version: self.clears_of(key).tombstone(Position::NONE, upto),
             },
         }
+    }
+
+    /// Drops what nobody needs any more of a record that the caller and the index own. Whether it is to be removed: then it is dead.
+    fn collect_record(
+        &self,
+        record: &RecordRef<M>,
+        watermark: Position,
+        final_position: Position,
+    ) -> bool {
+        let mut cell = record.latch_any();
+        cell.versions.prune(watermark);
+        let idle = cell.meta.collect(final_position);
+        let clears = self.clears_of(record.key());
+        if cell.versions.is_dead() || !cell.versions.is_forgettable(watermark, clears) {
+            return false;
+        }
+        // Two owners: the index and the caller. A third is a transaction that means to write here.
+        let unused = idle && RecordRef::strong_count(record) <= 2;
+        if unused {
+            cell.versions.kill();
+        } else {
+            // Whoever is still here needs the record, but not what it says: a key that is read all the time would keep
+            // a value that was cleared, and so would one whose readers were retracted.
+            cell.versions.forget();
+        }
+        unused
     }
 
     /// Locks, waiters and read dependencies of all records: for leak checks.
@@ -269,26 +301,48 @@ impl<M: Meta> View for Partition<M> {
             }
             let shard = self.sweep.fetch_add(1, Ordering::Relaxed) % SHARDS;
             looked_at += self.index.retain(shard, |record| {
-                let mut cell = record.latch_any();
-                cell.versions.prune(watermark);
-                let idle = cell.meta.collect(final_position);
-                let clears = self.clears_of(record.key());
-                if cell.versions.is_dead() || !cell.versions.is_forgettable(watermark, clears) {
-                    return false;
-                }
-                // Two owners: the index and this sweep. A third is a transaction that means to write here.
-                let unused = idle && Arc::strong_count(record) <= 2;
-                if unused {
-                    cell.versions.kill();
-                } else {
-                    // Whoever is still here needs the record, but not what it says: a key that is read all the time would keep
-                    // a value that was cleared, and so would one whose readers were retracted.
-                    cell.versions.forget();
-                }
-                unused
+                self.collect_record(record, watermark, final_position)
             });
         }
         looked_at
+    }
+    fn watermark(&self) -> Position {
+        self.snapshots.raise(self.published.position())
+    }
+    fn collect_keys(&self, keys: &mut dyn Iterator<Item = Key>) {
+        let final_position = self.published.position();
+        let watermark = self.snapshots.raise(final_position);
+        for key in keys {
+            if let Some(record) = self.index.get(&key, key.hash64())
+                && self.collect_record(&record, watermark, final_position)
+            {
+                self.index.remove(&record);
+            }
+        }
+    }
+    fn keep_usage(&self, keeping: Keeping, now_ms: u64) {
+        self.usage_clock.set(keeping, now_ms);
+    }
+    fn idleness(&self, key: &Key) -> Option<u64> {
+        let record = self.index.get(key, key.hash64())?;
+        Some(self.usage_clock.idleness(record.usage()))
+    }
+    fn candidates(&self, shard: usize, behind: usize, limit: usize) -> Vec<Candidate> {
+        let upto = self.published.position();
+        let records = self.index.some_of(shard % SHARDS, behind, limit);
+        let users = records
+            .into_iter()
+            .filter(|record| record.key().space() == Space::User);
+        let candidate = |record: RecordRef<M>| {
+            let read = record.latch_any().versions.read(upto, &self.clears);
+            Some(Candidate {
+                key: record.key().clone(),
+                version: read.version,
+                entry: read.entry?,
+                idleness: self.usage_clock.idleness(record.usage()),
+            })
+        };
+        users.filter_map(candidate).collect()
     }
     fn census(&self) -> Census {
         let mut census = Census::default();
@@ -364,6 +418,41 @@ mod tests {
     }
 
     #[test]
+    fn candidates_are_what_there_is_and_tell_how_little_it_is_used() {
+        let partition: Partition<LatestReader> = Partition::new();
+        partition.keep_usage(Keeping::Recency, 1_000_000);
+        let key = |number: u32| Key::new(format!("key{number}").as_bytes());
+        for number in 0..100 {
+            let record = partition.get_or_insert(&key(number));
+            record.latch_held().versions.insert(Version {
+                position: Position(u64::from(number) + 1),
+                entry: (number % 10 != 0).then(|| Entry::new("x")),
+            });
+        }
+        partition.get_or_insert(&Key::system(b"reply"));
+        publish(&partition, 100);
+        partition.keep_usage(Keeping::Recency, 1_060_000);
+        partition.get(&key(7));
+        partition.idleness(&key(8));
+        let of_shards = |behind, limit| -> Vec<Candidate> {
+            let of_shard = |shard| partition.candidates(shard, behind, limit);
+            (0..SHARDS).flat_map(of_shard).collect()
+        };
+        for behind in [0, 1, usize::MAX] {
+            let mut all = of_shards(behind, 100);
+            all.sort_by_key(|candidate| candidate.version);
+            all.dedup();
+            assert_eq!(all.len(), 90);
+            let used = |candidate: &&Candidate| candidate.idleness < 50_000;
+            let used: Vec<&Key> = all.iter().filter(used).map(|found| &found.key).collect();
+            assert_eq!(used, [&key(7)]);
+            assert!(all.iter().all(|found| found.version.0 % 10 != 1));
+        }
+        assert!(of_shards(0, 1).len() <= 90 && of_shards(0, 0).is_empty());
+        assert_eq!(partition.idleness(&key(1000)), None);
+    }
+
+    #[test]
     fn what_was_cleared_goes_although_a_later_reader_holds_its_record() {
         let key = Key::new(b"key");
         let (partition, record) = cleared(&key);
@@ -377,6 +466,27 @@ mod tests {
         publish(&partition, 9);
         assert_eq!(census_after_collection(&partition), (0, 0, 0));
         assert_eq!(partition.read(Position(9), &key), before);
+    }
+
+    #[test]
+    fn a_key_is_collected_by_name_when_its_tombstone_is_behind_the_horizon() {
+        let key = Key::new(b"key");
+        let partition: Partition<LatestReader> = Partition::new();
+        let record = partition.get_or_insert(&key);
+        record.latch_held().versions.insert(Version {
+            position: Position(3),
+            entry: None,
+        });
+        let collect = |at: u64, keys: [&Key; 2]| {
+            publish(&partition, at);
+            partition.collect_keys(&mut keys.into_iter().cloned());
+            partition.census().records
+        };
+        let other = Key::new(b"other");
+        drop(record);
+        assert_eq!(collect(10, [&key, &other]), 1);
+        assert_eq!(collect(3 + crate::TOMBSTONE_HORIZON, [&other, &other]), 1);
+        assert_eq!(collect(3 + crate::TOMBSTONE_HORIZON, [&other, &key]), 0);
     }
 
     #[test]

@@ -2,8 +2,9 @@
 
 use crate::clears::Clears;
 use crate::sync::{Mutex, MutexGuard};
-use std::sync::Arc;
+use crate::usage::Usage;
 use thin_vec::ThinVec;
+use triomphe::Arc;
 use txn::tx::Read;
 use txn::{Entry, Key, Position};
 
@@ -234,6 +235,8 @@ pub struct RecordCell<M> {
 #[derive(Debug)]
 pub struct Record<M> {
     key: Key,
+    /// In the eight bytes that a count of weak references would take: [`RecordRef`] has none.
+    usage: Usage,
     cell: Mutex<RecordCell<M>>,
 }
 
@@ -244,6 +247,7 @@ impl<M: Meta> Record<M> {
     pub(crate) fn new(key: Key) -> Record<M> {
         Record {
             key,
+            usage: Usage::default(),
             cell: Mutex::new(RecordCell::default()),
         }
     }
@@ -251,6 +255,10 @@ impl<M: Meta> Record<M> {
     #[inline]
     pub fn key(&self) -> &Key {
         &self.key
+    }
+    #[inline]
+    pub(crate) fn usage(&self) -> &Usage {
+        &self.usage
     }
     /// Latches a record that can't have been removed, because the caller holds something in it: a lock, a version above
     /// the watermark, or a place among the waiters.

@@ -1,5 +1,6 @@
 //! The records as seen from outside an engine: at final snapshots.
 
+use crate::usage::Keeping;
 use txn::tx::Read;
 use txn::{Entry, Key, Position, ScanPage, ScanRange};
 
@@ -53,6 +54,19 @@ pub struct Census {
     pub held: u64,
 }
 
+/// An entry that may be evicted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Its key.
+    pub key: Key,
+    /// The position of its last write.
+    pub version: Position,
+    /// What it holds.
+    pub entry: Entry,
+    /// Of two, the one that has more was used less: see [`Keeping`].
+    pub idleness: u64,
+}
+
 /// Access to the records of a partition at final snapshots, whatever the engine.
 pub trait View: Send + Sync {
     /// Opens a snapshot at the newest final position.
@@ -87,6 +101,17 @@ pub trait View: Send + Sync {
     /// Collects versions, tombstones and placeholders that nobody needs any more, at most `records` of them. Returns how
     /// many were looked at; call it when there is nothing better to do.
     fn collect(&self, records: usize) -> usize;
+    /// The position up to which nobody needs other versions than the newest of each key.
+    fn watermark(&self) -> Position;
+    /// Collects what nobody needs any more of these keys, at once: for whoever knows that there is something.
+    fn collect_keys(&self, keys: &mut dyn Iterator<Item = Key>);
+    /// Says what is kept from now on of how records are used, and the time. To be called again while time goes by.
+    fn keep_usage(&self, keeping: Keeping, now_ms: u64);
+    /// How little a key is used, as [`Candidate::idleness`]; `None` if it has no record. Asking is no use.
+    fn idleness(&self, key: &Key) -> Option<u64>;
+    /// Some entries of the user's space at the newest final position: of up to `limit` records of a shard (the same for all numbers
+    /// that are equal modulo [`crate::SHARDS`]), of those behind the number `behind` of others.
+    fn candidates(&self, shard: usize, behind: usize, limit: usize) -> Vec<Candidate>;
     /// Counts everything. Walks the index: for tests and reports.
     fn census(&self) -> Census;
 }

@@ -122,7 +122,7 @@ const LINEAR_MAX: usize = 48;
 
 impl WriteSet {
     fn address(record: &RecordRef<KeyState>) -> usize {
-        Arc::as_ptr(record) as usize
+        record.as_ptr() as usize
     }
     #[inline]
     fn bit(record: &RecordRef<KeyState>) -> u64 {
@@ -140,7 +140,7 @@ impl WriteSet {
         }
         self.list
             .iter()
-            .rposition(|write| Arc::ptr_eq(&write.record, record))
+            .rposition(|write| RecordRef::ptr_eq(&write.record, record))
     }
     /// The write of a key, whose record `look_up` finds.
     pub(super) fn find_key(

@@ -23,7 +23,7 @@ pub async fn del(tx: &mut Tx, args: &[Blob]) -> Outcome {
     Ok(Reply::Integer(deleted))
 }
 
-/// EXISTS key [key ...]; TOUCH too: no access times are kept.
+/// EXISTS key [key ...]; TOUCH too.
 pub async fn exists(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let mut found = 0;
     for name in args {
@@ -184,7 +184,7 @@ pub async fn object_refcount(tx: &mut Tx, args: &[Blob]) -> Outcome {
     }))
 }
 
-/// OBJECT IDLETIME key: no access times are kept, so every key was just used.
+/// OBJECT IDLETIME key: access times are no part of the state, so every key was just used.
 pub async fn object_idletime(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let value = tx.get(&Key::from(&args[1])).await?;
     Ok(value.map_or(Reply::Nil, |_| Reply::Integer(0)))

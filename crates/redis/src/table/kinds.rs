@@ -115,6 +115,8 @@ pub enum ConnectionCommand {
     Unwatch,
     /// WAIT.
     Wait,
+    /// WAITAOF.
+    WaitAof,
     /// WATCH.
     Watch,
 }

@@ -35,10 +35,6 @@ pub const ABSENT: &[(&str, &str)] = &[
         "native procedures are Rust, in a program that embeds Ordo: see the README",
     ),
     ("script|debug", "not yet"),
-    (
-        "waitaof",
-        "not yet. What is acknowledged is as durable as `appendfsync` says",
-    ),
 ];
 
 /// Whether Redis has a command (or subcommand) of that name, in any case, which the table does not have.

@@ -97,6 +97,10 @@ impl Access for Running {
 }
 
 impl Memory {
+    /// The position of a key's last write.
+    pub fn version_of(&self, name: &str) -> Position {
+        self.records[&Key::from(name)].0
+    }
     pub fn new() -> Memory {
         Memory {
             now_ms: 1_795_000_000_123,

@@ -4,10 +4,10 @@ use crate::memory::Memory;
 use crate::render::render;
 use ordo_redis::codec::inline;
 use ordo_redis::table::{COMMANDS, Command, KeyPlaces, Run};
-use ordo_redis::{Caller, CommandTable, ExpireProcedure, Terms, execute};
+use ordo_redis::{Caller, CommandTable, EvictProcedure, ExpireProcedure, Terms, execute};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use txn::{Args, Blob, FnProcedure, Key, Registry, Reply, Weight};
+use txn::{Args, Blob, FnProcedure, Key, Procedure, Registry, Reply, Weight};
 
 fn words(command: &str) -> Args {
     inline::split(command.as_bytes()).expect("balanced quotes")
@@ -36,6 +36,7 @@ fn every_procedure_registers_under_its_own_name() {
     }
     for name in [
         "redis.block",
+        "redis.evict",
         "redis.expire-due",
         "redis.watch",
         "redis.eval",
@@ -293,6 +294,35 @@ fn expired_entries_are_removed_and_others_stay() {
         .expect("no rollback");
     assert_eq!(render(&reply), "2");
     assert_eq!(render(&memory.run(words("dbsize"))), "2");
+}
+
+#[test]
+fn what_was_written_since_it_was_looked_at_is_not_evicted() {
+    let mut memory = Memory::new();
+    for command in ["set a 1", "set b 1", "set c 1 px 100", "set d 1"] {
+        memory.run(words(command));
+    }
+    let seen = ["a", "b", "c", "d"].map(|name| (Key::from(name), memory.version_of(name)));
+    memory.run(words("set b 2"));
+    memory.run(words("del d"));
+    memory.now_ms += 200;
+    let mut args: Vec<Blob> = Vec::new();
+    for (key, version) in &seen {
+        args.extend(EvictProcedure::words(key, *version));
+    }
+    let keys = EvictProcedure.footprint(&args.iter().cloned().collect());
+    let keys = keys.keys.expect("declared keys");
+    assert_eq!((keys.reads.len(), keys.writes.len()), (0, 4));
+    args.push(Blob::new(b"a word too many"));
+    let reply = memory
+        .call(Arc::new(EvictProcedure), args.into_iter().collect())
+        .expect("no rollback");
+    // `a`, and `c`, which had expired.
+    assert_eq!(render(&reply), "2");
+    assert_eq!(
+        render(&memory.run(words("mget a b c d"))),
+        "[nil \"2\" nil nil]"
+    );
 }
 
 #[test]

@@ -5,8 +5,8 @@ use crate::cluster::{ChangeTicket, ClusterChange, ClusterView};
 use order::PartitionMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use store::View;
-use txn::Key;
+use store::{Keeping, View};
+use txn::{Key, PartitionId};
 
 /// A node's part in its cluster, as sessions need it. Nothing here waits.
 pub trait Membership: Send + Sync {
@@ -79,6 +79,28 @@ impl Runtime {
         self.membership
             .get()
             .map(|membership| membership.slot_keys())
+    }
+
+    /// The partitions whose records this node is to keep an eye on: those that it leads, of those that it has. A node by itself leads
+    /// its own.
+    pub fn led(&self) -> Vec<(PartitionId, &dyn View)> {
+        let cluster = self.cluster_view();
+        let leads = |partition: PartitionId| match &cluster {
+            Some(view) => view.leaders.get(&partition) == Some(&view.me),
+            None => true,
+        };
+        let engines = self.inner.engines.with_partitions();
+        engines
+            .filter(|&(partition, _)| leads(partition))
+            .map(|(partition, engine)| (partition, engine.view()))
+            .collect()
+    }
+
+    /// Says what is kept from now on of how records are used, and the time: see [`View::keep_usage`].
+    pub fn keep_usage(&self, keeping: Keeping, now_ms: u64) {
+        for engine in self.inner.engines.iter() {
+            engine.view().keep_usage(keeping, now_ms);
+        }
     }
 
     /// The records of a slot: see [`Membership::store_of_slot`]. A node by itself has those of all slots.

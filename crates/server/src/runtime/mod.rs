@@ -55,6 +55,7 @@ use self::core::{Alone, Core, FileWork, Hands, Machine};
 use self::engines::Engines;
 use self::member::{Awaited, FromPeers, Member, Outside, PROTOCOL};
 use self::routing::SharedRouting;
+use crate::cluster::ChangeTicket;
 use crate::cluster::identity::Identity;
 use crate::disk::RealDisk;
 use crate::peers::{PeerOptions, Peers};
@@ -95,6 +96,8 @@ const CHECKPOINT_ORDER_MAX: Duration = Duration::from_secs(30);
 const ASK_OTHERS_FIRST: Duration = Duration::from_secs(2);
 /// And then again, after this time.
 const ASK_OTHERS: Duration = Duration::from_secs(10);
+/// How long a thread that asks looks away, unless it is woken.
+const ASK_LOOKS: Duration = Duration::from_millis(100);
 /// How long a shutdown waits for transactions to end. What does not is in the log, and is replayed at the next start.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
 
@@ -718,6 +721,51 @@ impl Runtime {
                 Err(refused)
             }
         }
+    }
+
+    /// Brings to disk what is in the log: `None` if it is there. The ticket tells when it is.
+    pub fn sync_log(&self) -> Option<ChangeTicket> {
+        let sync = self.inner.core.lock().sync_ticket()?;
+        let (ticket, answer) = ChangeTicket::open();
+        let run = move || {
+            let synced = sync.sync();
+            answer.answer(match synced {
+                Ok(_) => Ok(String::new()),
+                Err(error) => Err(format!("the log cannot be synced: {error}")),
+            });
+        };
+        // A thread that cannot be had drops the answer, which then says so.
+        let started = std::thread::Builder::new()
+            .name("ordo-sync-aside".to_owned())
+            .spawn(run);
+        if let Err(error) = started {
+            tracing::warn!("the log cannot be synced aside: {error}");
+        }
+        Some(ticket)
+    }
+
+    /// Submits requests and waits until all are answered, or until there is no use in it any more: for threads that do nothing else, whose
+    /// port unparks them.
+    pub fn ask(
+        &self,
+        port: &Port,
+        mut requests: Vec<Arc<Request>>,
+        is_over: impl Fn() -> bool,
+    ) -> Result<Vec<Answer>, Refused> {
+        let wanted = requests.len();
+        let mut answers = Vec::new();
+        while answers.len() < wanted && !is_over() {
+            match self.submit(port, &mut requests) {
+                Ok(()) | Err(Refused::Busy) => {}
+                Err(refused) => return Err(refused),
+            }
+            self.help(port);
+            port.drain(&mut answers);
+            if answers.len() < wanted {
+                std::thread::park_timeout(ASK_LOOKS);
+            }
+        }
+        Ok(answers)
     }
 
     /// Has somebody told of what final-commits from now on.

@@ -84,7 +84,7 @@ pub(super) fn set(desk: &Desk<'_>, pairs: &[Blob]) -> Reply {
                 (setting.set)(config, &String::from_utf8_lossy(value))
                     .map_err(|problem| failed(&problem))?;
             }
-            desk.shared.look_at_memory(config.maxmemory);
+            desk.shared.look_at_memory(config);
             Ok(())
         });
     match result {

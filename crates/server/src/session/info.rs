@@ -4,8 +4,8 @@ use super::Desk;
 use super::cluster::topology::{Topology, split_address};
 use crate::cluster::ClusterView;
 use crate::hub::Kind;
+use crate::memory::{resident_bytes, used_bytes};
 use crate::net::clients::Client;
-use crate::shared::resident_bytes;
 use redis_surface::REDIS_VERSION;
 use redis_surface::table::COMMANDS;
 use std::fmt::Write;
@@ -173,10 +173,9 @@ fn clients(desk: &Desk<'_>, out: &mut String) {
 }
 
 fn memory(desk: &Desk<'_>, out: &mut String) {
-    // The allocator keeps no cheap count of its own, so what is used is taken to be what is resident.
-    let resident = resident_bytes();
-    field(out, "used_memory", resident);
-    field(out, "used_memory_human", human(resident));
+    let (used, resident) = (used_bytes(), resident_bytes());
+    field(out, "used_memory", used);
+    field(out, "used_memory_human", human(used));
     field(out, "used_memory_rss", resident);
     field(out, "lazyfree_pending_objects", 0);
     field(out, "mem_not_counted_for_evict", 0);
@@ -190,7 +189,11 @@ fn memory(desk: &Desk<'_>, out: &mut String) {
     field(out, "maxmemory", desk.config.maxmemory);
     field(out, "maxmemory_human", human(desk.config.maxmemory));
     field(out, "maxmemory_policy", &desk.config.maxmemory_policy);
-    field(out, "mem_fragmentation_ratio", "1.00");
+    field(
+        out,
+        "mem_fragmentation_ratio",
+        format_args!("{:.2}", resident as f64 / used.max(1) as f64),
+    );
     field(out, "mem_allocator", "mimalloc");
 }
 
@@ -264,7 +267,11 @@ fn stats(desk: &Desk<'_>, out: &mut String) {
     );
     field(out, "total_error_replies", totals.errors);
     field(out, "expired_keys", totals.expired_keys);
-    field(out, "evicted_keys", 0);
+    field(
+        out,
+        "evicted_keys",
+        desk.shared.evicted.load(Ordering::Relaxed),
+    );
     let count = |kind: Kind| {
         let hub = &desk.shared.hub;
         hub.channels(|channels| channels.names(kind).count())

@@ -21,6 +21,7 @@ mod channels;
 mod client;
 mod cluster;
 mod config;
+mod durability;
 mod flights;
 mod identity;
 mod info;
@@ -39,7 +40,7 @@ use crate::config::Config;
 use crate::hub::{Delivery, Kind};
 use crate::net::clients::Client;
 use crate::runtime::{self, Port, ReadOutcome, Routing};
-use crate::shared::{Shared, ThreadCounters};
+use crate::shared::{MemoryState, Shared, ThreadCounters};
 use acl::Identity;
 use channels::Subscriptions;
 use flights::Flight;
@@ -55,7 +56,6 @@ use redis_surface::{Action, Caller, CommandTable, Involved, Memory, Watched};
 use replies::{Answered, Replies, Treatment, reply_of};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use tracking::Tracks;
 use transaction::{Block, Published};
 use txn::{
@@ -84,9 +84,9 @@ pub struct Desk<'a> {
 impl Desk<'_> {
     /// Whether there is memory for more.
     fn memory(&self) -> Memory {
-        match self.shared.memory_short.load(Ordering::Relaxed) {
-            true => Memory::Short,
-            false => Memory::Ample,
+        match self.shared.memory() {
+            MemoryState::Short => Memory::Short,
+            MemoryState::Ample | MemoryState::Evicting => Memory::Ample,
         }
     }
 
@@ -210,6 +210,8 @@ enum Hold {
     Save(u64),
     /// A change of the cluster is answered once it ended.
     Change(ChangeTicket),
+    /// WAITAOF is answered once the log is on disk, or after its time.
+    Sync(durability::Syncing),
     /// A command waits for a key: see [`waiting`].
     Waiting,
 }
@@ -363,7 +365,7 @@ impl Session {
     pub fn waits_for_time(&self) -> bool {
         matches!(
             self.hold,
-            Some(Hold::Pause(_) | Hold::Save(_) | Hold::Change(_))
+            Some(Hold::Pause(_) | Hold::Save(_) | Hold::Change(_) | Hold::Sync(_))
         )
     }
     /// Whether a held command can go on.
@@ -435,6 +437,7 @@ impl Session {
             }
             Some(Hold::Waiting) => self.hold = Some(Hold::Waiting),
             Some(Hold::Save(_)) => self.answer(desk, &Session::saved(desk)),
+            Some(Hold::Sync(syncing)) => self.look_at_disk(desk, syncing),
             Some(Hold::Change(ticket)) => match ticket.try_take() {
                 Some(outcome) => self.answer(desk, &cluster::changed(outcome)),
                 None => self.hold = Some(Hold::Change(ticket)),
@@ -487,7 +490,13 @@ impl Session {
             self.end_block();
             return self.reject(desk, place, BLOCK_OUT_OF_MEMORY);
         }
-        if desk.shared.pause.holds(may_write(command), desk.now_ms) && !during_pause(command) {
+        let is_evicting = desk.shared.memory() == MemoryState::Evicting
+            && (command.is(Flags::DENYOOM) && self.block.is_none()
+                || matches!(command.run, Run::Connection(ConnectionCommand::Exec))
+                    && self.needs_memory());
+        let is_paused =
+            desk.shared.pause.holds(may_write(command), desk.now_ms) && !during_pause(command);
+        if is_paused || is_evicting {
             self.hold = Some(Hold::Pause(argv));
             return;
         }
@@ -859,6 +868,7 @@ impl Session {
                 self.save(desk);
                 None
             }
+            ConnectionCommand::WaitAof => self.wait_for_disk(desk, &argv[1..]),
             ConnectionCommand::AclLoad => self.load_users(desk),
             ConnectionCommand::ConfigSet => match config::set(desk, &argv[2..]) {
                 Reply::Status(_) if config::names(argv, "requirepass") => {
@@ -896,8 +906,7 @@ impl Session {
             C::ConfigRewrite => config::rewrite(),
             C::Info => info::command(desk, argv),
             C::BgSave | C::BgRewriteAof => admin::background_save(desk, command),
-            // There are no replicas yet; what was answered is in the log.
-            C::Wait => Reply::Integer(0),
+            C::Wait => durability::wait(desk, &argv[1..]),
             C::LastSave => admin::last_save(desk),
             C::ScriptKill | C::FunctionKill => admin::script_kill(desk),
             C::PubSub(command) => Session::pubsub(desk, command, argv),
@@ -975,6 +984,7 @@ fn looks_at_data(command: ConnectionCommand) -> bool {
             | C::BgRewriteAof
             | C::Shutdown
             | C::Wait
+            | C::WaitAof
             | C::Subscribe
             | C::Unsubscribe
             | C::PSubscribe

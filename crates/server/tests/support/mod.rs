@@ -174,20 +174,41 @@ impl Client {
         }
     }
 
+    /// What INFO says.
+    pub fn info(&mut self) -> String {
+        let (Reply::Verbatim(_, text) | Reply::Bulk(text)) = self.call(&["INFO"]) else {
+            panic!("INFO replies a text");
+        };
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
+    /// A number that INFO tells.
+    pub fn info_number(&mut self, field: &str) -> u64 {
+        let text = self.info();
+        let value = text
+            .lines()
+            .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        let number = value.and_then(|value| value.parse().ok());
+        number.unwrap_or_else(|| panic!("INFO tells no number {field}"))
+    }
+
     /// Asks INFO again and again until it has this line.
     pub fn wait_for_info(&mut self, line: &str) {
         let start = std::time::Instant::now();
+        while !self.info().lines().any(|found| found == line) {
+            assert!(start.elapsed() < PATIENCE, "INFO never says {line}");
+        }
+    }
+
+    /// Sends a command again and again until its reply is as it should be.
+    pub fn wait_until(&mut self, command: &str, is_right: impl Fn(&str) -> bool) {
+        let start = std::time::Instant::now();
         loop {
-            let (Reply::Verbatim(_, text) | Reply::Bulk(text)) = self.call(&["INFO"]) else {
-                panic!("INFO replies a text");
-            };
-            if String::from_utf8_lossy(&text)
-                .lines()
-                .any(|found| found == line)
-            {
+            let reply = self.line(command);
+            if is_right(&reply) {
                 return;
             }
-            assert!(start.elapsed() < PATIENCE, "INFO never says {line}");
+            assert!(start.elapsed() < PATIENCE, "{command} still gives {reply}");
         }
     }
 

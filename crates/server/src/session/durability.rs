@@ -1,0 +1,105 @@
+//! WAIT and WAITAOF: who has what this connection has written.
+//!
+//! An acknowledged write is in the logs of a majority of its partition's replicas, so that is answered at once: the replicas of a majority
+//! beside one of them are certain, whichever they are. That more of them have it by now may be so; nobody waits for it.
+//! Whether the logs are on disk is a matter of `appendfsync`: under `always` they are, otherwise this node's is synced for the
+//! asking, and nothing is said of the others.
+
+use super::{Desk, Hold, Session};
+use crate::cluster::ChangeTicket;
+use redis_surface::errors;
+use txn::{Blob, Reply};
+
+const TIMEOUT: Reply = Reply::error("ERR timeout is not an integer or out of range");
+const NEGATIVE_TIMEOUT: Reply = Reply::error("ERR timeout is negative");
+const LOCAL: Reply = Reply::error("ERR value is out of range, must be between 0 and 1");
+const REPLICAS: Reply = Reply::error("ERR value is out of range, must be positive");
+
+/// A WAITAOF that waits for this node's disk.
+#[derive(Debug)]
+pub(super) struct Syncing {
+    ticket: ChangeTicket,
+    /// When it is answered in any case, by the wall clock in milliseconds.
+    until_ms: u64,
+}
+
+fn integer(word: &[u8]) -> Option<i64> {
+    std::str::from_utf8(word).ok()?.parse().ok()
+}
+
+/// Until when a command waits that says so: 0 is for ever.
+fn until_ms(word: &[u8], now_ms: u64) -> Result<u64, Reply> {
+    match integer(word) {
+        None => Err(TIMEOUT),
+        Some(0) => Ok(u64::MAX),
+        Some(timeout_ms) => match u64::try_from(timeout_ms) {
+            Ok(timeout_ms) => Ok(now_ms.saturating_add(timeout_ms)),
+            Err(_) => Err(NEGATIVE_TIMEOUT),
+        },
+    }
+}
+
+/// How many replicas beside one are certain to have what was acknowledged.
+fn certain(desk: &Desk<'_>) -> i64 {
+    let Some(view) = desk.shared.runtime.cluster_view() else {
+        return 0;
+    };
+    let replicas = view.map.partitions.iter().map(|entry| entry.replicas.len());
+    (replicas.min().unwrap_or(0) / 2) as i64
+}
+
+fn durable(local: i64, replicas: i64) -> Reply {
+    Reply::Array(vec![Reply::Integer(local), Reply::Integer(replicas)])
+}
+
+/// WAIT numreplicas timeout
+pub(super) fn wait(desk: &Desk<'_>, args: &[Blob]) -> Reply {
+    if integer(&args[0]).is_none() {
+        return errors::NOT_AN_INTEGER;
+    }
+    match until_ms(&args[1], desk.now_ms) {
+        Ok(_) => Reply::Integer(certain(desk)),
+        Err(error) => error,
+    }
+}
+
+impl Session {
+    /// WAITAOF numlocal numreplicas timeout
+    pub(super) fn wait_for_disk(&mut self, desk: &Desk<'_>, args: &[Blob]) -> Option<Reply> {
+        let wants_local = match integer(&args[0]) {
+            None => return Some(errors::NOT_AN_INTEGER),
+            Some(local @ (0 | 1)) => local == 1,
+            Some(_) => return Some(LOCAL),
+        };
+        match integer(&args[1]) {
+            None => return Some(errors::NOT_AN_INTEGER),
+            Some(replicas) if replicas < 0 => return Some(REPLICAS),
+            Some(_) => {}
+        }
+        let until_ms = match until_ms(&args[2], desk.now_ms) {
+            Ok(until_ms) => until_ms,
+            Err(error) => return Some(error),
+        };
+        if desk.config.appendfsync == node::FsyncPolicy::Always {
+            return Some(durable(1, certain(desk)));
+        }
+        match desk.shared.runtime.sync_log() {
+            None => Some(durable(1, 0)),
+            Some(_) if !wants_local => Some(durable(0, 0)),
+            Some(ticket) => {
+                self.hold = Some(Hold::Sync(Syncing { ticket, until_ms }));
+                None
+            }
+        }
+    }
+
+    /// Looks whether the log is on disk that a WAITAOF waits for.
+    pub(super) fn look_at_disk(&mut self, desk: &mut Desk<'_>, syncing: Syncing) {
+        match syncing.ticket.try_take() {
+            Some(Ok(_)) => self.answer(desk, &durable(1, 0)),
+            Some(Err(error)) => self.answer(desk, &Reply::error_owned(format!("ERR {error}"))),
+            None if syncing.until_ms <= desk.now_ms => self.answer(desk, &durable(0, 0)),
+            None => self.hold = Some(Hold::Sync(syncing)),
+        }
+    }
+}

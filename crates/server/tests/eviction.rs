@@ -1,0 +1,118 @@
+//! Entries that go at `maxmemory`.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "clocks belong to the server's tests, too"
+)]
+
+mod support;
+
+use ordo_server::memory::Counting;
+use std::alloc::System;
+use std::time::{Duration, Instant};
+use support::{Client, TestServer};
+
+#[global_allocator]
+static ALLOCATOR: Counting<System> = Counting(System);
+
+/// Lets so many bytes be used beside what is used now.
+fn limit(client: &mut Client, more: u64) -> u64 {
+    let limit = client.info_number("used_memory") + more;
+    assert_eq!(client.line(&format!("CONFIG SET maxmemory {limit}")), "OK");
+    limit
+}
+
+/// Waits until no more than this is used.
+fn wait_until_below(client: &mut Client, bytes: u64) {
+    let start = Instant::now();
+    while client.info_number("used_memory") > bytes {
+        let waited = start.elapsed();
+        assert!(
+            waited < Duration::from_secs(20),
+            "more than {bytes} bytes are used"
+        );
+    }
+}
+
+const MB: u64 = 1 << 20;
+
+// One test, because what is used is that of the process.
+#[test]
+fn what_there_is_no_room_for_goes() {
+    let (server, _dir) = TestServer::start(&[("maxmemory-policy", "allkeys-lru")]);
+    let mut client = server.client();
+    let value = "v".repeat(10_000);
+
+    // Least recently used: what is read stays, what is not goes, and no write is refused.
+    let full = limit(&mut client, 20 * MB);
+    for number in 0..100 {
+        assert_eq!(client.line(&format!("SET hot:{number} {value}")), "OK");
+    }
+    for number in 0..10_000 {
+        let reply = client.line(&format!("SET cold:{number} {value}"));
+        assert_eq!(reply, "OK", "write {number}");
+        if number % 20 == 0 {
+            for hot in 0..100 {
+                client.line(&format!("GET hot:{hot}"));
+            }
+        }
+    }
+    wait_until_below(&mut client, full + MB);
+    let stayed = (0..100)
+        .filter(|hot| client.line(&format!("EXISTS hot:{hot}")) == "1")
+        .count();
+    assert!(stayed >= 90, "{stayed} of 100 keys in use are there");
+    let keys: usize = client.line("DBSIZE").parse().expect("a number");
+    assert!((1000..2100).contains(&keys), "{keys} keys");
+    let evicted = client.info_number("evicted_keys");
+    assert!(
+        evicted >= 10_100 - keys as u64,
+        "{evicted} evicted, {keys} left"
+    );
+
+    // What has no time to live stays under a volatile policy; when nothing else is left, writes are refused until there is room.
+    client.line("FLUSHALL");
+    client.line("CONFIG SET maxmemory-policy volatile-ttl");
+    for number in 0..500 {
+        client.line(&format!("SET kept:{number} {value}"));
+    }
+    let mut refused = 0;
+    for number in 0..4000 {
+        let word = ["", " EX 1000", " EX 2000"][number % 3];
+        let reply = client.line(&format!("SET some:{number} {value}{word}"));
+        refused += usize::from(reply.starts_with("-OOM"));
+    }
+    assert!(refused > 1000, "{refused} refused");
+    assert_eq!(client.line("EXISTS some:0 kept:0 kept:499"), "3");
+    assert_eq!(client.line("EXISTS some:1"), "0", "it had a time to live");
+    assert_eq!(client.line("DEL some:0"), "1", "deletes are taken");
+    client.line("FLUSHALL");
+    client.wait_until("SET x y", |reply| reply == "OK");
+
+    // Many at once, small ones, and somebody who listens.
+    client.line("CONFIG SET maxmemory 0 maxmemory-policy allkeys-random notify-keyspace-events Ee");
+    let mut listener = server.client();
+    listener.line("SUBSCRIBE __keyevent@0__:evicted");
+    for number in 0..20_000 {
+        client.send(&["SET", &format!("small:{number}"), "x"]);
+    }
+    for _ in 0..20_000 {
+        client.read();
+    }
+    let before = client.info_number("evicted_keys");
+    let used = client.info_number("used_memory");
+    client.line(&format!("CONFIG SET maxmemory {}", used - MB));
+    support::show(&listener.read());
+    client.wait_until("DBSIZE", |reply| {
+        let left: u64 = reply.parse().unwrap_or(0);
+        left < 15_000
+    });
+    // Their tombstones stay for a while, and do not count: not everything goes.
+    let settled = Instant::now() + Duration::from_millis(500);
+    while Instant::now() < settled {
+        client.line("PING");
+    }
+    let left: u64 = client.line("DBSIZE").parse().expect("a number");
+    assert!((5_000..15_000).contains(&left), "{left} left");
+    assert_eq!(client.info_number("evicted_keys") - before, 20_001 - left);
+}
