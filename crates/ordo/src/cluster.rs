@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use server::cluster::local::{Event, LocalCluster, Processes, Wishes, supervise};
+use server::tls::ClientTls;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::path::PathBuf;
@@ -39,6 +40,13 @@ pub struct StartArgs {
     /// The first node's port for clients; the others have the next ones [default: 7001].
     #[arg(long)]
     port: Option<u16>,
+    /// Serves clients by TLS alone, and has the nodes talk to each other by TLS. Certificates come as settings: -- --tls-cert-file FILE
+    /// --tls-key-file FILE --tls-ca-cert-file FILE.
+    #[arg(long)]
+    tls: bool,
+    /// Settings for all nodes, as `ordo serve` takes them.
+    #[arg(last = true, value_name = "SETTINGS")]
+    settings: Vec<String>,
 }
 
 /// Runs a subcommand.
@@ -65,6 +73,16 @@ fn start(args: &StartArgs) -> Result<()> {
         partitions: args.partitions,
         port: args.port,
     };
+    let mut settings = args.settings.clone();
+    if args.tls {
+        settings.extend(["--tls-cluster", "yes"].map(str::to_owned));
+    }
+    // Before anything is made.
+    let config = LocalCluster::settings(&settings)?;
+    let tls = match args.tls {
+        true => Some(ClientTls::of(&config)?),
+        false => None,
+    };
     let cluster = LocalCluster::prepare(&args.dir, &wishes)?;
     let program = std::env::current_exe().context("could not find out where this program is")?;
     println!(
@@ -81,7 +99,7 @@ fn start(args: &StartArgs) -> Result<()> {
     for warning in &cluster.config.warnings {
         println!("Note: {warning}");
     }
-    let launches = cluster.launches(&program);
+    let launches = cluster.launches(&program, &settings, tls.as_ref());
     let interrupted = || signals.pending().any(|signal| signal != SIGCHLD);
     let mut processes = Processes::start(&launches, interrupted)?;
     let events = signals.forever().map(|signal| match signal {

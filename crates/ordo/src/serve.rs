@@ -41,7 +41,11 @@ pub fn run(words: Vec<String>) -> anyhow::Result<()> {
     }
     tracing::info!("data in {dir}: {report}");
     for address in server.addresses() {
-        tracing::info!("serving {address}, appendfsync {fsync}");
+        let by = match server.tls_addresses().contains(address) {
+            true => " by TLS",
+            false => "",
+        };
+        tracing::info!("serving {address}{by}, appendfsync {fsync}");
     }
     server.wait();
     tracing::info!("stopped: everything acknowledged is in {dir}");

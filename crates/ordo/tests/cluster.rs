@@ -29,6 +29,7 @@ fn launch(dir: &Path, name: &str) -> Launch {
         name: name.to_owned(),
         zone: format!("zone of {name}"),
         client_address: format!("127.0.0.1:{port}"),
+        tls: None,
         log: dir.join(format!("{name}.log")),
         program: env!("CARGO_BIN_EXE_ordo").into(),
         words,

@@ -103,6 +103,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             listen: "127.0.0.1:0".to_owned(),
             protocols: 1..=1,
             queue_bytes_max: 64 << 20,
+            tls: None,
         };
         (Peers::start(options, party.clone()).map(Arc::new), party)
     });

@@ -2,6 +2,8 @@
 //! measurement (loading, scripts, checks).
 
 use crate::cluster::config::host_and_port;
+use crate::tls::{self, ClientTls};
+use rustls::{ClientConnection, StreamOwned};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
@@ -56,6 +58,14 @@ pub enum ClientError {
         /// Why.
         cause: io::Error,
     },
+    /// There is no trust, or no TLS at the other end.
+    #[error("TLS with {address} failed: {cause}")]
+    Tls {
+        /// Host and port.
+        address: String,
+        /// Why.
+        cause: io::Error,
+    },
     /// Whoever listens there is no Redis server.
     #[error("the server sent {0:?}, which is not RESP: is it a Redis server?")]
     NotResp(String),
@@ -69,9 +79,55 @@ pub enum ClientError {
     },
 }
 
+/// What it takes to be let in by a server.
+#[derive(Clone, Default)]
+pub struct Access {
+    /// The password, if there is one.
+    pub password: Option<String>,
+    /// With what the connection is secured, if it is.
+    pub tls: Option<ClientTls>,
+}
+
+impl Access {
+    /// Connects as [`Client::open`] does, without saying the password.
+    pub fn open(&self, address: &str, patience: Duration) -> Result<Client, ClientError> {
+        Client::open_with(address, patience, self.tls.as_ref())
+    }
+}
+
+/// A socket that waits, with TLS or without.
+enum Wire {
+    Plain(TcpStream),
+    Secured(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+impl Read for Wire {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Wire::Plain(stream) => stream.read(room),
+            Wire::Secured(stream) => stream.read(room),
+        }
+    }
+}
+
+impl Write for Wire {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Wire::Plain(stream) => stream.write(bytes),
+            Wire::Secured(stream) => stream.write(bytes),
+        }
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Wire::Plain(stream) => stream.flush(),
+            Wire::Secured(stream) => stream.flush(),
+        }
+    }
+}
+
 /// A blocking connection.
 pub struct Client {
-    reader: BufReader<TcpStream>,
+    reader: BufReader<Wire>,
     /// What was last sent, for errors.
     command: String,
 }
@@ -85,7 +141,7 @@ impl Client {
             cause,
         };
         let stream = TcpStream::connect((host, port)).map_err(unreachable)?;
-        let mut client = Client::over(stream, ANSWER_TIMEOUT).map_err(unreachable)?;
+        let mut client = Client::over(stream, ANSWER_TIMEOUT, None).map_err(unreachable)?;
         if let Some(password) = password {
             client.call(&["AUTH", password])?.text("AUTH")?;
         }
@@ -95,6 +151,15 @@ impl Client {
     /// Connects to `host:port`. Neither connecting to one of its addresses nor a silence before a reply may take longer
     /// than `patience`.
     pub fn open(address: &str, patience: Duration) -> Result<Client, ClientError> {
+        Client::open_with(address, patience, None)
+    }
+
+    /// The same, and with TLS if that is given.
+    pub fn open_with(
+        address: &str,
+        patience: Duration,
+        tls: Option<&ClientTls>,
+    ) -> Result<Client, ClientError> {
         let connect = || -> io::Result<Client> {
             let Some(target) = host_and_port(address) else {
                 let problem = "it is not host:port";
@@ -104,24 +169,31 @@ impl Client {
             let addresses: Vec<SocketAddr> = target.to_socket_addrs()?.collect();
             for address in addresses {
                 match TcpStream::connect_timeout(&address, patience) {
-                    Ok(stream) => return Client::over(stream, patience),
+                    Ok(stream) => return Client::over(stream, patience, tls),
                     Err(error) => failure = error,
                 }
             }
             Err(failure)
         };
-        connect().map_err(|cause| ClientError::Unreachable {
-            address: address.to_owned(),
-            cause,
+        connect().map_err(|cause| {
+            let address = address.to_owned();
+            match tls::cause(&cause) {
+                Some(_) => ClientError::Tls { address, cause },
+                None => ClientError::Unreachable { address, cause },
+            }
         })
     }
 
-    fn over(stream: TcpStream, patience: Duration) -> io::Result<Client> {
+    fn over(stream: TcpStream, patience: Duration, tls: Option<&ClientTls>) -> io::Result<Client> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(patience))?;
         stream.set_write_timeout(Some(patience))?;
+        let wire = match tls {
+            None => Wire::Plain(stream),
+            Some(tls) => Wire::Secured(Box::new(tls.over(stream)?)),
+        };
         Ok(Client {
-            reader: BufReader::with_capacity(1 << 16, stream),
+            reader: BufReader::with_capacity(1 << 16, wire),
             command: String::new(),
         })
     }
@@ -137,7 +209,8 @@ impl Client {
 
     /// Sends commands that [`put_command`] made. Each gets an answer.
     pub fn send(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
-        let sent = self.reader.get_mut().write_all(bytes);
+        let wire = self.reader.get_mut();
+        let sent = wire.write_all(bytes).and_then(|()| wire.flush());
         sent.map_err(|cause| self.lost(cause))
     }
 

@@ -161,6 +161,12 @@ const ONE_DATABASE: Kind = Kind::Fixed(
      their keys, or run a server for each",
 );
 
+const NO_KEY_PASS: Kind = Kind::Fixed(
+    "",
+    "encrypted keys are not read: leave the setting out, decrypt the key once (openssl pkey -in KEY -out PLAIN), and let only \
+     the server's user read it",
+);
+
 /// A number of elements that decides about Redis's inner forms.
 const FORM_COUNT: Kind = Kind::Number(0, i64::MAX as u64);
 /// A number of bytes that decides about Redis's inner forms.
@@ -178,7 +184,7 @@ pub static OLD_NAMES: &[(&str, &str)] = &[
 
 settings! {
     port: u64, "port", Kind::Number(0, 65535), "6379", AtStart,
-        "The TCP port to listen on. 0 lets the system pick a free one.";
+        "The TCP port to listen on. 0 lets the system pick a free one, or means none where there is a tls-port.";
     bind: Vec<String>, "bind", Kind::Words, "127.0.0.1 -::1", AtStart,
         "The addresses, or names of this machine, to listen on. One with a leading '-' is skipped where the machine does not have it.";
     protected_mode: bool, "protected-mode", Kind::Flag, "yes", Anytime,
@@ -199,6 +205,28 @@ settings! {
         "The name of this node in the cluster's file. It listens at its client_address there, unless port or bind say otherwise.";
     behaviour_level: u64, "behaviour-level", Kind::Number(0, 1 << 31), "0", AtStart,
         "For tests of upgrades only: the newest behaviour that this node says to know, so that one build can act as another. 0: what this build knows.";
+    tls_port: u64, "tls-port", Kind::Number(0, 65535), "0", AtStart,
+        "The TCP port on which clients are served by TLS (docs/tls.md). 0: none. With one, port 0 means that there is no other.";
+    tls_cluster: bool, "tls-cluster", Kind::Flag, "no", AtStart,
+        "Whether the nodes of the cluster talk to each other by TLS, and show each other their certificates. The same at every node.";
+    tls_cert_file: String, "tls-cert-file", Kind::Text, "", Anytime,
+        "The file of this server's certificate (PEM), and of those between it and the CA.";
+    tls_key_file: String, "tls-key-file", Kind::Text, "", Anytime,
+        "The file of the certificate's private key (PEM, not encrypted).";
+    tls_key_file_pass: String, "tls-key-file-pass", NO_KEY_PASS, "", Anytime,
+        "The pass phrase of an encrypted key. There is none.";
+    tls_ca_cert_file: String, "tls-ca-cert-file", Kind::Text, "", Anytime,
+        "The file of the certificates (PEM) of those who sign certificates of clients and nodes.";
+    tls_ca_cert_dir: String, "tls-ca-cert-dir", Kind::Text, "", Anytime,
+        "A directory of such files; all are read.";
+    tls_auth_clients: String, "tls-auth-clients", Kind::Choice(&["yes", "no", "optional"]), "yes", Anytime,
+        "Whether clients must show a certificate that one of the CAs has signed. optional: only if they have one.";
+    tls_protocols: Vec<String>, "tls-protocols", Kind::Words, "", Anytime,
+        "The versions of TLS that are spoken: TLSv1.2, TLSv1.3. Empty: both.";
+    tls_session_caching: bool, "tls-session-caching", Kind::Flag, "yes", Anytime,
+        "Whether clients that come again may go on with the keys of before.";
+    tls_session_cache_size: u64, "tls-session-cache-size", Kind::Number(1, 1 << 24), "20480", Anytime,
+        "How many sessions are kept for that.";
     dir: String, "dir", Kind::Text, ".", AtStart,
         "The directory of the input log and the checkpoints.";
     appendonly: bool, "appendonly", ALWAYS_LOGGED, "yes", Anytime,
@@ -284,6 +312,11 @@ impl Config {
             .find(|setting| setting.name.eq_ignore_ascii_case(name))
     }
 
+    /// Whether somebody has set a setting.
+    pub fn has(&self, name: &str) -> bool {
+        self.given.contains(name)
+    }
+
     /// Whether new users and selectors have all channels.
     pub fn all_channels_by_default(&self) -> bool {
         self.acl_pubsub_default == "allchannels"
@@ -293,6 +326,11 @@ impl Config {
     pub fn acl_path(&self) -> Option<String> {
         let path = std::path::Path::new(&self.dir).join(&self.aclfile);
         (!self.aclfile.is_empty()).then(|| path.to_string_lossy().into_owned())
+    }
+
+    /// Whether clients are served by TLS alone: then `client_address` in the cluster's description is where that is.
+    pub fn serves_tls_only(&self) -> bool {
+        self.tls_port > 0 && self.port == 0
     }
 
     /// The users that the settings name.

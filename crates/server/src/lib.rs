@@ -3,7 +3,8 @@
 //! [`server::Server`] puts a node ([`runtime`], on a directory of [`disk`]) behind sockets ([`net`]); a connection's
 //! bytes become commands, and its [`session`] turns commands into requests for the node. The nodes of a cluster reach each
 //! other as [`peers`]. What connections hear of each other (messages, elements that they waited for) goes through the
-//! [`hub`]; [`evict`] keeps what is used below its limit. [`config`] is the one table of settings, [`cluster`] what a node knows of the others, and [`client`] the other
+//! [`hub`]; [`evict`] keeps what is used below its limit. Streams are encrypted in [`tls`]. [`config`] is the one table of settings,
+//! [`cluster`] what a node knows of the others, and [`client`] the other
 //! end of a connection. This is the only crate of the house that owns sockets, files, clocks and threads.
 #![allow(
     clippy::disallowed_methods,
@@ -26,3 +27,5 @@ pub mod runtime;
 pub mod server;
 pub mod session;
 pub mod shared;
+pub mod tls;
+mod warnings;

@@ -1,18 +1,20 @@
 //! A server: a node behind sockets.
 
 use crate::acl::{self, FirstUsers};
+use crate::client::Access;
 use crate::cluster::identity::{Identity, IdentityError};
 use crate::cluster::{ClusterConfig, Leaders, join};
 use crate::config::{Config, ConfigError};
 use crate::disk::RealDisk;
 use crate::evict::Evictor;
-use crate::net::listen::{ListenError, listen};
+use crate::net::listen::{ListenError, Listener, listen};
 use crate::net::lobby::{Early, Lobby};
 use crate::net::{Incoming, IoThread, Mailbox, Parts, WAKER};
 use crate::peers::PeerOptions;
 use crate::restart::Program;
 use crate::runtime::{MemberOptions, MemberReport, RecoveryReport, Runtime, RuntimeOptions};
 use crate::shared::{Origin, Shared, Stopping};
+use crate::tls::{ClientTls, Tls, TlsError};
 use mio::{Poll, Waker};
 use node::cluster::{ClusterOptions, ClusterRecoverError};
 use order::PartitionMap;
@@ -60,6 +62,9 @@ pub enum StartError {
     /// The users that the settings ask for cannot be made.
     #[error("the users that the settings ask for cannot be made: {0}")]
     Users(String),
+    /// The files of TLS cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// An address cannot be listened on.
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -128,6 +133,7 @@ pub struct Server {
     threads: Vec<JoinHandle<()>>,
     report: Found,
     addresses: Vec<SocketAddr>,
+    tls_addresses: Vec<SocketAddr>,
 }
 
 /// Stops a server from elsewhere.
@@ -201,6 +207,7 @@ impl Server {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let io_threads = config.io_threads_effective(processors);
         let workers = config.workers_effective(processors);
+        let tls = Arc::new(Tls::new(&config)?);
         // Who starts a server twice learns that, and not only that its port is in use.
         RealDisk::look_at(Path::new(&config.dir)).map_err(crate::runtime::StartError::Directory)?;
         // Before the recovery, which may take long: a port that is in use is known at once.
@@ -208,15 +215,20 @@ impl Server {
             ListenError::InUse(address) if cluster.is_some() => ListenError::InUseAtNode(address),
             other => other,
         })?;
-        let addresses: Vec<SocketAddr> = listeners
-            .iter()
-            .filter_map(|listener| listener.local_addr().ok())
-            .collect();
+        let addresses = |of: fn(&Listener) -> bool| -> Vec<SocketAddr> {
+            let sockets = listeners.iter().filter(|listener| of(listener));
+            sockets
+                .filter_map(|listener| listener.socket.local_addr().ok())
+                .collect()
+        };
+        let tls_addresses = addresses(|listener| listener.is_tls);
+        let addresses = addresses(|_| true);
 
         let is_member = cluster.is_some();
         let first = first_users(&config, is_member)?;
         // Whoever comes meanwhile is told that the data is being loaded.
-        let lobby = Lobby::open(listeners, &config, is_member).map_err(StartError::Thread)?;
+        let lobby =
+            Lobby::open(listeners, &config, tls.clone(), is_member).map_err(StartError::Thread)?;
 
         let mut registry = Registry::new();
         redis_surface::register(&mut registry)?;
@@ -242,10 +254,11 @@ impl Server {
                 (runtime, Found::Alone(report))
             }
             Some((cluster, name)) => {
-                let (identity, has_run) = identity(&cluster, &name, &config)?;
-                let password = config.requirepass.clone();
+                let access = access(&config)?;
+                let (identity, has_run) = identity(&cluster, &name, &config, &access)?;
                 let mut member =
-                    member_options(cluster, &name, identity, has_run, password, &options);
+                    member_options(cluster, &name, identity, has_run, access, &options);
+                member.peers.tls = config.tls_cluster.then(|| tls.clone());
                 if config.behaviour_level > 0 {
                     member.node.level = config.behaviour_level as u32;
                 }
@@ -262,6 +275,7 @@ impl Server {
                 .copied()
                 .unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0))),
             io_threads,
+            tls,
         };
         let shared = Arc::new(Shared::new(runtime, config, origin));
         if let Err(error) = acl::start(&shared.acl, &shared.runtime, first) {
@@ -274,6 +288,7 @@ impl Server {
             threads: Vec::new(),
             report,
             addresses,
+            tls_addresses,
         };
         let (listeners, early) = lobby.close();
         match server.start_threads(io_threads, listeners, early) {
@@ -289,7 +304,7 @@ impl Server {
     fn start_threads(
         &mut self,
         count: usize,
-        listeners: Vec<mio::net::TcpListener>,
+        listeners: Vec<Listener>,
         early: Vec<Early>,
     ) -> io::Result<()> {
         let polls = (0..count)
@@ -338,9 +353,13 @@ impl Server {
         })
     }
 
-    /// The addresses that are listened on.
+    /// The addresses that are listened on, those without TLS first.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+    /// Those of them where clients speak TLS.
+    pub fn tls_addresses(&self) -> &[SocketAddr] {
+        &self.tls_addresses
     }
     /// What was found in the directory.
     pub fn report(&self) -> &Found {
@@ -406,11 +425,21 @@ fn restart(program: &Program) {
     std::process::exit(EXIT_HALTED);
 }
 
+/// How a node asks the others at their clients' addresses: as its own clients ask it.
+fn access(config: &Config) -> Result<Access, StartError> {
+    let tls = config.serves_tls_only().then(|| ClientTls::of(config));
+    Ok(Access {
+        password: (!config.requirepass.is_empty()).then(|| config.requirepass.clone()),
+        tls: tls.transpose()?,
+    })
+}
+
 /// Who a node is, and whether it was that before.
 fn identity(
     cluster: &ClusterConfig,
     name: &str,
     config: &Config,
+    access: &Access,
 ) -> Result<(Identity, bool), StartError> {
     let dir = Path::new(&config.dir);
     if let Some(identity) = Identity::load(dir)? {
@@ -426,8 +455,7 @@ fn identity(
         };
     }
     if cluster.node(name).is_some_and(|node| node.joins) {
-        let password = (!config.requirepass.is_empty()).then_some(config.requirepass.as_str());
-        let identity = join::learn(cluster, name, password).map_err(StartError::Join)?;
+        let identity = join::learn(cluster, name, access).map_err(StartError::Join)?;
         return Ok((identity, false));
     }
     let map = cluster.map().map_err(StartError::Map)?;
@@ -443,16 +471,13 @@ fn member_options(
     name: &str,
     identity: Identity,
     has_run: bool,
-    password: String,
+    access: Access,
     options: &RuntimeOptions,
 ) -> MemberOptions {
     let me = identity.node;
     let node = cluster.node(name);
     let description = cluster.clone();
-    let is_gone = move |map: &PartitionMap| {
-        let password = (!password.is_empty()).then_some(password.as_str());
-        join::is_gone(&description, map, me, password)
-    };
+    let is_gone = move |map: &PartitionMap| join::is_gone(&description, map, me, &access);
     MemberOptions {
         name: cluster.name.clone(),
         peers: PeerOptions {
@@ -462,6 +487,7 @@ fn member_options(
             listen: node.map_or(String::new(), |node| node.peer_address.clone()),
             protocols: 1..=1,
             queue_bytes_max: PEER_QUEUE_BYTES_MAX,
+            tls: None,
         },
         node: ClusterOptions {
             seed: mix(u64::from(std::process::id())),

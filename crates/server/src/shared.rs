@@ -12,6 +12,7 @@ use crate::hub::{Delivery, Hub};
 use crate::memory::used_bytes;
 use crate::net::clients::Clients;
 use crate::runtime::{Port, Runtime};
+use crate::tls::Tls;
 use parking_lot::{Condvar, Mutex};
 use redis_surface::table::COMMANDS;
 use std::collections::BTreeMap;
@@ -287,6 +288,8 @@ pub struct Shared {
     pub runtime: Arc<Runtime>,
     /// The settings.
     pub settings: Settings,
+    /// What connections are secured with.
+    pub tls: Arc<Tls>,
     /// The users.
     pub acl: Acl,
     /// The connections.
@@ -332,6 +335,8 @@ pub struct Origin {
     pub address: SocketAddr,
     /// See [`Shared::io_threads`].
     pub io_threads: usize,
+    /// See [`Shared::tls`].
+    pub tls: Arc<Tls>,
 }
 
 impl Shared {
@@ -343,6 +348,7 @@ impl Shared {
             runtime,
             acl: Acl::new(&config.requirepass),
             settings: Settings::new(config),
+            tls: origin.tls,
             clients: Clients::default(),
             hub,
             pause: Pause::default(),

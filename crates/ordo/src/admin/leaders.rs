@@ -3,6 +3,7 @@
 use super::Node;
 use anyhow::{Result, anyhow};
 use serde_json::Value;
+use server::client::Access;
 use server::cluster::ClusterStatus;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,7 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A node's status, with what it does not know itself: of partitions that other nodes lead, the terms and how far behind their
 /// followers are. What a leader that does not answer knows stays out.
-pub fn completed(json: &str, status: &ClusterStatus, password: Option<&str>) -> String {
+pub fn completed(json: &str, status: &ClusterStatus, access: &Access) -> String {
     let elsewhere: BTreeSet<u16> = status
         .partitions
         .iter()
@@ -25,7 +26,7 @@ pub fn completed(json: &str, status: &ClusterStatus, password: Option<&str>) -> 
         let Some(address) = found.filter(|node| node.reachable) else {
             continue;
         };
-        if let Ok(other) = Node::ask_within(&address.client_address, password, PATIENCE) {
+        if let Ok(other) = Node::ask_within(&address.client_address, access, PATIENCE) {
             others.insert(leader, other.status);
         }
     }
@@ -61,7 +62,7 @@ pub fn completed(json: &str, status: &ClusterStatus, password: Option<&str>) -> 
 
 /// From a node to the one that leads a partition, as far as those who are asked on the way know. Without a leader, the last of
 /// them says so itself.
-pub fn leader_of(mut node: Node, partition: u16, password: Option<&str>) -> Result<Node> {
+pub fn leader_of(mut node: Node, partition: u16, access: &Access) -> Result<Node> {
     // A leader may change while it is looked for; one that changes more often is none.
     for _ in 0..3 {
         let status = &node.status;
@@ -73,7 +74,7 @@ pub fn leader_of(mut node: Node, partition: u16, password: Option<&str>) -> Resu
             break;
         };
         let address = &entry.client_address;
-        node = Node::ask(address, password).map_err(|problem| {
+        node = Node::ask(address, access).map_err(|problem| {
             anyhow!(
                 "{} leads partition {partition}, and only it can hand it over, but at {address}: {problem}",
                 entry.name

@@ -13,10 +13,12 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
 use placement::Place;
 use rebalance::{Holding, Move};
-use server::client::{Answer, Client, ClientError};
+use server::client::{Access, Answer, Client, ClientError};
 use server::cluster::{ClusterStatus, NodeStatus, SlotKeys, config};
+use server::tls::ClientTls;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// How long a node may take to answer. A change waits for its place in the order.
@@ -45,6 +47,18 @@ pub struct Admin {
     /// The nodes' password. Without it the variable REDISCLI_AUTH is taken, which other users of the machine cannot see.
     #[arg(long, global = true)]
     password: Option<String>,
+    /// Speaks TLS with the nodes, whose certificates must be signed by the CA of --cacert.
+    #[arg(long, global = true)]
+    tls: bool,
+    /// The file of the CA's certificate.
+    #[arg(long, global = true, value_name = "FILE", requires = "tls")]
+    cacert: Option<PathBuf>,
+    /// The file of the certificate to show to the nodes, which they want unless tls-auth-clients is no.
+    #[arg(long, global = true, value_name = "FILE", requires_all = ["tls", "key"])]
+    cert: Option<PathBuf>,
+    /// The file of its private key.
+    #[arg(long, global = true, value_name = "FILE", requires_all = ["tls", "cert"])]
+    key: Option<PathBuf>,
     #[command(subcommand)]
     command: AdminCommand,
 }
@@ -105,19 +119,38 @@ enum AdminCommand {
 /// Runs `ordo admin`.
 pub fn run(admin: &Admin) -> Result<()> {
     let variable = std::env::var(PASSWORD_VARIABLE).ok();
-    let password = admin.password.as_deref().or(variable.as_deref());
-    run_to(admin, password, &mut std::io::stdout())
+    let access = Access {
+        password: admin.password.clone().or(variable),
+        tls: admin.tls()?,
+    };
+    run_to(admin, &access, &mut std::io::stdout())
 }
 
-fn run_to(admin: &Admin, password: Option<&str>, out: &mut dyn Write) -> Result<()> {
-    let mut node = Node::find(&admin.address, password)?;
+impl Admin {
+    /// With what connections are secured, if they are.
+    fn tls(&self) -> Result<Option<ClientTls>> {
+        if !self.tls {
+            return Ok(None);
+        }
+        let Some(authority) = &self.cacert else {
+            bail!(
+                "--tls needs --cacert, the file of the certificate of the CA that signs the nodes'"
+            );
+        };
+        let own = self.cert.as_deref().zip(self.key.as_deref());
+        Ok(Some(ClientTls::from_files(authority, own)?))
+    }
+}
+
+fn run_to(admin: &Admin, access: &Access, out: &mut dyn Write) -> Result<()> {
+    let mut node = Node::find(&admin.address, access)?;
     match &admin.command {
         AdminCommand::Status { json: true } => {
-            let json = leaders::completed(&node.json, &node.status, password);
+            let json = leaders::completed(&node.json, &node.status, access);
             writeln!(out, "{json}")?;
         }
         AdminCommand::Status { json: false } => {
-            let json = leaders::completed(&node.json, &node.status, password);
+            let json = leaders::completed(&node.json, &node.status, access);
             // What was added is of the same shape, so it reads as the whole did.
             let status = serde_json::from_str(&json).unwrap_or(node.status);
             write!(out, "{}", show::status(&status))?;
@@ -164,7 +197,7 @@ fn run_to(admin: &Admin, password: Option<&str>, out: &mut dyn Write) -> Result<
             let id = find(&node.status, who)?.id.to_string();
             writeln!(out, "{}", node.change(&["REMOVENODE", &id])?)?;
         }
-        AdminCommand::Rebalance { dry_run } => rebalance(node, *dry_run, password, out)?,
+        AdminCommand::Rebalance { dry_run } => rebalance(node, *dry_run, access, out)?,
         AdminCommand::MoveSlots {
             first,
             last,
@@ -177,7 +210,7 @@ fn run_to(admin: &Admin, password: Option<&str>, out: &mut dyn Write) -> Result<
             node: who,
         } => {
             let to = may_lead(&node.status, *partition, who)?.to_string();
-            let mut leader = leaders::leader_of(node, *partition, password)?;
+            let mut leader = leaders::leader_of(node, *partition, access)?;
             let said = leader.change(&["TRANSFER", &partition.to_string(), &to])?;
             writeln!(out, "{said}")?;
         }
@@ -186,9 +219,9 @@ fn run_to(admin: &Admin, password: Option<&str>, out: &mut dyn Write) -> Result<
 }
 
 /// Evens the nodes out, and then the partitions.
-fn rebalance(node: Node, dry_run: bool, password: Option<&str>, out: &mut dyn Write) -> Result<()> {
-    let (node, placed) = rebalance_replicas(node, dry_run, password, out)?;
-    let moved = rebalance_slots(node, dry_run, password, out)?;
+fn rebalance(node: Node, dry_run: bool, access: &Access, out: &mut dyn Write) -> Result<()> {
+    let (node, placed) = rebalance_replicas(node, dry_run, access, out)?;
+    let moved = rebalance_slots(node, dry_run, access, out)?;
     match (placed || moved, dry_run) {
         (false, _) => writeln!(
             out,
@@ -205,7 +238,7 @@ fn rebalance(node: Node, dry_run: bool, password: Option<&str>, out: &mut dyn Wr
 fn rebalance_replicas(
     mut node: Node,
     dry_run: bool,
-    password: Option<&str>,
+    access: &Access,
     out: &mut dyn Write,
 ) -> Result<(Node, bool)> {
     let (places, busy) = placement::plan(&node.status);
@@ -259,7 +292,7 @@ fn rebalance_replicas(
         std::thread::sleep(LOOK);
         let answers = addresses.iter();
         let mut answers =
-            answers.filter_map(|address| Node::ask_within(address, password, QUICK).ok());
+            answers.filter_map(|address| Node::ask_within(address, access, QUICK).ok());
         let is_open = |status: &ClusterStatus| {
             let moving = places.iter();
             let moving = moving.filter(|place| !placement::is_done(status, place));
@@ -293,7 +326,7 @@ fn rebalance_replicas(
 fn rebalance_slots(
     mut node: Node,
     dry_run: bool,
-    password: Option<&str>,
+    access: &Access,
     out: &mut dyn Write,
 ) -> Result<bool> {
     let mut holdings: Vec<Holding> = node
@@ -305,7 +338,7 @@ fn rebalance_slots(
             ..Holding::default()
         })
         .collect();
-    for (partition, keys) in all_slot_keys(&mut node, password)? {
+    for (partition, keys) in all_slot_keys(&mut node, access)? {
         if let Some(holding) = holdings.get_mut(usize::from(partition)) {
             holding.keys = keys;
         }
@@ -334,27 +367,24 @@ fn rebalance_slots(
 }
 
 /// How many keys each slot has, by partition: of those that this node does not keep, others are asked.
-fn all_slot_keys(
-    node: &mut Node,
-    password: Option<&str>,
-) -> Result<BTreeMap<u16, BTreeMap<u16, u64>>> {
+fn all_slot_keys(node: &mut Node, access: &Access) -> Result<BTreeMap<u16, BTreeMap<u16, u64>>> {
     let mut known = node.slot_keys()?.partitions;
     let status = node.status.clone();
     for partition in &status.partitions {
         if known.contains_key(&partition.id) {
             continue;
         }
-        let mut keeper = another_keeper(&status, partition.id, password)?;
+        let mut keeper = another_keeper(&status, partition.id, access)?;
         known.extend(keeper.slot_keys()?.partitions);
     }
     Ok(known)
 }
 
 /// Another node, that keeps a partition.
-fn another_keeper(status: &ClusterStatus, partition: u16, password: Option<&str>) -> Result<Node> {
+fn another_keeper(status: &ClusterStatus, partition: u16, access: &Access) -> Result<Node> {
     let mut answers = keepers(status, partition)
         .filter(|keeper| keeper.reachable && keeper.id != status.me)
-        .filter_map(|keeper| Node::ask(&keeper.client_address, password).ok());
+        .filter_map(|keeper| Node::ask(&keeper.client_address, access).ok());
     answers.next().ok_or_else(|| {
         anyhow!("no node that keeps partition {partition} answers: see `ordo admin status`")
     })
@@ -379,10 +409,10 @@ struct Node {
 
 impl Node {
     /// The first of the nodes that tells its status.
-    fn find(addresses: &[String], password: Option<&str>) -> Result<Node> {
+    fn find(addresses: &[String], access: &Access) -> Result<Node> {
         let mut problems = Vec::new();
         for address in addresses {
-            match Node::ask(address, password) {
+            match Node::ask(address, access) {
                 Ok(node) => return Ok(node),
                 Err(problem) => problems.push(format!("{address}: {problem}")),
             }
@@ -397,13 +427,13 @@ impl Node {
         }
     }
 
-    fn ask(address: &str, password: Option<&str>) -> Result<Node> {
-        Node::ask_within(address, password, PATIENCE)
+    fn ask(address: &str, access: &Access) -> Result<Node> {
+        Node::ask_within(address, access, PATIENCE)
     }
 
-    fn ask_within(address: &str, password: Option<&str>, patience: Duration) -> Result<Node> {
-        let mut client = Client::open(address, patience).map_err(explained)?;
-        if let Some(password) = password {
+    fn ask_within(address: &str, access: &Access, patience: Duration) -> Result<Node> {
+        let mut client = access.open(address, patience).map_err(explained)?;
+        if let Some(password) = &access.password {
             let answer = client.call(&["AUTH", password]).map_err(explained)?;
             if let Answer::Error(text) = answer {
                 bail!(
@@ -473,6 +503,14 @@ fn explained(error: ClientError) -> anyhow::Error {
         ClientError::Unreachable { cause, .. } => {
             anyhow!("it cannot be reached ({cause}): correct --address, or name another node")
         }
+        ClientError::Tls { cause, .. } => {
+            anyhow!(
+                "TLS with it failed ({cause}): is --address a port that speaks TLS, and is its certificate signed by the CA of --cacert?"
+            )
+        }
+        ClientError::Lost { cause, .. } if cause.kind() == ErrorKind::InvalidData => {
+            anyhow!("{error}: it does not take the certificate of --cert, or wants one")
+        }
         ClientError::Lost { .. } => {
             anyhow!(
                 "{error}: the node may be stopping or frozen; look at its log, or name another one with --address"
@@ -480,7 +518,7 @@ fn explained(error: ClientError) -> anyhow::Error {
         }
         ClientError::NotResp(_) => {
             anyhow!(
-                "{error} The --address of a node is where it answers clients, and not its peers"
+                "{error} The --address of a node is where it answers clients, and not its peers; where it speaks TLS, say --tls"
             )
         }
         ClientError::Unexpected { .. } => error.into(),

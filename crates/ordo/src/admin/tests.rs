@@ -135,7 +135,11 @@ fn admin(addresses: &[&str], words: &[&str]) -> Result<String> {
     let matches = Admin::augment_args(Command::new("admin")).try_get_matches_from(words)?;
     let admin = Admin::from_arg_matches(&matches)?;
     let mut out = Vec::new();
-    run_to(&admin, admin.password.as_deref(), &mut out)?;
+    let access = Access {
+        password: admin.password.clone(),
+        tls: admin.tls()?,
+    };
+    run_to(&admin, &access, &mut out)?;
     Ok(String::from_utf8(out)?)
 }
 

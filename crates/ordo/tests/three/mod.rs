@@ -146,6 +146,14 @@ impl Cluster {
         })
     }
 
+    /// Kills a process.
+    #[allow(dead_code, reason = "not every test kills")]
+    pub fn kill(&mut self, place: usize) {
+        let mut process = self.processes[place].take().expect("it was started");
+        process.kill().expect("it runs");
+        process.wait().expect("it has ended");
+    }
+
     /// Stops a process in good order. Returns how long that took.
     pub fn stop(&mut self, place: usize) -> Duration {
         let process = self.processes[place].as_ref().expect("it runs").id();

@@ -9,7 +9,7 @@
 
 use super::config::ClusterConfig;
 use super::identity::{Identity, Maps};
-use crate::client::Client;
+use crate::client::Access;
 use order::PartitionMap;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -36,15 +36,11 @@ enum Verdict {
 }
 
 /// Waits until the cluster has something for a node to keep. The error says why it never will.
-pub fn learn(
-    cluster: &ClusterConfig,
-    name: &str,
-    password: Option<&str>,
-) -> Result<Identity, String> {
+pub fn learn(cluster: &ClusterConfig, name: &str, access: &Access) -> Result<Identity, String> {
     let mut told: Option<(Instant, String)> = None;
     let mut remind = REMIND_MIN;
     loop {
-        let wait = match newest(cluster, name, password) {
+        let wait = match newest(cluster, name, access) {
             Err(problems) => {
                 let hint = match cluster.founders().next() {
                     None => {
@@ -125,7 +121,7 @@ pub fn is_gone(
     cluster: &ClusterConfig,
     map: &PartitionMap,
     me: NodeId,
-    password: Option<&str>,
+    access: &Access,
 ) -> Option<String> {
     let described = cluster.nodes.iter().map(|node| &node.client_address);
     let known = map.nodes.values().map(|entry| &entry.client_address);
@@ -134,9 +130,7 @@ pub fn is_gone(
         .chain(known)
         .filter(|address| Some(*address) != own)
         .collect();
-    let answers = others
-        .into_iter()
-        .map(|address| ask(address, None, password));
+    let answers = others.into_iter().map(|address| ask(address, None, access));
     answers
         .flatten()
         .find_map(|(_, newer)| has_left(map, &newer, me))
@@ -160,12 +154,12 @@ fn has_left(map: &PartitionMap, newer: &PartitionMap, me: NodeId) -> Option<Stri
 fn newest(
     cluster: &ClusterConfig,
     name: &str,
-    password: Option<&str>,
+    access: &Access,
 ) -> Result<(PartitionMap, PartitionMap), String> {
     let mut found: Option<(PartitionMap, PartitionMap)> = None;
     let mut problems = Vec::new();
     for peer in cluster.nodes.iter().filter(|node| node.name != name) {
-        match ask(&peer.client_address, Some(name), password) {
+        match ask(&peer.client_address, Some(name), access) {
             Ok(maps) => {
                 if found
                     .as_ref()
@@ -185,14 +179,14 @@ fn newest(
 fn ask(
     address: &str,
     name: Option<&str>,
-    password: Option<&str>,
+    access: &Access,
 ) -> Result<(PartitionMap, PartitionMap), String> {
-    let mut client = Client::open(address, PATIENCE).map_err(|error| error.to_string())?;
+    let mut client = (access.open(address, PATIENCE)).map_err(|error| error.to_string())?;
     let mut call = |words: &[&str]| -> Result<String, String> {
         let answer = client.call(words).map_err(|error| error.to_string())?;
         answer.text(words[0]).map_err(|error| error.to_string())
     };
-    if let Some(password) = password {
+    if let Some(password) = &access.password {
         call(&["AUTH", password])?;
     }
     let plain = ["ORDO.CLUSTER", "MAP"];

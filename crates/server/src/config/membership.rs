@@ -45,7 +45,11 @@ impl Config {
         };
         if let Some((host, port)) = host_and_port(&node.client_address) {
             if !self.given.contains("port") {
-                self.port = u64::from(port);
+                // There can be one listener only: whose tls-port it is, serves clients by TLS alone.
+                self.port = match u64::from(port) {
+                    port if port == self.tls_port => 0,
+                    port => port,
+                };
             }
             if !self.given.contains("bind") {
                 self.bind = vec![host.to_owned()];
@@ -106,6 +110,12 @@ mod tests {
             (config.port, config.bind.join(" ")),
             (6379, "localhost".to_owned())
         );
+
+        // There is one listener at most for it.
+        let secured = serve(&[&cluster[..], &["--tls-port", "7002"]].concat()).expect("valid");
+        assert!(secured.serves_tls_only() && secured.tls_port == 7002);
+        let both = serve(&[&cluster[..], &["--tls-port", "7102"]].concat()).expect("valid");
+        assert_eq!((both.port, both.serves_tls_only()), (7002, false));
 
         let joining = serve(&["--cluster", &path, "--node", "gamma"]).expect("valid");
         assert_eq!(joining.port, 7003);

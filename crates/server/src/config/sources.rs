@@ -191,6 +191,12 @@ impl Config {
             ));
         }
         self.users().map_err(ConfigError::Together)?;
+        if self.tls_port > 0 && self.tls_port == self.port {
+            return Err(ConfigError::Together(format!(
+                "port and tls-port: both are {}. Choose another one for either, or say --port 0 to serve by TLS alone",
+                self.port
+            )));
+        }
         if self.bind.is_empty() {
             return Err(ConfigError::Together(
                 "bind: name at least one address, for example 127.0.0.1".to_owned(),
@@ -449,6 +455,14 @@ mod tests {
         }
         serve(&["--bind", "0.0.0.0", "--requirepass", "x"]);
         serve(&["--bind", "0.0.0.0", "--protected-mode", "no"]);
+    }
+
+    #[test]
+    fn clients_with_tls_and_without_it_have_ports_of_their_own() {
+        let error = error(&["--port", "7000", "--tls-port", "7000"]);
+        assert!(error.contains("--port 0"), "{error}");
+        assert!(serve(&["--port", "0", "--tls-port", "7000"]).serves_tls_only());
+        assert!(!serve(&["--port", "0"]).serves_tls_only());
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! A socket with its session.
 
 use crate::session::{Desk, Session};
-use mio::net::TcpStream;
+use crate::tls::{Complaint, HANDSHAKE_MAX, Stream, Tls};
 use redis_surface::codec::{Limits, RequestDecoder};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Write};
 use std::sync::atomic::Ordering;
 use txn::Reply;
 
@@ -18,7 +18,7 @@ pub enum Fate {
 
 /// A client's connection. Belongs to one I/O thread.
 pub struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     decoder: RequestDecoder,
     /// What was received and not yet decoded.
     input: Vec<u8>,
@@ -46,7 +46,7 @@ const INPUT_BYTES_KEPT: usize = 64 << 10;
 
 impl Connection {
     /// The connection of an accepted socket.
-    pub fn new(stream: TcpStream, session: Session) -> Connection {
+    pub fn new(stream: Stream, session: Session) -> Connection {
         Connection {
             stream,
             decoder: RequestDecoder::default(),
@@ -65,7 +65,7 @@ impl Connection {
 
     /// The connection of a socket from which something was read already: `input` was not yet decoded.
     pub fn with_input(
-        stream: TcpStream,
+        stream: Stream,
         session: Session,
         decoder: RequestDecoder,
         input: Vec<u8>,
@@ -78,8 +78,8 @@ impl Connection {
         }
     }
 
-    /// The socket, to register it.
-    pub fn stream(&mut self) -> &mut TcpStream {
+    /// The stream.
+    pub fn stream(&mut self) -> &mut Stream {
         &mut self.stream
     }
     /// The session.
@@ -94,6 +94,10 @@ impl Connection {
     /// The socket can take bytes again.
     pub fn became_writable(&mut self) {
         self.writable = true;
+    }
+    /// Whether there is something to send.
+    pub fn wants_to_send(&mut self) -> bool {
+        !self.session.replies().ready().is_empty() || self.stream.pends()
     }
 
     /// Whether there is something to do without waiting for an event: bytes to read or commands to decode, and nothing
@@ -139,16 +143,17 @@ impl Connection {
     }
 
     fn read(&mut self, desk: &mut Desk<'_>, scratch: &mut [u8]) -> Fate {
-        match self.stream.read(scratch) {
-            Ok(0) => {
+        match self.stream.receive(scratch) {
+            Ok(got) if got.bytes == 0 => {
                 // Finish what is under way: a client may send its last commands and close its half.
                 self.readable = false;
                 self.session.close_after_replies();
             }
-            Ok(count) => {
-                // A short read has emptied the socket, and the next bytes come with an event of their own. Its end does
-                // not, if that was announced together with these bytes.
-                self.readable = count == scratch.len() || self.ended;
+            Ok(got) => {
+                let count = got.bytes;
+                // Where there is no more, the next bytes come with an event of their own. The socket's end does not, if that was
+                // announced together with these bytes.
+                self.readable = got.more || self.ended;
                 desk.counters.input_bytes.add(count as u64);
                 self.session
                     .client()
@@ -176,7 +181,11 @@ impl Connection {
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => self.readable = false,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(_) => return Fate::Over,
+            Err(error) => {
+                let address = self.session.client().address;
+                desk.shared.tls.note_failure(address, &error);
+                return Fate::Over;
+            }
         }
         Fate::Open
     }
@@ -217,23 +226,18 @@ impl Connection {
 
     /// Sends what can be sent, and closes clients that do not read.
     pub fn flush(&mut self, desk: &Desk<'_>) -> Fate {
-        while self.writable && !self.session.replies().ready().is_empty() {
-            match self.stream.write(self.session.replies().ready()) {
-                Ok(0) => return Fate::Over,
-                Ok(count) => {
-                    desk.counters.output_bytes.add(count as u64);
-                    self.writable = count == self.session.replies().ready().len();
-                    self.session.replies().sent(count);
+        while self.writable && self.wants_to_send() {
+            match self.stream.send(self.session.replies().ready()) {
+                Ok(sent) => {
+                    desk.counters.output_bytes.add(sent.bytes as u64);
+                    self.writable = !sent.full;
+                    self.session.replies().sent(sent.bytes);
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.writable = false,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(_) => return Fate::Over,
             }
         }
-        if self.session.closing()
-            && self.session.idle()
-            && self.session.replies().ready().is_empty()
-        {
+        if self.session.closing() && self.session.idle() && !self.wants_to_send() {
             return Fate::Over;
         }
         self.check_output_limit(desk)
@@ -282,11 +286,27 @@ impl Connection {
             || (timeout_ms > 0 && !waits && idle_ms > timeout_ms && self.session.idle())
     }
 
+    /// Whether its handshake takes longer than any may.
+    pub fn is_overdue(&mut self, now_ms: u64) -> bool {
+        let age_ms = now_ms.saturating_sub(self.session.client().connected_ms);
+        self.stream.is_handshaking() && u128::from(age_ms) > HANDSHAKE_MAX.as_millis()
+    }
+
     /// Says why a connection is not served, as well as that goes without waiting.
-    pub fn turn_away(mut stream: TcpStream, reply: &Reply) {
+    pub fn turn_away(stream: Stream, reply: &Reply, tls: &Tls) {
+        let mut socket = match stream {
+            Stream::Plain(socket) => socket,
+            Stream::Secured(_) => {
+                // There is no handshake yet, and so nothing can be said that the client would believe.
+                if let (Reply::Error(why), Ok(address)) = (reply, stream.socket().peer_addr()) {
+                    tls.complain(Complaint::TurnedAway, address, why);
+                }
+                return;
+            }
+        };
         let mut bytes = Vec::new();
         redis_surface::codec::encode(reply, redis_surface::codec::Protocol::Resp2, &mut bytes);
         // A full socket buffer at this point means a client that does not listen anyway.
-        let _ = stream.write(&bytes);
+        let _ = socket.write(&bytes);
     }
 }

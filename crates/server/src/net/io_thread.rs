@@ -2,6 +2,7 @@
 
 use super::clients::Arrival;
 use super::connection::{Connection, Fate};
+use super::listen::Listener;
 use super::lobby::Early;
 use super::mailbox::{Incoming, Mailbox};
 use crate::config::Config;
@@ -9,7 +10,8 @@ use crate::hub::Delivery;
 use crate::runtime::{Answer, Port, Refused};
 use crate::session::{Commands, Desk, Session, Submissions};
 use crate::shared::{Shared, ThreadCounters};
-use mio::net::{TcpListener, TcpStream};
+use crate::tls::{Complaint, Stream};
+use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 use socket2::{SockRef, TcpKeepalive};
 use std::collections::BTreeSet;
@@ -42,7 +44,7 @@ pub struct IoThread {
     counters: Arc<ThreadCounters>,
     port: Port,
     /// Only the first thread's.
-    listeners: Vec<TcpListener>,
+    listeners: Vec<Listener>,
     /// A listener may have more connections.
     accepts: bool,
     /// All threads, this one first, in the order in which they get connections.
@@ -80,7 +82,7 @@ pub struct Parts {
     /// Its number.
     pub index: usize,
     /// The listeners, if it accepts.
-    pub listeners: Vec<TcpListener>,
+    pub listeners: Vec<Listener>,
     /// The mailboxes of all threads, its own first.
     pub mailboxes: Vec<Arc<Mailbox>>,
     /// What all threads share.
@@ -100,7 +102,7 @@ impl IoThread {
         } = parts;
         for (place, listener) in listeners.iter_mut().enumerate() {
             poll.registry().register(
-                listener,
+                &mut listener.socket,
                 Token(FIRST_LISTENER + place),
                 Interest::READABLE,
             )?;
@@ -254,7 +256,7 @@ impl IoThread {
                     }
                     if event.is_writable() {
                         connection.became_writable();
-                        if !connection.session().replies().ready().is_empty() {
+                        if connection.wants_to_send() {
                             list(&mut self.dirty, &mut connection.dirty, token);
                         }
                     }
@@ -269,19 +271,28 @@ impl IoThread {
     /// Accepts what waits, a few at a time.
     fn accept(&mut self) {
         const ACCEPTED_PER_ROUND: usize = 256;
+        // A handshake takes up to a millisecond of the thread, in which it serves nobody else.
+        const SECURED_PER_ROUND: usize = 8;
         self.accepts = false;
         for place in 0..self.listeners.len() {
-            for turn in 0..=ACCEPTED_PER_ROUND {
-                if turn == ACCEPTED_PER_ROUND {
+            let max = match self.listeners[place].is_tls {
+                true => SECURED_PER_ROUND,
+                false => ACCEPTED_PER_ROUND,
+            };
+            for turn in 0..=max {
+                if turn == max {
                     self.accepts = true;
                     break;
                 }
-                match self.listeners[place].accept() {
-                    Ok((stream, _)) => {
+                let listener = &self.listeners[place];
+                match listener.socket.accept() {
+                    Ok((socket, _)) => {
+                        let is_tls = listener.is_tls;
+                        let incoming = Incoming::New { socket, is_tls };
                         self.next_mailbox = (self.next_mailbox + 1) % self.mailboxes.len();
                         match self.next_mailbox {
-                            0 => self.adopt(Incoming::New(stream)),
-                            other => self.mailboxes[other].hand_over(Incoming::New(stream)),
+                            0 => self.adopt(incoming),
+                            other => self.mailboxes[other].hand_over(incoming),
                         }
                     }
                     Err(error) if error.kind() == ErrorKind::WouldBlock => break,
@@ -298,7 +309,20 @@ impl IoThread {
     /// Makes a connection of an accepted socket, unless it is turned away.
     fn adopt(&mut self, incoming: Incoming) {
         let (mut stream, waited) = match incoming {
-            Incoming::New(stream) => (stream, None),
+            Incoming::New {
+                socket,
+                is_tls: false,
+            } => (Stream::Plain(socket), None),
+            Incoming::New {
+                socket,
+                is_tls: true,
+            } => match self.shared.tls.accept_client(socket) {
+                Ok(stream) => (stream, None),
+                Err(error) => {
+                    tracing::warn!("a client at tls-port could not be served: {error}");
+                    return;
+                }
+            },
             Incoming::Early(early) => {
                 let Early {
                     stream,
@@ -309,7 +333,8 @@ impl IoThread {
                 (stream, Some((greeting, decoder, input)))
             }
         };
-        let (Ok(address), Ok(local_address)) = (stream.peer_addr(), stream.local_addr()) else {
+        let socket = stream.socket();
+        let (Ok(address), Ok(local_address)) = (socket.peer_addr(), socket.local_addr()) else {
             return;
         };
         // Whoever connects after CONFIG SET was answered is treated by it.
@@ -317,7 +342,7 @@ impl IoThread {
         let has_password = !self.shared.acl.default_needs_no_password();
         if !admits(self.config.protected_mode, has_password, address.ip()) {
             self.counters.rejected.add(1);
-            return Connection::turn_away(stream, &DENIED);
+            return Connection::turn_away(stream, &DENIED, &self.shared.tls);
         }
         let arrival = Arrival {
             address,
@@ -335,14 +360,15 @@ impl IoThread {
             return Connection::turn_away(
                 stream,
                 &Reply::error("ERR max number of clients reached"),
+                &self.shared.tls,
             );
         };
         let token = self.free.pop().unwrap_or(self.connections.len());
         let interest = Interest::READABLE | Interest::WRITABLE;
-        if let Err(error) = tune(&stream, &self.config).and_then(|()| {
+        if let Err(error) = tune(stream.socket(), &self.config).and_then(|()| {
             self.poll
                 .registry()
-                .register(&mut stream, Token(token), interest)
+                .register(stream.socket_mut(), Token(token), interest)
         }) {
             tracing::warn!("client {address} could not be served: {error}");
             self.shared.clients.disconnect(&client);
@@ -380,7 +406,9 @@ impl IoThread {
         self.shared
             .clients
             .disconnect(connection.session().client());
-        if let Err(error) = self.poll.registry().deregister(connection.stream()) {
+        connection.stream().farewell();
+        let socket = connection.stream().socket_mut();
+        if let Err(error) = self.poll.registry().deregister(socket) {
             tracing::debug!("a closed socket was not registered: {error}");
         }
         self.free.push(token);
@@ -585,6 +613,12 @@ impl IoThread {
                 submissions: &mut self.submissions,
                 now_ms: self.now_ms,
             };
+            if connection.is_overdue(self.now_ms) {
+                let address = connection.session().client().address;
+                self.shared.tls.complain(Complaint::Slow, address, "");
+                self.close(token);
+                continue;
+            }
             if connection.expired(self.now_ms, timeout_ms)
                 || connection.check_output_limit(&desk) == Fate::Over
             {

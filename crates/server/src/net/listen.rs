@@ -69,10 +69,30 @@ fn resolve(word: &str) -> Result<IpAddr, ListenError> {
     }
 }
 
-/// Opens a listener for each address of `bind`. With port 0 the first one gets a free port, and the others the same.
-pub fn listen(config: &Config) -> Result<Vec<TcpListener>, ListenError> {
+/// A socket that is listened on.
+pub struct Listener {
+    /// The socket.
+    pub socket: TcpListener,
+    /// Whether who connects there speaks TLS.
+    pub is_tls: bool,
+}
+
+/// Opens a listener for each address of `bind`, and for each of `port` and `tls-port` that there is. With port 0, and no TLS, the
+/// first one gets a free port, and the others the same.
+pub fn listen(config: &Config) -> Result<Vec<Listener>, ListenError> {
+    let mut listeners = Vec::new();
+    let both = [(config.port, false), (config.tls_port, true)];
+    for (port, is_tls) in both {
+        if port > 0 || (config.tls_port == 0 && !is_tls) {
+            let sockets = listen_on(config, port as u16)?.into_iter();
+            listeners.extend(sockets.map(|socket| Listener { socket, is_tls }));
+        }
+    }
+    Ok(listeners)
+}
+
+fn listen_on(config: &Config, mut port: u16) -> Result<Vec<TcpListener>, ListenError> {
     let mut listeners: Vec<TcpListener> = Vec::new();
-    let mut port = config.port as u16;
     for word in &config.bind {
         let (optional, word) = match word.strip_prefix('-') {
             Some(rest) => (true, rest),
@@ -150,14 +170,14 @@ mod tests {
     fn names_stand_for_their_addresses() {
         // The resolver takes short forms of addresses for names, and needs no network for them.
         let listeners = listen(&config("127.1")).expect("the name of a loopback address");
-        let address = listeners[0].local_addr().expect("bound");
+        let address = listeners[0].socket.local_addr().expect("bound");
         assert_eq!(address.ip(), Ipv4Addr::LOCALHOST);
     }
 
     #[test]
     fn a_name_of_an_open_address_needs_a_password_or_insistence() {
         let mut config = config("0");
-        let error = listen(&config).expect_err("0 is 0.0.0.0");
+        let error = listen(&config).err().expect("0 is 0.0.0.0");
         assert!(matches!(error, ListenError::Exposed(_)), "{error}");
         config.protected_mode = false;
         listen(&config).expect("insisted");
@@ -167,7 +187,7 @@ mod tests {
     fn a_name_without_an_address_is_refused_as_such() {
         // No resolver is asked for a label of more than 63 letters.
         let name = "nohost".repeat(20);
-        let error = listen(&config(&name)).expect_err("nobody has that name");
+        let error = listen(&config(&name)).err().expect("nobody has that name");
         assert!(
             matches!(&error, ListenError::Unresolved(word, _) if *word == name),
             "{error}"

@@ -5,23 +5,25 @@
 //! server can serve, the lobby closes: listeners and connections go to the I/O threads, each connection with what it has said
 //! of itself and with the bytes that came and were not yet a command. Nobody is disconnected.
 
+use super::connection::Connection;
 use super::io_thread::{DENIED, admits};
+use super::listen::Listener;
 use crate::config::Config;
 use crate::net::clients::Labels;
 use crate::session::{
     NO_AUTH, NO_PASSWORD_SET, WRONG_PASSWORD, checked_name, is_word, same_secret,
 };
-use mio::net::{TcpListener, TcpStream};
+use crate::tls::{Complaint, HANDSHAKE_MAX, Stream, Tls};
 use mio::{Events, Interest, Poll, Token, Waker};
 use redis_surface::REDIS_VERSION;
 use redis_surface::codec::{Limits, Protocol, RequestDecoder, encode};
 use redis_surface::errors;
 use std::collections::BTreeMap;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use txn::{Args, Blob, Reply};
 
 /// The token of the waker that ends the lobby.
@@ -37,7 +39,7 @@ const RETRY: Duration = Duration::from_millis(100);
 /// A connection that came before the server could serve it.
 pub struct Early {
     /// Its socket, registered nowhere.
-    pub stream: TcpStream,
+    pub stream: Stream,
     /// What it has said of itself.
     pub greeting: Greeting,
     /// The decoder, in the middle of a command perhaps.
@@ -65,13 +67,14 @@ pub struct Lobby {
 }
 
 /// What the lobby leaves to the I/O threads.
-pub type Left = (Vec<TcpListener>, Vec<Early>);
+pub type Left = (Vec<Listener>, Vec<Early>);
 
 impl Lobby {
     /// Takes the listeners and starts to answer, for a server that stands alone or for a member of a cluster.
     pub fn open(
-        listeners: Vec<TcpListener>,
+        listeners: Vec<Listener>,
         config: &Config,
+        tls: Arc<Tls>,
         is_member: bool,
     ) -> io::Result<Lobby> {
         let poll = Poll::new()?;
@@ -81,6 +84,7 @@ impl Lobby {
             poll,
             listeners,
             config: config.clone(),
+            tls,
             is_member,
             closing: closing.clone(),
             guests: BTreeMap::new(),
@@ -89,7 +93,7 @@ impl Lobby {
         };
         for place in 0..desk.listeners.len() {
             let token = Token(FIRST_LISTENER + place);
-            let listener = &mut desk.listeners[place];
+            let listener = &mut desk.listeners[place].socket;
             (desk.poll.registry()).register(listener, token, Interest::READABLE)?;
         }
         let thread = std::thread::Builder::new()
@@ -127,8 +131,9 @@ impl Drop for Lobby {
 /// The lobby's thread.
 struct Desk {
     poll: Poll,
-    listeners: Vec<TcpListener>,
+    listeners: Vec<Listener>,
     config: Config,
+    tls: Arc<Tls>,
     is_member: bool,
     closing: Arc<AtomicBool>,
     guests: BTreeMap<usize, Guest>,
@@ -142,6 +147,8 @@ struct Guest {
     output: Vec<u8>,
     /// Nothing more is taken: it is closed once its replies are sent.
     leaving: bool,
+    /// Until when its handshake must be over.
+    handshake_until: Instant,
 }
 
 impl Desk {
@@ -149,7 +156,11 @@ impl Desk {
         let mut events = Events::with_capacity(256);
         let mut retry = false;
         while !self.closing.load(Ordering::SeqCst) {
-            if let Err(error) = self.poll.poll(&mut events, retry.then_some(RETRY))
+            let timeout = match () {
+                () if retry => Some(RETRY),
+                () => self.show_out(Instant::now()),
+            };
+            if let Err(error) = self.poll.poll(&mut events, timeout)
                 && error.kind() != ErrorKind::Interrupted
             {
                 tracing::error!("waiting for sockets failed: {error}");
@@ -173,18 +184,30 @@ impl Desk {
         let mut all = true;
         for place in 0..self.listeners.len() {
             loop {
-                match self.listeners[place].accept() {
-                    Ok((stream, from)) => {
+                let listener = &self.listeners[place];
+                match listener.socket.accept() {
+                    Ok((socket, from)) => {
+                        let stream = match listener.is_tls {
+                            false => Ok(Stream::Plain(socket)),
+                            true => self.tls.accept_client(socket),
+                        };
+                        let stream = match stream {
+                            Ok(stream) => stream,
+                            Err(error) => {
+                                tracing::warn!("a client at tls-port could not be served: {error}");
+                                continue;
+                            }
+                        };
                         let full = self.guests.len() as u64 >= self.config.maxclients;
                         if !admits(
                             self.config.protected_mode,
                             !self.config.requirepass.is_empty(),
                             from.ip(),
                         ) {
-                            super::connection::Connection::turn_away(stream, &DENIED);
+                            Connection::turn_away(stream, &DENIED, &self.tls);
                         } else if full {
                             let error = Reply::error("ERR max number of clients reached");
-                            super::connection::Connection::turn_away(stream, &error);
+                            Connection::turn_away(stream, &error, &self.tls);
                         } else {
                             self.admit(stream);
                         }
@@ -201,12 +224,32 @@ impl Desk {
         all
     }
 
-    fn admit(&mut self, mut stream: TcpStream) {
+    /// Closes the connections whose handshake takes too long. Returns when to look again.
+    fn show_out(&mut self, now: Instant) -> Option<Duration> {
+        let mut next: Option<Instant> = None;
+        let tls = &self.tls;
+        self.guests.retain(|_, guest| {
+            let stream = &guest.early.stream;
+            if !stream.is_handshaking() {
+                return true;
+            }
+            let is_over = guest.handshake_until <= now;
+            if is_over && let Ok(address) = stream.socket().peer_addr() {
+                tls.complain(Complaint::Slow, address, "");
+            }
+            let until = guest.handshake_until;
+            next = Some(next.map_or(until, |next| next.min(until)));
+            !is_over
+        });
+        next.map(|next| next.saturating_duration_since(now))
+    }
+
+    fn admit(&mut self, mut stream: Stream) {
         let token = self.next;
         self.next += 1;
         let interest = Interest::READABLE | Interest::WRITABLE;
         let registry = self.poll.registry();
-        if let Err(error) = registry.register(&mut stream, Token(token), interest) {
+        if let Err(error) = registry.register(stream.socket_mut(), Token(token), interest) {
             tracing::warn!("a client could not be served: {error}");
             return;
         }
@@ -222,6 +265,7 @@ impl Desk {
                 early,
                 output: Vec::new(),
                 leaving: false,
+                handshake_until: Instant::now() + HANDSHAKE_MAX,
             },
         );
         self.attend(token);
@@ -234,8 +278,11 @@ impl Desk {
         };
         let mut scratch = [0; SCRATCH_BYTES];
         loop {
-            if !guest.send() || (guest.leaving && guest.output.is_empty()) {
+            if !guest.send() {
                 return;
+            }
+            if guest.leaving && !guest.wants_to_send() {
+                return guest.early.stream.farewell();
             }
             if guest.leaving || guest.output.len() > OUTPUT_BYTES_MAX {
                 break;
@@ -248,7 +295,12 @@ impl Desk {
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return,
+                Err(error) => {
+                    if let Ok(address) = guest.early.stream.socket().peer_addr() {
+                        self.tls.note_failure(address, &error);
+                    }
+                    return;
+                }
             }
         }
         self.guests.insert(token, guest);
@@ -435,7 +487,7 @@ impl Desk {
     fn leave(mut self) -> Left {
         let registry = self.poll.registry();
         for listener in &mut self.listeners {
-            if let Err(error) = registry.deregister(listener) {
+            if let Err(error) = registry.deregister(&mut listener.socket) {
                 tracing::warn!("a listener could not be handed over: {error}");
             }
         }
@@ -443,7 +495,7 @@ impl Desk {
         for (_, mut guest) in self.guests {
             // One whose replies do not go out by now reads nothing: it is closed.
             let over = !guest.send() || !guest.output.is_empty() || guest.leaving;
-            if !over && registry.deregister(&mut guest.early.stream).is_ok() {
+            if !over && registry.deregister(guest.early.stream.socket_mut()).is_ok() {
                 stay.push(guest.early);
             }
         }
@@ -452,15 +504,20 @@ impl Desk {
 }
 
 impl Guest {
+    fn wants_to_send(&self) -> bool {
+        !self.output.is_empty() || self.early.stream.pends()
+    }
+
     /// Sends what can be sent. Returns whether the connection is alive.
     fn send(&mut self) -> bool {
-        while !self.output.is_empty() {
-            match self.early.stream.write(&self.output) {
-                Ok(0) => return false,
-                Ok(count) => {
-                    self.output.drain(..count);
+        while self.wants_to_send() {
+            match self.early.stream.send(&self.output) {
+                Ok(sent) => {
+                    self.output.drain(..sent.bytes);
+                    if sent.full {
+                        return true;
+                    }
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(_) => return false,
             }
@@ -489,7 +546,10 @@ fn now_s() -> u64 {
 #[allow(clippy::disallowed_methods, reason = "clients of a test are sockets")]
 mod tests {
     use super::*;
+    use crate::tls::ClientTls;
+    use crate::tls::authority::{Authority, text};
     use redis_surface::codec::decode_reply;
+    use std::io::Write;
     use std::net::SocketAddr;
 
     fn open(settings: &[(&str, &str)], is_member: bool) -> (Lobby, SocketAddr) {
@@ -502,8 +562,9 @@ mod tests {
             (setting.set)(&mut config, value).expect("valid");
         }
         let listeners = super::super::listen::listen(&config).expect("a port");
-        let address = listeners[0].local_addr().expect("bound");
-        let lobby = Lobby::open(listeners, &config, is_member).expect("a thread");
+        let address = listeners[0].socket.local_addr().expect("bound");
+        let tls = Arc::new(Tls::new(&config).expect("none"));
+        let lobby = Lobby::open(listeners, &config, tls, is_member).expect("a thread");
         (lobby, address)
     }
 
@@ -595,6 +656,56 @@ mod tests {
     }
 
     #[test]
+    fn clients_with_tls_wait_as_well_as_others() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let authority = Authority::new(dir.path(), "ca");
+        let own = authority.sign(dir.path(), "own");
+        let port = crate::cluster::local::free_port()
+            .expect("a port")
+            .to_string();
+        let settings = [
+            ("tls-port", port.as_str()),
+            ("tls-cert-file", text(&own.cert)),
+            ("tls-key-file", text(&own.key)),
+            ("tls-ca-cert-file", text(&authority.file)),
+        ];
+        let (lobby, address) = open(&settings, false);
+        let shows = (own.cert.as_path(), own.key.as_path());
+        let tls = ClientTls::from_files(&authority.file, Some(shows)).expect("files");
+        let socket = std::net::TcpStream::connect(address).expect("it accepts");
+        let mut client = tls.over(socket).expect("it believes the server");
+        let mut say = |bytes: &[u8]| {
+            client.write_all(bytes).expect("sent");
+            client.flush().expect("sent");
+        };
+        // A whole command, and a part of the next.
+        say(b"PING\r\nGET ke");
+        let mut said = vec![0; LOADING.len() + 2];
+        client.read_exact(&mut said).expect("a reply");
+        assert_eq!(String::from_utf8_lossy(&said), format!("{LOADING}\r\n"));
+        // One that says nothing, and is on its way, too.
+        let _silent = std::net::TcpStream::connect(address).expect("it accepts");
+        let mut plain = std::net::TcpStream::connect(address).expect("it accepts");
+        plain.write_all(b"PING\r\n").expect("sent");
+        let mut said = Vec::new();
+        plain.read_to_end(&mut said).expect("it is closed");
+        assert_eq!(said.first(), Some(&21), "an alert");
+        let (_, early) = lobby.close();
+        let early = early.into_iter();
+        let [mut early] = early
+            .filter(|early| !early.stream.is_handshaking())
+            .collect::<Vec<_>>()
+            .try_into()
+            .ok()
+            .expect("one has ended its handshake");
+        assert_eq!(early.input, b"GET ke");
+        early.stream.write_all(b"+OK\r\n").expect("sent");
+        let mut said = [0; 5];
+        client.read_exact(&mut said).expect("a reply");
+        assert_eq!(&said, b"+OK\r\n");
+    }
+
+    #[test]
     fn who_stays_goes_on_where_it_was() {
         let (lobby, address) = open(&[("requirepass", "secret")], false);
         let mut first = Client::to(address);
@@ -625,13 +736,13 @@ mod tests {
         let poll = Poll::new().expect("a poll");
         let mut listeners = listeners;
         for source in &mut listeners {
-            let registered = poll
-                .registry()
-                .register(source, Token(1), Interest::READABLE);
+            let registered =
+                poll.registry()
+                    .register(&mut source.socket, Token(1), Interest::READABLE);
             registered.expect("a listener");
         }
         (poll.registry())
-            .register(&mut early.stream, Token(2), Interest::READABLE)
+            .register(early.stream.socket_mut(), Token(2), Interest::READABLE)
             .expect("a connection");
     }
 }

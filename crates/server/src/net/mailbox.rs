@@ -11,7 +11,12 @@ use txn::SessionId;
 /// A connection for an I/O thread.
 pub enum Incoming {
     /// One that was accepted just now.
-    New(TcpStream),
+    New {
+        /// Its socket.
+        socket: TcpStream,
+        /// Whether it came to `tls-port`.
+        is_tls: bool,
+    },
     /// One that has waited in the lobby.
     Early(Box<Early>),
 }

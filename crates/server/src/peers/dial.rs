@@ -1,10 +1,11 @@
 //! The thread that dials a peer, over and over, and writes what its link's senders could not.
 
-use super::handshake::{Dialling, Failure, Refusal, Step};
+use super::handshake::{Dialling, Failure, Refusal, Step, TLS_AT_ONE_END};
 use super::link::{Break, Link};
 use super::socket::{Cup, tune};
-use super::warnings::Warnings;
 use super::{Peer, Shared};
+use crate::tls::{self, Stream};
+use crate::warnings::Warnings;
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 use std::io::{self, ErrorKind};
@@ -52,6 +53,12 @@ enum Trouble {
         "{0} cannot prove the cluster's secret: it is not the node. Find out who answers there"
     )]
     Impostor(SocketAddr),
+    #[error("TLS with {0} failed: {1}. {advice}", advice = unsecured(.1))]
+    Tls(SocketAddr, io::Error),
+    #[error("{0} broke the TLS handshake off: {1}. Most likely {TLS_AT_ONE_END}")]
+    Unanswered(SocketAddr, io::Error),
+    #[error("{0} speaks TLS: {TLS_AT_ONE_END}")]
+    SpeaksTls(SocketAddr),
     #[error("no random numbers could be had: {0}")]
     NoRandomness(io::Error),
     #[error("interrupted")]
@@ -69,24 +76,54 @@ fn unreachable(cause: &io::Error) -> &'static str {
     }
 }
 
+/// What to look at when TLS with a peer fails.
+fn unsecured(cause: &io::Error) -> &'static str {
+    match tls::cause(cause) {
+        Some(rustls::Error::InvalidMessage(_)) => {
+            "Most likely it speaks no TLS: set tls-cluster to the same at all nodes of the cluster"
+        }
+        Some(rustls::Error::InvalidCertificate(_)) => {
+            "Its certificate must be signed by a CA that this node knows (tls-ca-cert-file), and be good for servers"
+        }
+        Some(rustls::Error::AlertReceived(_)) => {
+            "It says so itself; most likely this node's certificate is not signed by a CA that it knows, or is not good for clients"
+        }
+        _ => "Look at the log of the other node",
+    }
+}
+
 impl Trouble {
+    /// A handshake that came to nothing.
+    fn of_handshake(target: SocketAddr, stream: &Stream, cause: io::Error) -> Trouble {
+        match tls::cause(&cause) {
+            Some(_) => Trouble::Tls(target, cause),
+            None if stream.is_handshaking() => Trouble::Unanswered(target, cause),
+            None => Trouble::BrokenOff(target, cause),
+        }
+    }
+
     /// Troubles of one kind are logged once in a while.
     fn kind(&self) -> usize {
         match self {
             Trouble::Refused(_, refusal) => *refusal as usize,
-            Trouble::Unresolved(_) => 8,
-            Trouble::Unreachable(..) => 9,
-            Trouble::Silent(..) => 10,
-            Trouble::BrokenOff(..) => 11,
-            Trouble::Endless(..) => 12,
-            Trouble::Unintelligible(_) => 13,
-            Trouble::Impostor(_) => 14,
-            Trouble::NoRandomness(_) => 15,
-            Trouble::Interrupted => 16,
+            Trouble::Unresolved(_) => FIRST_KIND,
+            Trouble::Unreachable(..) => FIRST_KIND + 1,
+            Trouble::Silent(..) => FIRST_KIND + 2,
+            Trouble::BrokenOff(..) => FIRST_KIND + 3,
+            Trouble::Endless(..) => FIRST_KIND + 4,
+            Trouble::Unintelligible(_) => FIRST_KIND + 5,
+            Trouble::Impostor(_) => FIRST_KIND + 6,
+            Trouble::NoRandomness(_) => FIRST_KIND + 7,
+            Trouble::Tls(..) => FIRST_KIND + 8,
+            Trouble::SpeaksTls(_) => FIRST_KIND + 9,
+            Trouble::Unanswered(..) => FIRST_KIND + 10,
+            Trouble::Interrupted => FIRST_KIND + 11,
         }
     }
 }
-const KINDS: usize = 17;
+/// The kinds below are the refusals' numbers.
+const FIRST_KIND: usize = 1 + Refusal::ALL.len();
+const KINDS: usize = FIRST_KIND + 12;
 
 pub(super) struct Dialler {
     poll: Poll,
@@ -212,7 +249,7 @@ impl Dialler {
         Ok(())
     }
 
-    fn dial(&mut self, address: &str, version: u64) -> Result<(TcpStream, u16), Trouble> {
+    fn dial(&mut self, address: &str, version: u64) -> Result<(Stream, u16), Trouble> {
         let found = address.to_socket_addrs().map_err(Trouble::Unresolved)?;
         let found: Vec<SocketAddr> = found.collect();
         if found.is_empty() {
@@ -220,7 +257,13 @@ impl Dialler {
             return Err(Trouble::Unresolved(cause));
         }
         let target = found[self.candidate % found.len()];
-        let stream = self.connect(target, version)?;
+        let socket = self.connect(target, version)?;
+        let stream = match &self.shared.tls {
+            None => Stream::Plain(socket),
+            Some(tls) => tls
+                .dial_peer(socket, target)
+                .map_err(|cause| Trouble::Tls(target, cause))?,
+        };
         self.shake_hands(stream, target, version)
     }
 
@@ -263,24 +306,28 @@ impl Dialler {
 
     fn shake_hands(
         &mut self,
-        mut stream: TcpStream,
+        mut stream: Stream,
         target: SocketAddr,
         version: u64,
-    ) -> Result<(TcpStream, u16), Trouble> {
-        let broken_off = |cause| Trouble::BrokenOff(target, cause);
+    ) -> Result<(Stream, u16), Trouble> {
         let limit = self.shared.timing.handshake_max;
         let deadline = Instant::now() + limit;
         let nonce = self.shared.entropy.nonce().map_err(Trouble::NoRandomness)?;
         let shared = self.shared.clone();
         let identity = &shared.identity;
         let (mut side, hello) = Dialling::begin(identity, self.link().peer, &nonce);
-        Cup::send(&mut stream, &hello).map_err(broken_off)?;
+        Cup::send(&mut stream, &hello)
+            .map_err(|cause| Trouble::of_handshake(target, &stream, cause))?;
         let mut cup = Cup::default();
         loop {
-            while let Some(bytes) = cup.fill(&mut stream, side.wants()).map_err(broken_off)? {
+            while let Some(bytes) = cup
+                .fill(&mut stream, side.wants())
+                .map_err(|cause| Trouble::of_handshake(target, &stream, cause))?
+            {
                 match side.take(identity, bytes) {
                     Ok(Step::Continue(reply)) => {
-                        Cup::send(&mut stream, &reply).map_err(broken_off)?;
+                        Cup::send(&mut stream, &reply)
+                            .map_err(|cause| Trouble::of_handshake(target, &stream, cause))?;
                     }
                     Ok(Step::Done(_, proven)) => return Ok((stream, proven.protocol)),
                     Err(Failure::Refused(refusal)) => {
@@ -288,6 +335,7 @@ impl Dialler {
                     }
                     Err(Failure::Unintelligible) => return Err(Trouble::Unintelligible(target)),
                     Err(Failure::Impostor) => return Err(Trouble::Impostor(target)),
+                    Err(Failure::SpeaksTls) => return Err(Trouble::SpeaksTls(target)),
                 }
             }
             if Instant::now() >= deadline {
@@ -299,7 +347,7 @@ impl Dialler {
     }
 
     /// Keeps a link until it breaks. Returns false if the node stops.
-    fn run_link(&mut self, stream: TcpStream, protocol: u16, version: u64) -> bool {
+    fn run_link(&mut self, stream: Stream, protocol: u16, version: u64) -> bool {
         let peer = self.link().peer;
         tracing::info!("the link to {} is up", self.shared.called(peer));
         self.warnings.reset();
@@ -332,9 +380,9 @@ impl Dialler {
         loop {
             let flushed = self.link().flush()?;
             let now = Instant::now();
-            if flushed.left_bytes == 0 {
+            if flushed.is_empty {
                 stuck = None;
-            } else if flushed.written_bytes > 0 || stuck.is_none() {
+            } else if flushed.moved_bytes > 0 || stuck.is_none() {
                 stuck = Some(now);
             }
             if stuck.is_some_and(|since| now >= since + limit) {

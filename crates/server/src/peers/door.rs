@@ -6,8 +6,10 @@
 
 use super::Shared;
 use super::handshake::{Accepting, Proven, Refusal, Step};
+use super::receive::Accepted;
 use super::socket::{Cup, tune};
-use super::warnings::Warnings;
+use crate::tls::{self, Stream};
+use crate::warnings::Warnings;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 use std::io::{self, ErrorKind};
@@ -28,12 +30,14 @@ const ACCEPTED_PER_ROUND: usize = 16;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The same warning is logged once in so long a time.
 const WARNING_INTERVAL: Duration = Duration::from_secs(10);
-/// The kinds of warnings are the refusals' numbers, and this one.
+/// The kinds of warnings are the refusals' numbers, and these.
 const NOT_ACCEPTED: usize = 0;
-const KINDS: usize = 1 + Refusal::ALL.len();
+const NOT_TLS: usize = 1 + Refusal::ALL.len();
+const TLS_FAILED: usize = NOT_TLS + 1;
+const KINDS: usize = TLS_FAILED + 1;
 
 struct Guest {
-    stream: TcpStream,
+    stream: Stream,
     address: SocketAddr,
     side: Accepting,
     cup: Cup,
@@ -128,7 +132,7 @@ impl Door {
     }
 
     /// Gives a new connection a place.
-    fn receive(&mut self, mut stream: TcpStream, address: SocketAddr) {
+    fn receive(&mut self, socket: TcpStream, address: SocketAddr) {
         let place = match self.guests.iter().position(Option::is_none) {
             Some(free) => free,
             None => {
@@ -138,14 +142,18 @@ impl Door {
             }
         };
         self.guests[place] = None;
-        let prepared = tune(&stream, &self.shared.timing).and_then(|()| {
-            self.poll
-                .registry()
-                .register(&mut stream, Token(place), Interest::READABLE)?;
-            self.shared.entropy.nonce()
+        let prepared = tune(&socket, &self.shared.timing).and_then(|()| {
+            let mut stream = match &self.shared.tls {
+                None => Stream::Plain(socket),
+                Some(tls) => tls.accept_peer(socket)?,
+            };
+            // What TLS says may have to wait for the kernel.
+            let interest = Interest::READABLE | Interest::WRITABLE;
+            (self.poll.registry()).register(stream.socket_mut(), Token(place), interest)?;
+            Ok((stream, self.shared.entropy.nonce()?))
         });
         match prepared {
-            Ok(nonce) => {
+            Ok((stream, nonce)) => {
                 self.guests[place] = Some(Guest {
                     stream,
                     address,
@@ -198,18 +206,50 @@ impl Door {
             Outcome::Waits => {}
             Outcome::Enters(proven) => self.let_in(guest, proven),
             Outcome::Refused(refusal) => self.refuse(guest, refusal),
-            Outcome::Leaves(error) => {
-                tracing::debug!("{} broke its handshake off: {error}", guest.address);
-            }
+            Outcome::Leaves(error) => self.note_end(guest.address, &error),
+        }
+    }
+
+    /// Says why a connection came to nothing, if it did not merely end.
+    fn note_end(&mut self, address: SocketAddr, error: &io::Error) {
+        let Some(cause) = tls::cause(error) else {
+            tracing::debug!("{address} broke its handshake off: {error}");
+            return;
+        };
+        self.shared.refused.fetch_add(1, Ordering::Relaxed);
+        let (kind, reason) = match cause {
+            rustls::Error::InvalidMessage(_) => (
+                NOT_TLS,
+                "it speaks no TLS. If it belongs to the cluster, set tls-cluster to the same at all nodes",
+            ),
+            _ => (
+                TLS_FAILED,
+                "if it belongs to the cluster, give it a certificate that a CA of tls-ca-cert-file has signed, good for clients and servers",
+            ),
+        };
+        if let Some(kept) = self.warnings.admit(kind, Instant::now()) {
+            let others = others(kept);
+            tracing::warn!(
+                "a connection from {address} to this node's port for peers is refused ({error}): {reason}{others}"
+            );
         }
     }
 
     fn let_in(&mut self, mut guest: Guest, proven: Proven) {
-        let entered = self.poll.registry().deregister(&mut guest.stream);
-        let stream = std::net::TcpStream::from(guest.stream);
+        let socket = guest.stream.socket_mut();
+        let entered = self.poll.registry().deregister(socket);
+        let (socket, tls) = guest.stream.into_parts();
+        let stream = std::net::TcpStream::from(socket);
         let entered = entered.and_then(|()| stream.set_nonblocking(false));
         match entered {
-            Ok(()) => self.shared.let_in(proven, stream),
+            Ok(()) => {
+                let accepted = Accepted {
+                    stream,
+                    tls,
+                    protocol: proven.protocol,
+                };
+                self.shared.let_in(proven, accepted);
+            }
             Err(error) => tracing::warn!(
                 "the connection of {} could not be used: {error}. It will come again",
                 self.shared.called(proven.node)
@@ -231,17 +271,19 @@ impl Door {
                     self.shared.called(guest.side.claimed())
                 ),
             };
-            let others = match kept {
-                0 => String::new(),
-                _ => format!(
-                    " ({kept} more were refused for the same reason since the last such line)"
-                ),
-            };
+            let others = others(kept);
             tracing::warn!(
                 "{who}, from {address}, is refused: {}{others}",
                 refusal.reason()
             );
         }
+    }
+}
+
+fn others(kept: u64) -> String {
+    match kept {
+        0 => String::new(),
+        _ => format!(" ({kept} more were refused for the same reason since the last such line)"),
     }
 }
 

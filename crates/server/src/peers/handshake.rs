@@ -28,6 +28,13 @@ pub(super) const WANTED_BYTES_MAX: usize = HELLO_BYTES;
 const DIALLER: &[u8] = b"ordo peer: I dial";
 const ACCEPTOR: &[u8] = b"ordo peer: I accept";
 
+/// What TLS begins with: the head of a record with words of a handshake,
+const TLS_HANDSHAKE: [u8; 2] = [22, 3];
+/// or of one with an alert.
+const TLS_ALERT: u8 = 21;
+/// What to do where only one of two nodes speaks TLS.
+pub(super) const TLS_AT_ONE_END: &str = "one of the two nodes speaks TLS and the other does not: set tls-cluster to the same at all nodes of the cluster";
+
 /// The status of a message that is no refusal.
 const GO_ON: u8 = 0;
 
@@ -59,10 +66,12 @@ pub(super) enum Refusal {
     NoCommonProtocol = 6,
     /// The proof is wrong.
     WrongSecret = 7,
+    /// What came is the beginning of TLS.
+    SpeaksTls = 8,
 }
 
 impl Refusal {
-    pub const ALL: [Refusal; 7] = [
+    pub const ALL: [Refusal; 8] = [
         Refusal::OtherFormat,
         Refusal::OtherCluster,
         Refusal::OtherNode,
@@ -70,6 +79,7 @@ impl Refusal {
         Refusal::UnknownNode,
         Refusal::NoCommonProtocol,
         Refusal::WrongSecret,
+        Refusal::SpeaksTls,
     ];
 
     fn of(code: u8) -> Option<Refusal> {
@@ -102,6 +112,7 @@ impl Refusal {
             Refusal::WrongSecret => {
                 "this node's secret is not the other's: give all nodes of the cluster the same secret"
             }
+            Refusal::SpeaksTls => TLS_AT_ONE_END,
         }
     }
 
@@ -130,6 +141,9 @@ impl Refusal {
             }
             Refusal::WrongSecret => {
                 "it cannot prove the cluster's secret. If it belongs to the cluster, give it the same secret as the others"
+            }
+            Refusal::SpeaksTls => {
+                "it speaks TLS, and this node does not. If it belongs to the cluster, set tls-cluster to the same at all nodes"
             }
         }
     }
@@ -160,6 +174,8 @@ pub(super) enum Failure {
     Unintelligible,
     /// The other side does not have the secret.
     Impostor,
+    /// The other side speaks TLS.
+    SpeaksTls,
 }
 
 fn proof(identity: &Identity, role: &[u8], said: &[u8]) -> Hmac<Sha256> {
@@ -253,6 +269,9 @@ impl Dialling {
     pub fn take(&mut self, identity: &Identity, bytes: &[u8]) -> Result<Step, Failure> {
         let reply = match self.wants {
             Wants::ChallengeStatus | Wants::WelcomeStatus => {
+                if bytes[0] == TLS_ALERT {
+                    return Err(Failure::SpeaksTls);
+                }
                 if bytes[0] != GO_ON {
                     return Err(
                         Refusal::of(bytes[0]).map_or(Failure::Unintelligible, Failure::Refused)
@@ -350,6 +369,9 @@ impl Accepting {
         knows: impl Fn(NodeId) -> bool,
         bytes: &[u8],
     ) -> Result<Step, Refusal> {
+        if bytes.starts_with(&TLS_HANDSHAKE) {
+            return Err(Refusal::SpeaksTls);
+        }
         let mut fields = Fields(bytes);
         if fields.take() != MAGIC || fields.number() != FORMAT {
             return Err(Refusal::OtherFormat);

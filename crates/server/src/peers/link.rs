@@ -5,11 +5,11 @@
 //! The outbox's lock is held for one non-blocking write at a time.
 
 use super::frames;
+use crate::tls::{Sent, Stream};
 use mio::Waker;
-use mio::net::TcpStream;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use txn::NodeId;
@@ -48,7 +48,7 @@ pub(super) enum Break {
 
 #[derive(Default)]
 struct Outbox {
-    stream: Option<TcpStream>,
+    stream: Option<Stream>,
     /// The protocol of the link.
     protocol: u16,
     /// Whole frames but for the first, of which a part may have been sent. Empty without a stream.
@@ -95,8 +95,10 @@ pub(super) struct Link {
 
 /// How much of a queue is left.
 pub(super) struct Flushed {
-    pub written_bytes: usize,
-    pub left_bytes: usize,
+    /// So much went to the kernel.
+    pub moved_bytes: usize,
+    /// Nothing is left.
+    pub is_empty: bool,
     /// The kernel takes no more now: the socket tells when it does again.
     pub full: bool,
 }
@@ -133,11 +135,12 @@ impl Link {
         }
     }
 
-    /// The protocol of the link, and how many bytes wait; none if there is no link.
+    /// The protocol of the link, and how many bytes wait (1 if only what is encrypted does); none if there is no link.
     pub fn state(&self) -> Option<(u16, usize)> {
         let outbox = self.outbox.lock();
-        let up = outbox.stream.is_some();
-        up.then(|| (outbox.protocol, outbox.queue.len()))
+        let stream = outbox.stream.as_ref()?;
+        let pending = usize::from(stream.pends());
+        Some((outbox.protocol, outbox.queue.len().max(pending)))
     }
 
     /// Sends frames of the link's protocol, or drops them; never waits for the peer. Empties `out`.
@@ -169,15 +172,18 @@ impl Link {
     }
 
     fn send_frames(&self, protocol: u16, frames: u64, bytes: &[u8]) {
-        let mut outbox = self.outbox.lock();
+        let mut guard = self.outbox.lock();
+        let outbox = &mut *guard;
         let mut sent = 0;
-        match &outbox.stream {
+        let mut pends = false;
+        match &mut outbox.stream {
             Some(stream) if outbox.protocol == protocol => {
-                if outbox.queue.is_empty() {
+                if outbox.queue.is_empty() && !stream.pends() {
                     match write(stream, bytes) {
-                        Ok(written) => sent = written,
-                        Err(error) => return self.break_off(outbox, error.into(), bytes.len()),
+                        Ok(written) => sent = written.bytes,
+                        Err(error) => return self.break_off(guard, error.into(), bytes.len()),
                     }
+                    pends = stream.pends();
                 }
             }
             _ => return self.drop_bytes(bytes.len()),
@@ -187,7 +193,7 @@ impl Link {
             .bytes
             .fetch_add(sent as u64, Ordering::Relaxed);
         let rest = &bytes[sent..];
-        if rest.is_empty() {
+        if rest.is_empty() && !pends {
             return;
         }
         let first = outbox.queue.is_empty();
@@ -195,10 +201,10 @@ impl Link {
         if !first && queued > self.queue_bytes_max {
             let max = self.queue_bytes_max;
             let overflow = Break::Overflow { queued, max };
-            return self.break_off(outbox, overflow, rest.len());
+            return self.break_off(guard, overflow, rest.len());
         }
         outbox.queue.extend(rest);
-        drop(outbox);
+        drop(guard);
         if first {
             // It has to watch the queue from now on.
             self.wake();
@@ -223,18 +229,21 @@ impl Link {
     /// Closes the socket, and drops what waits. What the kernel has is dropped as well if anything waits, so that peers
     /// that take nothing cost no memory behind this node's back.
     fn discard(&self, outbox: &mut Outbox) {
-        if let Some(stream) = outbox.stream.take()
-            && !outbox.queue.is_empty()
-            && let Err(error) = socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO))
-        {
-            tracing::debug!("a closed link keeps its buffer: {error}");
+        if let Some(mut stream) = outbox.stream.take() {
+            if outbox.queue.is_empty() && !stream.pends() {
+                stream.farewell();
+            } else if let Err(error) =
+                socket2::SockRef::from(stream.socket()).set_linger(Some(Duration::ZERO))
+            {
+                tracing::debug!("a closed link keeps its buffer: {error}");
+            }
         }
         self.drop_bytes(outbox.queue.len());
         outbox.queue = VecDeque::new();
     }
 
     /// Opens the link: frames are sent from now on.
-    pub fn open(&self, stream: TcpStream, protocol: u16) {
+    pub fn open(&self, stream: Stream, protocol: u16) {
         *self.trouble.lock() = None;
         self.counters.links.fetch_add(1, Ordering::Relaxed);
         let mut outbox = self.outbox.lock();
@@ -251,44 +260,47 @@ impl Link {
     /// Writes what waits, as far as the kernel takes it, or a good part of it.
     pub fn flush(&self) -> Result<Flushed, Break> {
         let mut written_bytes = 0;
-        let mut outbox = self.outbox.lock();
+        let mut moved_bytes = 0;
+        let mut guard = self.outbox.lock();
         loop {
-            let Some(stream) = &outbox.stream else {
+            let outbox = &mut *guard;
+            let Some(stream) = &mut outbox.stream else {
                 return Err(outbox.broken.take().unwrap_or(Break::Closed));
             };
             let (front, _) = outbox.queue.as_slices();
             let front = &front[..front.len().min(WRITE_BYTES_MAX)];
-            let written = write(stream, front)?;
-            let full = written < front.len();
-            written_bytes += written;
-            outbox.queue.drain(..written);
-            let left_bytes = outbox.queue.len();
-            if full || left_bytes == 0 || written_bytes >= FLUSH_BYTES_MAX {
-                if left_bytes == 0 && outbox.queue.capacity() > QUEUE_BYTES_KEPT {
+            let sent = write(stream, front)?;
+            let pends = stream.pends();
+            written_bytes += sent.bytes;
+            moved_bytes += sent.moved_bytes;
+            outbox.queue.drain(..sent.bytes);
+            let is_empty = outbox.queue.is_empty();
+            if sent.full || is_empty || written_bytes >= FLUSH_BYTES_MAX {
+                if is_empty && outbox.queue.capacity() > QUEUE_BYTES_KEPT {
                     outbox.queue = VecDeque::new();
                 }
                 let bytes = &self.counters.bytes;
                 bytes.fetch_add(written_bytes as u64, Ordering::Relaxed);
                 return Ok(Flushed {
-                    written_bytes,
-                    left_bytes,
-                    full,
+                    moved_bytes,
+                    is_empty: is_empty && !pends,
+                    full: sent.full,
                 });
             }
             // Senders are on the way of somebody's request.
-            MutexGuard::bump(&mut outbox);
+            MutexGuard::bump(&mut guard);
         }
     }
 
     /// Looks whether the peer has closed the link. It has nothing to say here.
     pub fn look_for_end(&self) -> Result<(), Break> {
-        let outbox = self.outbox.lock();
-        let Some(mut stream) = outbox.stream.as_ref() else {
+        let mut outbox = self.outbox.lock();
+        let Some(stream) = &mut outbox.stream else {
             return Ok(());
         };
         loop {
-            return match stream.read(&mut [0]) {
-                Ok(0) => Err(Break::Closed),
+            return match stream.receive(&mut [0]) {
+                Ok(got) if got.bytes == 0 => Err(Break::Closed),
                 Ok(_) => Err(Break::Spoke),
                 Err(error) => match error.kind() {
                     ErrorKind::WouldBlock => Ok(()),
@@ -300,19 +312,26 @@ impl Link {
     }
 }
 
-/// Writes until the kernel takes no more. Returns how much it took.
-fn write(mut stream: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
-    let mut written = 0;
-    while written < bytes.len() {
-        match stream.write(&bytes[written..]) {
-            Ok(0) => return Err(ErrorKind::WriteZero.into()),
-            Ok(count) => written += count,
-            Err(error) => match error.kind() {
-                ErrorKind::WouldBlock => break,
-                ErrorKind::Interrupted => {}
-                _ => return Err(error),
-            },
+/// Writes until the kernel takes no more. Returns how much was taken.
+fn write(stream: &mut Stream, bytes: &[u8]) -> io::Result<Sent> {
+    let mut all = Sent {
+        bytes: 0,
+        moved_bytes: 0,
+        full: false,
+    };
+    loop {
+        let rest = &bytes[all.bytes..];
+        if all.full || (rest.is_empty() && !stream.pends()) {
+            return Ok(all);
+        }
+        match stream.send(rest) {
+            Ok(sent) => {
+                all.bytes += sent.bytes;
+                all.moved_bytes += sent.moved_bytes;
+                all.full = sent.full;
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
     }
-    Ok(written)
 }

@@ -17,6 +17,8 @@
 //!   queue; a peer that falls behind further, or takes nothing for a while, loses its link, and is dialled again.
 //! - **Strangers** get no further than a handshake of a fixed size, of which only a bounded number goes on at a time.
 //!   `docs/peer-protocol.md` has its bytes, and what the secret protects.
+//! - **TLS**, where the settings ask for it (`tls-cluster`), is below all of that: both sides show certificates before the first byte
+//!   of the handshake, and the handshake still has to be passed.
 //! - **Protocols.** The handshake finds the newest protocol that both sides know. It holds for the connection: both
 //!   [`PeerEvents::frames`] and [`Peers::send`] say which protocol the frames belong to, and frames for a link that has
 //!   another one by now are dropped.
@@ -37,11 +39,11 @@ mod receive;
 mod socket;
 #[cfg(test)]
 mod tests;
-mod warnings;
 
 pub use frames::{FRAME_BYTES_MAX, put_frame};
 pub use options::{PeerOptions, PeerStat, PeerStats, PeersError};
 
+use crate::tls::Tls;
 use bytes::Bytes;
 use handshake::{Identity, Proven};
 use link::Link;
@@ -53,7 +55,7 @@ use receive::{Accepted, Reader};
 use socket::Entropy;
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -85,6 +87,7 @@ struct Peer {
 struct Shared {
     identity: Identity,
     queue_bytes_max: usize,
+    tls: Option<Arc<Tls>>,
     events: Arc<dyn PeerEvents>,
     timing: Timing,
     entropy: Entropy,
@@ -116,14 +119,13 @@ impl Shared {
     }
 
     /// Reads what a peer sends from now on.
-    fn let_in(&self, proven: Proven, stream: TcpStream) {
+    fn let_in(&self, proven: Proven, accepted: Accepted) {
         // Under the table's lock: a peer that is removed meanwhile is let in before that, or not at all.
         let peers = self.peers.read();
         if let Some(peer) = peers.get(&proven.node)
             && peer.known.load(Ordering::SeqCst)
         {
-            let protocol = proven.protocol;
-            peer.reader.adopt(Accepted { stream, protocol });
+            peer.reader.adopt(accepted);
             peer.link.order(|orders| orders.nudged = true);
         }
     }
@@ -203,6 +205,7 @@ impl Peers {
                 protocols: options.protocols,
             },
             queue_bytes_max: options.queue_bytes_max,
+            tls: options.tls,
             events,
             timing,
             entropy: Entropy::open().map_err(system("opening /dev/urandom"))?,

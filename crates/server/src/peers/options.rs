@@ -1,5 +1,6 @@
 //! How a node's peers are set up, and what can be said of them.
 
+use crate::tls::Tls;
 use std::io;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -22,6 +23,8 @@ pub struct PeerOptions {
     /// How many bytes may wait for a peer that is slower than its senders, before its link is closed. A single send to a
     /// link on which nothing waits may be larger: so memory is bounded by this number or the largest send, for each peer.
     pub queue_bytes_max: usize,
+    /// What connections are secured with. None: they are not.
+    pub tls: Option<Arc<Tls>>,
 }
 
 /// Why a node cannot have peers.
@@ -119,7 +122,7 @@ pub struct PeerStat {
     pub links: u64,
     /// Frames that were sent, or wait, or were lost with a link.
     pub sent_frames: u64,
-    /// Bytes that the kernel took, lengths of frames included, handshakes not.
+    /// Bytes that the kernel or TLS took, lengths of frames included, handshakes not.
     pub sent_bytes: u64,
     /// Frames that came.
     pub received_frames: u64,

@@ -7,6 +7,7 @@
 use super::frames::{Inbox, TooLong};
 use super::{Peer, Shared};
 use parking_lot::{Condvar, Mutex};
+use rustls::Connection;
 use std::io::{self, ErrorKind, Read};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
@@ -24,7 +25,39 @@ struct Slots {
 /// A connection whose dialler has proved itself.
 pub(super) struct Accepted {
     pub stream: TcpStream,
+    /// What it is secured with.
+    pub tls: Option<Connection>,
     pub protocol: u16,
+}
+
+/// What the reading thread reads: others have the socket, too, to close it.
+struct Source {
+    stream: Arc<TcpStream>,
+    tls: Option<Connection>,
+}
+
+impl Read for Source {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        let mut socket = &*self.stream;
+        let Some(tls) = &mut self.tls else {
+            return socket.read(room);
+        };
+        loop {
+            match tls.reader().read(room) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                // An end without a farewell: the frames have their own lengths.
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(0),
+                read => return read,
+            }
+            tls.read_tls(&mut socket)?;
+            tls.process_new_packets()
+                .map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+            // Keys are renewed now and then, which has to be answered. The other side reads it.
+            while tls.wants_write() {
+                tls.write_tls(&mut socket)?;
+            }
+        }
+    }
 }
 
 /// What the reading thread of a peer shares with others.
@@ -77,17 +110,22 @@ impl Reader {
         slots.current.is_some() || slots.next.is_some()
     }
 
-    fn next(&self) -> Option<(Arc<TcpStream>, u16)> {
+    fn next(&self) -> Option<(Source, u16)> {
         let mut slots = self.slots.lock();
         loop {
             slots.current = None;
             if slots.stopping {
                 return None;
             }
-            if let Some(Accepted { stream, protocol }) = slots.next.take() {
+            if let Some(accepted) = slots.next.take() {
+                let Accepted {
+                    stream,
+                    tls,
+                    protocol,
+                } = accepted;
                 let stream = Arc::new(stream);
                 slots.current = Some(stream.clone());
-                return Some((stream, protocol));
+                return Some((Source { stream, tls }, protocol));
             }
             self.changed.wait(&mut slots);
         }
@@ -100,8 +138,8 @@ impl Reader {
 
 /// Reads the peer's connections until the node stops.
 pub(super) fn run(peer: &Peer, shared: &Shared) {
-    while let Some((stream, protocol)) = peer.reader.next() {
-        match read(&stream, protocol, peer, shared) {
+    while let Some((mut source, protocol)) = peer.reader.next() {
+        match read(&mut source, protocol, peer, shared) {
             Ok(None) => {}
             Ok(Some(TooLong(bytes))) => tracing::warn!(
                 "{} sent a frame of {bytes} bytes, which is more than any may have: its connection is closed. Run builds that \
@@ -113,12 +151,12 @@ pub(super) fn run(peer: &Peer, shared: &Shared) {
                 tracing::debug!("the connection of {peer} ended: {error}");
             }
         }
-        shut(&stream);
+        shut(&source.stream);
     }
 }
 
 fn read(
-    mut stream: &TcpStream,
+    source: &mut Source,
     protocol: u16,
     peer: &Peer,
     shared: &Shared,
@@ -127,7 +165,7 @@ fn read(
     let mut inbox = Inbox::default();
     let mut frames = Vec::new();
     loop {
-        let bytes = match stream.read(inbox.room()) {
+        let bytes = match source.read(inbox.room()) {
             Ok(0) => return Ok(None),
             Ok(bytes) => bytes,
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,

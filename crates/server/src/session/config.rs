@@ -84,6 +84,14 @@ pub(super) fn set(desk: &Desk<'_>, pairs: &[Blob]) -> Reply {
                 (setting.set)(config, &String::from_utf8_lossy(value))
                     .map_err(|problem| failed(&problem))?;
             }
+            // Also where a file's name is the same: what is in it may have changed.
+            if let Some(name) = seen.iter().find(|name| name.starts_with("tls-")) {
+                desk.shared.tls.reread(config).map_err(|error| {
+                    Reply::error_owned(format!(
+                        "ERR CONFIG SET failed (possibly related to argument '{name}') - Unable to update TLS configuration. {error}"
+                    ))
+                })?;
+            }
             desk.shared.look_at_memory(config);
             Ok(())
         });

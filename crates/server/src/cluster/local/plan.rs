@@ -4,7 +4,10 @@ use super::ports::is_free;
 use super::{HOST, Launch, LocalError};
 use crate::cluster::config::host_and_port;
 use crate::cluster::{ClusterConfig, ClusterNode, identity};
+use crate::config::{Config, Invocation};
+use crate::tls::ClientTls;
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -87,9 +90,47 @@ impl LocalCluster {
         Ok(LocalCluster { dir, config, fresh })
     }
 
-    /// How to start each node with `program`, which is an `ordo`.
-    pub fn launches(&self, program: &Path) -> Vec<Launch> {
+    /// The settings that all nodes are given, checked as far as they can be without one.
+    ///
+    /// # Errors
+    /// A setting is none, or is each node's own.
+    pub fn settings(words: &[String]) -> Result<Config, LocalError> {
+        let parsed = Config::from_args(words.iter().cloned());
+        let parsed = parsed.map_err(|error| LocalError::Wish(error.to_string()))?;
+        let Invocation::Serve(config) = parsed else {
+            return Err(LocalError::Wish(
+                "behind '--' there may be settings only".to_owned(),
+            ));
+        };
+        for own in ["cluster", "node", "dir", "port", "bind", "tls-port"] {
+            if config.has(own) {
+                return Err(LocalError::Wish(format!(
+                    "--{own}: each node has its own, which `ordo cluster start` chooses"
+                )));
+            }
+        }
+        Ok(*config)
+    }
+
+    /// How to start each node with `program`, which is an `ordo`, and with settings for all: see [`LocalCluster::settings`]. With
+    /// `tls`, clients are served by TLS alone, at the same ports.
+    pub fn launches(
+        &self,
+        program: &Path,
+        settings: &[String],
+        tls: Option<&ClientTls>,
+    ) -> Vec<Launch> {
+        let more = |node: &ClusterNode| {
+            let port = host_and_port(&node.client_address).map(|(_, port)| port.to_string());
+            let port = port.filter(|_| tls.is_some());
+            let secured = port
+                .into_iter()
+                .flat_map(|port| ["--tls-port".to_owned(), port]);
+            let words = secured.chain(settings.iter().cloned());
+            words.map(OsString::from).collect::<Vec<OsString>>()
+        };
         let launch = |node: &ClusterNode, name: &str| Launch {
+            tls: tls.cloned(),
             name: name.to_owned(),
             zone: node.zone.clone(),
             client_address: node.client_address.clone(),
@@ -97,7 +138,7 @@ impl LocalCluster {
             may_wait: node.joins && !self.dir.join(name).join(identity::FILE).exists(),
             log: self.dir.join(format!("{name}.log")),
             program: program.to_owned(),
-            words: vec![
+            words: [
                 "serve".into(),
                 "--cluster".into(),
                 self.dir.join(FILE).into(),
@@ -105,7 +146,10 @@ impl LocalCluster {
                 name.into(),
                 "--dir".into(),
                 self.dir.join(name).into(),
-            ],
+            ]
+            .into_iter()
+            .chain(more(node))
+            .collect(),
         };
         let nodes = self.config.nodes.iter();
         nodes.map(|node| launch(node, &node.name)).collect()
@@ -311,7 +355,7 @@ mod tests {
             .mode();
         assert_eq!(mode & 0o777, 0o600);
 
-        let launches = made.launches(Path::new("/bin/ordo"));
+        let launches = made.launches(Path::new("/bin/ordo"), &[], None);
         let names: Vec<&str> = launches.iter().map(|launch| launch.name.as_str()).collect();
         assert_eq!(names, ["n1", "n2", "n3"]);
         let expected = format!(

@@ -3,6 +3,7 @@
 use super::LocalError;
 use crate::client::{Answer, Client};
 use crate::server::EXIT_ENDED;
+use crate::tls::ClientTls;
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -32,6 +33,8 @@ pub struct Launch {
     pub zone: String,
     /// Where it answers clients: host and port.
     pub client_address: String,
+    /// With what clients connect there; none for no TLS.
+    pub tls: Option<ClientTls>,
     /// The file behind whose end its output goes.
     pub log: PathBuf,
     /// What to run.
@@ -116,7 +119,8 @@ impl Member {
     }
 
     fn answers(&self) -> bool {
-        let asked = Client::open(&self.launch.client_address, PING_MAX)
+        let launch = &self.launch;
+        let asked = Client::open_with(&launch.client_address, PING_MAX, launch.tls.as_ref())
             .and_then(|mut client| client.call(&["PING"]));
         match asked {
             Ok(Answer::Text(_)) => true,

@@ -89,17 +89,22 @@ fn instruct(processes: &Processes, out: &mut dyn Write) -> io::Result<()> {
     };
     let (last, process) = running.last().unwrap_or((first, 0));
     let port = host_and_port(&first.client_address).map_or(0, |(_, port)| port);
+    // The files are somewhere in the settings; the reader chose them.
+    let tls = match first.tls {
+        Some(_) => " --tls --cacert FILE --cert FILE --key FILE",
+        None => "",
+    };
     let mut ideas = vec![
         (
-            format!("redis-cli -p {port}"),
+            format!("redis-cli -p {port}{tls}"),
             "any node takes any command".to_owned(),
         ),
         (
-            format!("redis-cli -c -p {port}"),
+            format!("redis-cli -c -p {port}{tls}"),
             "the same, for clients that know clusters".to_owned(),
         ),
         (
-            format!("ordo admin status --address {}", first.client_address),
+            format!("ordo admin status --address {}{tls}", first.client_address),
             "who is there, and who leads".to_owned(),
         ),
     ];

@@ -1,6 +1,7 @@
 //! Real peers over the loopback device.
 
 mod links;
+mod secured;
 mod strangers;
 mod stream;
 
@@ -8,6 +9,7 @@ use super::handshake::{Dialling, Step};
 use super::*;
 use parking_lot::Condvar;
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 /// Whatever takes longer does not happen.
@@ -118,6 +120,7 @@ fn options(me: u16) -> PeerOptions {
         listen: "127.0.0.1:0".to_owned(),
         protocols: 1..=1,
         queue_bytes_max: 256 << 20,
+        tls: None,
     }
 }
 

@@ -49,9 +49,13 @@ fn number_of(frame: &[u8]) -> u64 {
 
 #[test]
 fn frames_both_ways_arrive_whole_and_in_order_while_receivers_stall() {
+    exchange(|_| {});
+}
+
+pub(super) fn exchange(secure: impl Fn(&mut PeerOptions)) {
     const FRAMES: u64 = 3_000;
     let seed = seed();
-    let (one, two) = pair(Timing::default(), |_| {});
+    let (one, two) = pair(Timing::default(), secure);
     let nodes = [&one, &two];
     std::thread::scope(|scope| {
         for node in nodes {
@@ -106,9 +110,13 @@ fn frames_both_ways_arrive_whole_and_in_order_while_receivers_stall() {
 
 #[test]
 fn threads_that_send_at_the_same_time_keep_their_own_order() {
+    send_at_the_same_time(|_| {});
+}
+
+pub(super) fn send_at_the_same_time(secure: impl Fn(&mut PeerOptions)) {
     const THREADS: u64 = 4;
     const FRAMES: u64 = 5_000;
-    let (one, two) = pair(Timing::default(), |_| {});
+    let (one, two) = pair(Timing::default(), secure);
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let one = &one;
@@ -133,13 +141,20 @@ fn threads_that_send_at_the_same_time_keep_their_own_order() {
 
 #[test]
 fn a_peer_that_falls_behind_too_far_loses_its_link_and_is_dialled_again() {
+    fall_behind(|_| {});
+}
+
+pub(super) fn fall_behind(secure: impl Fn(&mut PeerOptions)) {
     const QUEUE_BYTES: usize = 2 << 20;
     let timing = Timing {
         progress_max: PATIENCE * 2,
         unacknowledged_max: PATIENCE * 2,
         ..Timing::default()
     };
-    let (one, two) = pair(timing, |options| options.queue_bytes_max = QUEUE_BYTES);
+    let (one, two) = pair(timing, |options| {
+        options.queue_bytes_max = QUEUE_BYTES;
+        secure(options);
+    });
     two.ear.stall(true);
     let mut number = 0u64;
     let deadline = Instant::now() + PATIENCE;
@@ -183,6 +198,10 @@ fn a_peer_that_falls_behind_too_far_loses_its_link_and_is_dialled_again() {
 
 #[test]
 fn a_queue_that_does_not_shrink_for_a_while_closes_its_link() {
+    jam(|_| {});
+}
+
+pub(super) fn jam(secure: impl Fn(&mut PeerOptions)) {
     // Less than it takes to fill the buffers: how long nothing waited before must not count.
     let limit = Duration::from_millis(50);
     let timing = Timing {
@@ -190,7 +209,7 @@ fn a_queue_that_does_not_shrink_for_a_while_closes_its_link() {
         unacknowledged_max: PATIENCE * 2,
         ..Timing::default()
     };
-    let (one, two) = pair(timing, |_| {});
+    let (one, two) = pair(timing, secure);
     two.ear.stall(true);
     // Small sends, and only while nothing waits, fill the kernels' buffers to the brim: no event of the socket follows
     // when the last one is queued.
@@ -219,7 +238,14 @@ fn a_queue_that_does_not_shrink_for_a_while_closes_its_link() {
 
 #[test]
 fn a_single_send_may_be_larger_than_the_queue() {
-    let (one, two) = pair(Timing::default(), |options| options.queue_bytes_max = 1000);
+    send_much_at_once(|_| {});
+}
+
+pub(super) fn send_much_at_once(secure: impl Fn(&mut PeerOptions)) {
+    let (one, two) = pair(Timing::default(), |options| {
+        options.queue_bytes_max = 1000;
+        secure(options);
+    });
     let mut large = Vec::new();
     for _ in 0..3 {
         put_frame(&mut large, |out| {

@@ -66,6 +66,7 @@ fn start_alone(options: RuntimeOptions) -> Arc<Runtime> {
             listen: "127.0.0.1:0".to_owned(),
             protocols: PROTOCOL..=PROTOCOL,
             queue_bytes_max: 1 << 20,
+            tls: None,
         },
         node: ClusterOptions {
             fsync: options.fsync,

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// Lets one warning of each kind through in a while.
-pub(super) struct Warnings<const KINDS: usize> {
+pub(crate) struct Warnings<const KINDS: usize> {
     interval: Duration,
     /// For each kind: when the last one was let through, and how many were not since.
     kinds: [Option<(Instant, u64)>; KINDS],
