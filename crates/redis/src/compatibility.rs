@@ -34,7 +34,7 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
     ),
     (
         "config|rewrite",
-        "refused: the configuration file is not rewritten by the server",
+        "the file is TOML; its comments and its order stay",
     ),
     (
         "eval evalsha eval_ro evalsha_ro",
@@ -46,7 +46,30 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
     ),
     (
         "info",
-        "has Ordo's facts under Redis's names where they mean the same",
+        "has Ordo's facts under Redis's names where they mean the same. In `commandstats` and `latencystats` a call lasts from its \
+         admission to its reply, the order and the disk included and waiting for a key not; a MULTI block's time is EXEC's, and its commands \
+         have equal shares of it; what scripts and functions call is not counted",
+    ),
+    (
+        "latency|doctor latency|graph latency|history latency|latest latency|reset",
+        "the events are `command`, `fast-command`, `aof-fsync-always` (`aof-fsync` where nobody waits for it) and `checkpoint`",
+    ),
+    (
+        "latency|histogram",
+        "calls are measured as in `INFO commandstats`",
+    ),
+    ("lolwut", "draws something else"),
+    (
+        "memory|doctor memory|malloc-stats memory|stats",
+        "tell of the memory of the process: the allocator keeps no statistics",
+    ),
+    (
+        "memory|purge",
+        "without effect: the allocator gives back by itself what it does not need",
+    ),
+    (
+        "monitor",
+        "shows what the clients of this node send, without what scripts and functions call",
     ),
     (
         "object|encoding",
@@ -69,6 +92,10 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
         "writes a checkpoint; other connections are served meanwhile",
     ),
     ("select", "there is one database, 0"),
+    (
+        "slowlog|get",
+        "calls are measured as in `INFO commandstats`; a slow MULTI block is one entry, EXEC with the names of the block's commands",
+    ),
     (
         "script|kill function|kill",
         "stops reads only: what is ordered ends at its limits",

@@ -21,14 +21,7 @@ fn entry(name: &'static str, value: Reply) -> (Reply, Reply) {
 
 /// The command or subcommand (`container|subcommand`) with a name.
 fn find(name: &[u8]) -> Option<&'static Command> {
-    let Some(bar) = name.iter().position(|&b| b == b'|') else {
-        return table::find(name);
-    };
-    let container = table::find(&name[..bar])?;
-    container
-        .subcommands()
-        .iter()
-        .find(|subcommand| subcommand.name.as_bytes().eq_ignore_ascii_case(name))
+    table::find_number(name).map(table::CommandNumber::command)
 }
 
 /// First key, last key and step over all of a command's key specifications, as COMMAND told them before 7.0.

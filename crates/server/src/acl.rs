@@ -4,12 +4,14 @@
 //! when the record has another version at a final snapshot: by the session whose transaction changed users, before it answers,
 //! and ten times a second, for what came through other nodes. Its generation is all that a session compares for each command.
 
+use crate::replace::replace_file;
 use crate::runtime::{Port, ReadOutcome, Runtime};
 use parking_lot::Mutex;
 use redis_surface::acl::{
     Acting, ActingProcedure, DEFAULT_USER, Deed, Denial, Directory, Done, ReadUsersProcedure, User,
 };
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use txn::{
@@ -291,23 +293,12 @@ pub fn read_file(path: &str, all_channels: bool) -> Result<Vec<(Blob, User)>, St
 
 /// Writes the ACL file: a whole one takes the place of the one before.
 pub fn write_file(path: &str, directory: &Directory) -> std::io::Result<()> {
-    use std::io::Write;
     let mut text = Vec::new();
     for line in directory.lines() {
         text.extend_from_slice(&line);
         text.push(b'\n');
     }
-    let beside = format!("{path}.tmp-{}", std::process::id());
-    let write = || {
-        let mut file = std::fs::File::create(&beside)?;
-        file.write_all(&text)?;
-        file.sync_all()?;
-        std::fs::rename(&beside, path)
-    };
-    write().inspect_err(|_| {
-        // What was not written whole is of no use; that it is there harms nobody.
-        let _ = std::fs::remove_file(&beside);
-    })
+    replace_file(Path::new(path), &text)
 }
 
 /// A password of so many bits that nobody guesses, in hexadecimal digits.

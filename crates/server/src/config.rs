@@ -9,9 +9,11 @@
 
 mod membership;
 mod parameter;
+mod rewrite;
 mod sources;
 
-pub use parameter::{LogLevel, OutputLimit, OutputLimits, Parameter, Users};
+pub use parameter::{LogLevel, OutputLimit, OutputLimits, Parameter, Percentiles, Users};
+pub use rewrite::RewriteError;
 pub use sources::{ConfigError, Invocation, help};
 
 use crate::cluster::ClusterConfig;
@@ -19,6 +21,7 @@ use crate::evict::POLICIES;
 use crate::hub::NotifyFlags;
 use node::FsyncPolicy;
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 /// What the text form of a setting may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +46,8 @@ pub enum Kind {
     Users,
     /// Letters of `notify-keyspace-events`.
     Notify,
+    /// Percentiles, with spaces between them.
+    Percentiles,
     /// `<class> <hard> <soft> <soft seconds>`, as often as there are classes to set.
     OutputLimits,
 }
@@ -65,6 +70,7 @@ impl Kind {
             Kind::Words => "words with spaces between them".to_owned(),
             Kind::Users => "'<name> [<rule> ...]', once for each user".to_owned(),
             Kind::Notify => "letters of Kg$lshzxetdEAmn".to_owned(),
+            Kind::Percentiles => "numbers from 0 to 100 with spaces between them".to_owned(),
             Kind::OutputLimits => {
                 "'<class> <hard limit> <soft limit> <soft seconds>' with a class of normal, slave or pubsub".to_owned()
             }
@@ -108,6 +114,8 @@ macro_rules! settings {
             /// The cluster that `cluster` describes, and the name of this node in it: see [`Config::validate`]. `None` for
             /// a server that stands alone.
             pub cluster: Option<(ClusterConfig, String)>,
+            /// The file that the settings were read from, if there was one.
+            pub file: Option<PathBuf>,
             /// The names of the settings that somebody has set.
             given: BTreeSet<&'static str>,
         }
@@ -132,6 +140,7 @@ macro_rules! settings {
                 let mut config = Config {
                     $($field: <$type as Default>::default(),)*
                     cluster: None,
+                    file: None,
                     given: BTreeSet::new(),
                 };
                 for setting in SETTINGS {
@@ -274,6 +283,16 @@ settings! {
         "How many keys are remembered for clients that are told when they are written (CLIENT TRACKING). 0: any number.";
     shutdown_timeout: u64, "shutdown-timeout", Kind::Number(0, 86400), "10", Anytime,
         "Seconds that a shutdown waits for what is in flight.";
+    slowlog_log_slower_than: i64, "slowlog-log-slower-than", Kind::Integer(-1, i64::MAX), "10000", Anytime,
+        "Microseconds from which on a call is kept in the slow log (SLOWLOG). 0: all calls are. -1: none is.";
+    slowlog_max_len: u64, "slowlog-max-len", Kind::Number(0, i64::MAX as u64), "128", Anytime,
+        "How many calls the slow log keeps.";
+    latency_monitor_threshold: u64, "latency-monitor-threshold", Kind::Number(0, i64::MAX as u64), "0", Anytime,
+        "Milliseconds from which on an event is kept for LATENCY. 0: none is.";
+    latency_tracking: bool, "latency-tracking", Kind::Flag, "yes", Anytime,
+        "Whether it is kept how long the calls of each command take: INFO latencystats, LATENCY HISTOGRAM.";
+    latency_tracking_info_percentiles: Percentiles, "latency-tracking-info-percentiles", Kind::Percentiles, "50 99 99.9", Anytime,
+        "Which percentiles INFO latencystats shows.";
     hash_max_listpack_entries: u64, "hash-max-listpack-entries", FORM_COUNT, "512", Anytime,
         "Redis's bound for small hashes. Kept for its clients and without effect: a hash has one form here, whatever its size.";
     hash_max_listpack_value: u64, "hash-max-listpack-value", FORM_BYTES, "64", Anytime,

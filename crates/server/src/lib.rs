@@ -3,8 +3,8 @@
 //! [`server::Server`] puts a node ([`runtime`], on a directory of [`disk`]) behind sockets ([`net`]); a connection's
 //! bytes become commands, and its [`session`] turns commands into requests for the node. The nodes of a cluster reach each
 //! other as [`peers`]. What connections hear of each other (messages, elements that they waited for) goes through the
-//! [`hub`]; [`evict`] keeps what is used below its limit. Streams are encrypted in [`tls`]. [`config`] is the one table of settings,
-//! [`cluster`] what a node knows of the others, and [`client`] the other
+//! [`hub`]; [`evict`] keeps what is used below its limit, and what operators look at is in [`observe`]. Streams are encrypted in
+//! [`tls`]. [`config`] is the one table of settings, [`cluster`] what a node knows of the others, and [`client`] the other
 //! end of a connection. This is the only crate of the house that owns sockets, files, clocks and threads.
 #![allow(
     clippy::disallowed_methods,
@@ -21,7 +21,9 @@ pub mod evict;
 pub mod hub;
 pub mod memory;
 pub mod net;
+pub mod observe;
 pub mod peers;
+mod replace;
 mod restart;
 pub mod runtime;
 pub mod server;

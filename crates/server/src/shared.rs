@@ -2,7 +2,7 @@
 //!
 //! Nothing here is locked for a command. Settings are a snapshot that each thread takes again when their generation
 //! changes; counters belong to one thread each and are added up by whoever asks. Only the counts of error replies by their
-//! codes have a lock, each thread its own.
+//! codes and those of calls have locks, each thread its own.
 
 use crate::acl::Acl;
 use crate::cluster::Joiners;
@@ -11,10 +11,10 @@ use crate::error_counts::{self, ErrorCounts};
 use crate::hub::{Delivery, Hub};
 use crate::memory::used_bytes;
 use crate::net::clients::Clients;
+use crate::observe::{CallCounts, LatencyEvents, Monitors, SlowLog};
 use crate::runtime::{Port, Runtime};
 use crate::tls::Tls;
 use parking_lot::{Condvar, Mutex};
-use redis_surface::table::COMMANDS;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -97,10 +97,8 @@ pub struct ThreadCounters {
     pub snapshot_reads: Counter,
     /// Requests that were submitted to the order.
     pub submitted: Counter,
-    /// Calls, by the command's place in the table.
-    pub calls: Box<[Counter]>,
-    /// Commands that were refused before they ran, by their place in the table.
-    pub refused: Box<[Counter]>,
+    /// Calls, by their commands.
+    pub calls: Mutex<CallCounts>,
 }
 
 impl ThreadCounters {
@@ -117,8 +115,7 @@ impl ThreadCounters {
             error_counts,
             snapshot_reads: Counter::default(),
             submitted: Counter::default(),
-            calls: COMMANDS.iter().map(|_| Counter::default()).collect(),
-            refused: COMMANDS.iter().map(|_| Counter::default()).collect(),
+            calls: Mutex::default(),
         }
     }
 
@@ -155,10 +152,6 @@ pub struct Totals {
     pub snapshot_reads: u64,
     /// See [`ThreadCounters::submitted`].
     pub submitted: u64,
-    /// See [`ThreadCounters::calls`].
-    pub calls: Vec<u64>,
-    /// See [`ThreadCounters::refused`].
-    pub refused: Vec<u64>,
     /// See [`Runtime::expired_keys`].
     pub expired_keys: u64,
 }
@@ -167,11 +160,6 @@ impl Totals {
     fn of(threads: &[Arc<ThreadCounters>], runtime: &Runtime) -> Totals {
         let sum = |pick: fn(&ThreadCounters) -> &Counter| {
             threads.iter().map(|thread| pick(thread).get()).sum()
-        };
-        let sums = |pick: fn(&ThreadCounters) -> &[Counter]| {
-            (0..COMMANDS.len())
-                .map(|place| threads.iter().map(|t| pick(t)[place].get()).sum())
-                .collect()
         };
         Totals {
             commands: sum(|t| &t.commands),
@@ -184,21 +172,12 @@ impl Totals {
             errors: sum(|t| &t.errors),
             snapshot_reads: sum(|t| &t.snapshot_reads),
             submitted: sum(|t| &t.submitted),
-            calls: sums(|t| &t.calls),
-            refused: sums(|t| &t.refused),
             expired_keys: runtime.expired_keys(),
         }
     }
 
     /// What was added since `before`.
     fn since(&self, before: &Totals) -> Totals {
-        // Before the first reset there is nothing to take away.
-        let each_since = |now: &[u64], before: &[u64]| {
-            now.iter()
-                .enumerate()
-                .map(|(place, count)| count - before.get(place).copied().unwrap_or(0))
-                .collect()
-        };
         Totals {
             commands: self.commands - before.commands,
             input_bytes: self.input_bytes - before.input_bytes,
@@ -210,8 +189,6 @@ impl Totals {
             errors: self.errors - before.errors,
             snapshot_reads: self.snapshot_reads - before.snapshot_reads,
             submitted: self.submitted - before.submitted,
-            calls: each_since(&self.calls, &before.calls),
-            refused: each_since(&self.refused, &before.refused),
             expired_keys: self.expired_keys - before.expired_keys,
         }
     }
@@ -298,6 +275,12 @@ pub struct Shared {
     pub hub: Arc<Hub>,
     /// CLIENT PAUSE.
     pub pause: Pause,
+    /// Slow calls.
+    pub slow_log: SlowLog,
+    /// Slow events of all kinds.
+    pub latency: Arc<LatencyEvents>,
+    /// Who sees what clients send.
+    pub monitors: Monitors,
     /// Nodes that wait to join the cluster.
     pub joiners: Joiners,
     /// A [`MemoryState`].
@@ -306,6 +289,8 @@ pub struct Shared {
     pub evicted: AtomicU64,
     /// When this process started, in milliseconds since 1970.
     pub started_ms: u64,
+    /// The memory of the process when it began to serve, in bytes.
+    pub startup_bytes: u64,
     /// Names this run of the server.
     pub run_id: String,
     /// The first address that is listened on.
@@ -344,6 +329,8 @@ impl Shared {
     pub fn new(runtime: Arc<Runtime>, config: Config, origin: Origin) -> Shared {
         let hub = Arc::new(Hub::default());
         hub.set_notify(config.notify_keyspace_events);
+        let latency = runtime.latency().clone();
+        latency.set_threshold_ms(config.latency_monitor_threshold);
         Shared {
             runtime,
             acl: Acl::new(&config.requirepass),
@@ -352,10 +339,14 @@ impl Shared {
             clients: Clients::default(),
             hub,
             pause: Pause::default(),
+            slow_log: SlowLog::default(),
+            latency,
+            monitors: Monitors::default(),
             joiners: Joiners::default(),
             memory: AtomicU8::new(MemoryState::Ample as u8),
             evicted: AtomicU64::new(0),
             started_ms: origin.started_ms,
+            startup_bytes: used_bytes(),
             run_id: origin.run_id,
             address: origin.address,
             io_threads: origin.io_threads,
@@ -398,6 +389,15 @@ impl Shared {
         self.memory.store(state as u8, Ordering::Relaxed);
     }
 
+    /// Has all go by these settings who do not look at them by themselves.
+    pub fn look_at_settings(&self, config: &Config) {
+        self.hub.set_notify(config.notify_keyspace_events);
+        self.latency
+            .set_threshold_ms(config.latency_monitor_threshold);
+        let len_max = usize::try_from(config.slowlog_max_len).unwrap_or(usize::MAX);
+        self.slow_log.truncate(len_max);
+    }
+
     /// The counters of an I/O thread.
     pub fn counters(&self, thread: usize) -> Arc<ThreadCounters> {
         self.counters[thread].clone()
@@ -408,6 +408,15 @@ impl Shared {
         Totals::of(&self.counters, &self.runtime).since(&self.reset.lock())
     }
 
+    /// Calls by their commands, over the same time.
+    pub fn call_totals(&self) -> CallCounts {
+        let mut totals = CallCounts::default();
+        for thread in &self.counters {
+            totals.merge(&thread.calls.lock());
+        }
+        totals
+    }
+
     /// Error replies by their codes, over the same time.
     pub fn error_totals(&self) -> BTreeMap<Box<str>, u64> {
         error_counts::totals(self.counters.iter().map(|thread| &thread.error_counts))
@@ -416,6 +425,9 @@ impl Shared {
     /// CONFIG RESETSTAT.
     pub fn reset_totals(&self) {
         error_counts::reset(self.counters.iter().map(|thread| &thread.error_counts));
+        for thread in &self.counters {
+            *thread.calls.lock() = CallCounts::default();
+        }
         *self.reset.lock() = Totals::of(&self.counters, &self.runtime);
     }
 

@@ -27,6 +27,38 @@ pub fn select(args: &[Blob]) -> Reply {
     }
 }
 
+/// LOLWUT [VERSION version] [columns] [...]: ordered lanes, which never meet.
+pub fn lolwut(args: &[Blob]) -> Reply {
+    const COLUMNS: usize = 66;
+    const COLUMNS_MAX: i64 = 160;
+    let of_version = args.len() >= 2 && options::is(&args[0], "VERSION");
+    let wanted = if of_version {
+        args.get(2)
+    } else {
+        args.first()
+    };
+    let columns = match wanted.map(options::integer) {
+        None => COLUMNS,
+        Some(Ok(columns)) => columns.clamp(1, COLUMNS_MAX) as usize,
+        Some(Err(error)) => return error,
+    };
+    let mut drawn = String::new();
+    for lane in 0..5 {
+        let cell = |column: usize| match (column + lane * 7) % 12 {
+            0 => '>',
+            1..=8 => '=',
+            _ => '-',
+        };
+        drawn.extend((0..columns).map(cell));
+        drawn.push('\n');
+    }
+    drawn.push_str(&format!(
+        "\nRedis ver. {}, as Ordo speaks it\n",
+        crate::REDIS_VERSION
+    ));
+    Reply::Verbatim("txt", Blob::from(drawn))
+}
+
 /// Lines of help, as HELP subcommands reply them.
 pub fn help(container: &str, lines: &[&str]) -> Reply {
     let first = format!("{container} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:");

@@ -185,8 +185,9 @@ impl Group {
             Group::Stream => Some("stream"),
             Group::Generic => Some("keyspace"),
             Group::Connection => Some("connection"),
+            // What has the flag has the category.
+            Group::PubSub => None,
             Group::Server | Group::Cluster | Group::Sort => None,
-            Group::PubSub => Some("pubsub"),
             Group::Scripting => Some("scripting"),
             Group::Transactions => Some("transaction"),
         }

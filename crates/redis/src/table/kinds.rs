@@ -27,8 +27,6 @@ pub enum ConnectionCommand {
     ClientGetName,
     /// CLIENT GETREDIR.
     ClientGetRedir,
-    /// CLIENT HELP.
-    ClientHelp,
     /// CLIENT ID.
     ClientId,
     /// CLIENT INFO.
@@ -79,6 +77,12 @@ pub enum ConnectionCommand {
     Info,
     /// LASTSAVE.
     LastSave,
+    /// A subcommand of LATENCY.
+    Latency(LatencyCommand),
+    /// A subcommand of MEMORY that tells of the server.
+    Memory(MemoryCommand),
+    /// MONITOR.
+    Monitor,
     /// MULTI.
     Multi,
     /// A subcommand of ORDO.CLUSTER.
@@ -99,6 +103,8 @@ pub enum ConnectionCommand {
     Reset,
     /// SAVE.
     Save,
+    /// A subcommand of SLOWLOG.
+    SlowLog(SlowLogCommand),
     /// SSUBSCRIBE.
     SSubscribe,
     /// SUBSCRIBE.
@@ -126,8 +132,6 @@ pub enum ConnectionCommand {
 pub enum PubSubCommand {
     /// PUBSUB CHANNELS.
     Channels,
-    /// PUBSUB HELP.
-    Help,
     /// PUBSUB NUMPAT.
     NumPat,
     /// PUBSUB NUMSUB.
@@ -136,6 +140,47 @@ pub enum PubSubCommand {
     ShardChannels,
     /// PUBSUB SHARDNUMSUB.
     ShardNumSub,
+}
+
+/// A subcommand of SLOWLOG.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SlowLogCommand {
+    /// SLOWLOG GET.
+    Get,
+    /// SLOWLOG LEN.
+    Len,
+    /// SLOWLOG RESET.
+    Reset,
+}
+
+/// A subcommand of LATENCY.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LatencyCommand {
+    /// LATENCY DOCTOR.
+    Doctor,
+    /// LATENCY GRAPH.
+    Graph,
+    /// LATENCY HISTOGRAM.
+    Histogram,
+    /// LATENCY HISTORY.
+    History,
+    /// LATENCY LATEST.
+    Latest,
+    /// LATENCY RESET.
+    Reset,
+}
+
+/// A subcommand of MEMORY that tells of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryCommand {
+    /// MEMORY DOCTOR.
+    Doctor,
+    /// MEMORY MALLOC-STATS.
+    MallocStats,
+    /// MEMORY PURGE.
+    Purge,
+    /// MEMORY STATS.
+    Stats,
 }
 
 /// A subcommand of CLUSTER.

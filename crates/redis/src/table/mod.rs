@@ -8,16 +8,18 @@ mod entries;
 mod keys;
 mod kinds;
 mod lookup;
+mod number;
 mod unsupported;
 
 pub use command::{CATEGORIES, Command, DataFn, FLAG_NAMES, Flags, Group, KeyPlaces, KeySpec, Run};
 pub use entries::COMMANDS;
 pub(crate) use keys::normalize;
 pub use kinds::{
-    AclCommand, ClusterCommand, ConnectionCommand, FunctionCommand, OrdoClusterCommand,
-    PubSubCommand, ScriptCommand,
+    AclCommand, ClusterCommand, ConnectionCommand, FunctionCommand, LatencyCommand, MemoryCommand,
+    OrdoClusterCommand, PubSubCommand, ScriptCommand, SlowLogCommand,
 };
 pub use lookup::place_of;
+pub use number::{COMMANDS_COUNT, CommandNumber};
 pub use unsupported::ABSENT;
 
 use crate::errors;
@@ -33,6 +35,14 @@ pub struct Resolved {
     pub place: usize,
     /// Its place among the container's subcommands.
     pub subplace: Option<usize>,
+}
+
+impl Resolved {
+    /// The number of the command, or of the subcommand.
+    #[inline]
+    pub fn number(&self) -> CommandNumber {
+        CommandNumber::of_place(self.place, self.subplace)
+    }
 }
 
 /// Why words name no command.
@@ -81,6 +91,17 @@ impl ResolveError {
 /// The command with a name, whatever its case.
 pub fn find(name: &[u8]) -> Option<&'static Command> {
     lookup::place_of(name).map(|place| &COMMANDS[place])
+}
+
+/// The command or subcommand (`container|subcommand`) with a name, whatever its case.
+pub fn find_number(name: &[u8]) -> Option<CommandNumber> {
+    let Some(bar) = name.iter().position(|&byte| byte == b'|') else {
+        return lookup::place_of(name).map(|place| CommandNumber::of_place(place, None));
+    };
+    let place = lookup::place_of(&name[..bar])?;
+    let is_it = |sub: &Command| sub.name.as_bytes().eq_ignore_ascii_case(name);
+    let subplace = COMMANDS[place].subcommands().iter().position(is_it)?;
+    Some(CommandNumber::of_place(place, Some(subplace)))
 }
 
 /// Finds the command of `argv` (its name first) and checks the number of its words.

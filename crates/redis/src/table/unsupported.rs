@@ -17,15 +17,6 @@ pub const ABSENT: &[(&str, &str)] = &[
         "of Redis 7.4, not yet",
     ),
     (
-        "latency monitor slowlog",
-        "not yet. INFO and `ordo bench` tell how long commands take",
-    ),
-    ("lolwut", "it draws"),
-    (
-        "memory|doctor memory|help memory|malloc-stats memory|purge memory|stats",
-        "about Redis's allocator. INFO memory and MEMORY USAGE are there",
-    ),
-    (
         "migrate restore-asking",
         "slots move by ordered records: `ordo admin move-slots`, `ordo admin rebalance`",
     ),

@@ -119,6 +119,28 @@ impl Parameter for Users {
     }
 }
 
+/// Percentiles, each from 0 to 100.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Percentiles(pub Vec<f64>);
+
+/// None of them is NaN.
+impl Eq for Percentiles {}
+
+impl Parameter for Percentiles {
+    fn to_text(&self) -> String {
+        let shown: Vec<String> = self.0.iter().map(f64::to_string).collect();
+        shown.join(" ")
+    }
+    fn from_text(text: &str, kind: &Kind, _now: &Percentiles) -> Result<Percentiles, String> {
+        let percentile = |word: &str| {
+            let percentile = word.parse().ok();
+            percentile.filter(|percentile| (0.0..=100.0).contains(percentile))
+        };
+        let all: Option<Vec<f64>> = text.split_whitespace().map(percentile).collect();
+        all.map(Percentiles).ok_or_else(|| refusal(text, kind))
+    }
+}
+
 impl Parameter for Vec<String> {
     fn to_text(&self) -> String {
         self.join(" ")

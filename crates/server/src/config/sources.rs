@@ -143,7 +143,10 @@ impl Config {
             path: origin.clone(),
             cause,
         })?;
-        self.read_toml(&origin, &text)
+        self.read_toml(&origin, &text)?;
+        // Whatever becomes of the working directory.
+        self.file = Some(std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
+        Ok(())
     }
 
     /// Takes the settings of a TOML text.

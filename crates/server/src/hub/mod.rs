@@ -43,7 +43,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    fn deliver(&self, delivery: Delivery) {
+    /// Leaves something for it.
+    pub fn deliver(&self, delivery: Delivery) {
         self.mailbox.deliver(self.session, delivery);
     }
 }
@@ -53,6 +54,8 @@ impl Listener {
 pub enum Delivery {
     /// To be sent as it is.
     Push(Arc<Reply>),
+    /// A line for who monitors.
+    Monitored(Arc<Reply>),
     /// Keys that were read were written since.
     Invalidate {
         /// Which; `None`: perhaps all.

@@ -6,15 +6,12 @@
 use super::mailbox::Mailbox;
 use parking_lot::Mutex;
 use redis_surface::acl::DEFAULT_USER;
-use redis_surface::table::COMMANDS;
+use redis_surface::table::CommandNumber;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use txn::{Blob, SessionId};
-
-/// In [`Client::note_command`]'s packing, the bits of a subcommand's place.
-const SUBPLACE_BITS: u32 = 8;
 
 /// Of [`Client::tracking`]: it is told.
 pub const TRACKS: usize = 1;
@@ -46,10 +43,12 @@ pub struct Client {
     pub connected_ms: u64,
     /// When it last sent something, in milliseconds since 1970.
     pub active_ms: AtomicU64,
-    /// Its last command: see [`Client::note_command`].
+    /// The number of its last command, plus one; 0 before the first.
     last_command: AtomicUsize,
     /// Commands in its open MULTI block, plus one; 0 without one.
     pub block: AtomicUsize,
+    /// Bytes of those commands.
+    pub block_bytes: AtomicUsize,
     /// Watched keys.
     pub watched: AtomicUsize,
     /// 2 or 3.
@@ -58,6 +57,8 @@ pub struct Client {
     pub input_bytes: AtomicUsize,
     /// Unsent bytes of its replies.
     pub output_bytes: AtomicUsize,
+    /// The size of the buffer of its replies.
+    pub buffer_bytes: AtomicUsize,
     /// Its requests that are unfinished.
     pub unfinished: AtomicUsize,
     /// READONLY.
@@ -78,6 +79,8 @@ pub struct Client {
     pub subscriptions: [AtomicUsize; 3],
     /// Whether it waits for a key.
     pub blocked: AtomicBool,
+    /// MONITOR.
+    pub monitors: AtomicBool,
     /// Whether it is told when keys that it has read are written, and in which way: letters of CLIENT LIST, or 0.
     pub tracking: AtomicUsize,
     /// The connection that is told so for it.
@@ -101,26 +104,23 @@ impl Client {
         self.mailbox.announce_kill();
     }
 
-    /// Remembers its last command: the command's place in the table, and the subcommand's among its container's.
+    /// Remembers its last command.
     #[inline]
-    pub fn note_command(&self, place: usize, subplace: Option<usize>) {
-        let packed = (place + 1) << SUBPLACE_BITS | subplace.map_or(0, |subplace| subplace + 1);
-        self.last_command.store(packed, Ordering::Relaxed);
+    pub fn note_command(&self, number: CommandNumber) {
+        self.last_command
+            .store(number.index() + 1, Ordering::Relaxed);
     }
 
     fn last_command_name(&self) -> &'static str {
-        let packed = self.last_command.load(Ordering::Relaxed);
-        let command = (packed >> SUBPLACE_BITS)
-            .checked_sub(1)
-            .and_then(|place| COMMANDS.get(place));
-        let Some(command) = command else {
-            return "NULL";
-        };
-        let subplace = (packed & ((1 << SUBPLACE_BITS) - 1)).checked_sub(1);
-        subplace
-            .and_then(|subplace| command.subcommands().get(subplace))
-            .unwrap_or(command)
-            .name
+        let index = self.last_command.load(Ordering::Relaxed).checked_sub(1);
+        let number = index.and_then(CommandNumber::of_index);
+        number.map_or("NULL", |number| number.command().name)
+    }
+
+    /// Whether it listens to channels.
+    pub fn listens(&self) -> bool {
+        let mut counts = self.subscriptions.iter();
+        counts.any(|count| count.load(Ordering::Relaxed) > 0)
     }
 
     /// Its line in CLIENT LIST, without the line's end.
@@ -130,6 +130,7 @@ impl Client {
         let [channels, patterns, shards] = self.subscriptions.each_ref().map(load);
         let tracking = load(&self.tracking);
         let letters = [
+            (self.monitors.load(Ordering::Relaxed), "O"),
             (channels + patterns + shards > 0, "P"),
             (block > 0, "x"),
             (self.blocked.load(Ordering::Relaxed), "b"),
@@ -157,9 +158,9 @@ impl Client {
         let user = String::from_utf8_lossy(&self.user.lock()).into_owned();
         let command = self.last_command_name();
         format!(
-            "id={} addr={} laddr={} fd=-1 name={} age={} idle={} flags={flags} db=0 sub={channels} psub={patterns} ssub={shards} multi={} watch={} \
-             qbuf={} qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll={} omem={} tot-mem={} events=r \
-             cmd={command} user={user} redir={redirect} resp={} lib-name={} lib-ver={}",
+            "id={} addr={} laddr={} fd=-1 name={} age={} idle={} flags={flags} db=0 sub={channels} psub={patterns} ssub={shards} multi={} \
+             qbuf={} qbuf-free=0 argv-mem=0 multi-mem={} rbs={} rbp={} obl=0 oll={} omem={} tot-mem={} events=r \
+             cmd={command} user={user} redir={redirect} resp={} lib-name={} lib-ver={} watch={}",
             self.id,
             self.address,
             self.local_address,
@@ -167,14 +168,17 @@ impl Client {
             now_ms.saturating_sub(self.connected_ms) / 1000,
             now_ms.saturating_sub(self.active_ms.load(Ordering::Relaxed)) / 1000,
             block as isize - 1,
-            load(&self.watched),
             load(&self.input_bytes),
+            load(&self.block_bytes),
+            load(&self.buffer_bytes),
+            load(&self.buffer_bytes),
             load(&self.unfinished),
             load(&self.output_bytes),
-            load(&self.input_bytes) + load(&self.output_bytes),
+            load(&self.input_bytes) + load(&self.block_bytes) + load(&self.buffer_bytes),
             load(&self.protocol),
             labels.library,
             labels.library_version,
+            load(&self.watched),
         )
     }
 }
@@ -208,10 +212,12 @@ impl Clients {
             active_ms: AtomicU64::new(arrival.now_ms),
             last_command: AtomicUsize::new(0),
             block: AtomicUsize::new(0),
+            block_bytes: AtomicUsize::new(0),
             watched: AtomicUsize::new(0),
             protocol: AtomicUsize::new(2),
             input_bytes: AtomicUsize::new(0),
             output_bytes: AtomicUsize::new(0),
+            buffer_bytes: AtomicUsize::new(0),
             unfinished: AtomicUsize::new(0),
             readonly: AtomicBool::new(false),
             no_evict: AtomicBool::new(false),
@@ -222,6 +228,7 @@ impl Clients {
             mailbox,
             subscriptions: Default::default(),
             blocked: AtomicBool::new(false),
+            monitors: AtomicBool::new(false),
             tracking: AtomicUsize::new(0),
             redirect: AtomicU64::new(0),
         });

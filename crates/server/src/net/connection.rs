@@ -117,6 +117,7 @@ impl Connection {
             unauthenticated: self.session.stranger(desk.shared),
         };
         if self.backlog {
+            desk.tally.tick();
             let input = std::mem::take(&mut self.input);
             let used = self.decode(desk, &input);
             self.input = input;
@@ -139,6 +140,7 @@ impl Connection {
             .client()
             .input_bytes
             .store(held_bytes, Ordering::Relaxed);
+        desk.settle();
         Fate::Open
     }
 
@@ -155,10 +157,11 @@ impl Connection {
                 // announced together with these bytes.
                 self.readable = got.more || self.ended;
                 desk.counters.input_bytes.add(count as u64);
-                self.session
-                    .client()
-                    .active_ms
-                    .store(desk.now_ms, Ordering::Relaxed);
+                desk.tally.tick();
+                let client = self.session.client();
+                client.active_ms.store(desk.now_ms, Ordering::Relaxed);
+                let buffered = self.input.len() + count;
+                client.input_bytes.store(buffered, Ordering::Relaxed);
                 let bytes = &scratch[..count];
                 if self.input.is_empty() {
                     let used = self.decode(desk, bytes);
@@ -255,6 +258,9 @@ impl Connection {
             .client()
             .output_bytes
             .store(unsent as usize, Ordering::Relaxed);
+        let buffer_bytes = self.session.replies().capacity_bytes();
+        let client = self.session.client();
+        client.buffer_bytes.store(buffer_bytes, Ordering::Relaxed);
         let over = |bytes: u64| bytes > 0 && unsent > bytes;
         let since_ms = match self.over_soft_limit_since_ms {
             _ if !over(limit.soft_bytes) => None,
@@ -279,7 +285,8 @@ impl Connection {
 
     /// Whether the client was killed, or has been idle for `timeout_ms` (0: never) with nothing under way.
     pub fn expired(&mut self, now_ms: u64, timeout_ms: u64) -> bool {
-        let waits = self.session.listens() || self.session.is_waiting();
+        let listens = self.session.listens() || self.session.monitors();
+        let waits = listens || self.session.is_waiting();
         let client = self.session.client();
         let idle_ms = now_ms.saturating_sub(client.active_ms.load(Ordering::Relaxed));
         client.killed.load(Ordering::Relaxed)

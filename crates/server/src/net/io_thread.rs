@@ -7,6 +7,7 @@ use super::lobby::Early;
 use super::mailbox::{Incoming, Mailbox};
 use crate::config::Config;
 use crate::hub::Delivery;
+use crate::observe::{Books, Tally};
 use crate::runtime::{Answer, Port, Refused};
 use crate::session::{Commands, Desk, Session, Submissions};
 use crate::shared::{Shared, ThreadCounters};
@@ -42,6 +43,7 @@ pub struct IoThread {
     shared: Arc<Shared>,
     commands: Commands,
     counters: Arc<ThreadCounters>,
+    tally: Tally,
     port: Port,
     /// Only the first thread's.
     listeners: Vec<Listener>,
@@ -111,6 +113,7 @@ impl IoThread {
             poll,
             commands: Commands::default(),
             counters: shared.counters(index),
+            tally: Tally::default(),
             port,
             accepts: !listeners.is_empty(),
             listeners,
@@ -196,6 +199,7 @@ impl IoThread {
         let timeout = next.map_or(timeout, |next| next.min(timeout));
         self.sleep(events, timeout);
         self.now_ms = self.shared.runtime.now_ms();
+        self.tally.tick();
         self.look_at_settings();
     }
 
@@ -437,6 +441,7 @@ impl IoThread {
                 config: &self.config,
                 commands: &self.commands,
                 counters: &self.counters,
+                tally: &self.tally,
                 submissions: &mut self.submissions,
                 now_ms: self.now_ms,
             };
@@ -505,6 +510,17 @@ impl IoThread {
             });
         }
         self.answers = answers;
+        self.settle();
+    }
+
+    /// Counts the calls that have ended.
+    fn settle(&self) {
+        self.tally.settle(&Books {
+            counts: &self.counters.calls,
+            shared: &self.shared,
+            config: &self.config,
+            now_ms: self.now_ms,
+        });
     }
 
     /// Gives connections what others have for them, and wakes those whose time is up.
@@ -529,6 +545,7 @@ impl IoThread {
                 connection.session().delivered(desk, delivery);
             });
         }
+        self.settle();
     }
 
     /// Does something with a connection, and then sees what it wants.
@@ -542,6 +559,7 @@ impl IoThread {
             config: &self.config,
             commands: &self.commands,
             counters: &self.counters,
+            tally: &self.tally,
             submissions: &mut self.submissions,
             now_ms: self.now_ms,
         };
@@ -566,6 +584,7 @@ impl IoThread {
                 config: &self.config,
                 commands: &self.commands,
                 counters: &self.counters,
+                tally: &self.tally,
                 submissions: &mut self.submissions,
                 now_ms: self.now_ms,
             };
@@ -610,6 +629,7 @@ impl IoThread {
                 config: &self.config,
                 commands: &self.commands,
                 counters: &self.counters,
+                tally: &self.tally,
                 submissions: &mut self.submissions,
                 now_ms: self.now_ms,
             };

@@ -58,6 +58,7 @@ use self::routing::SharedRouting;
 use crate::cluster::ChangeTicket;
 use crate::cluster::identity::Identity;
 use crate::disk::RealDisk;
+use crate::observe::LatencyEvents;
 use crate::peers::{PeerOptions, Peers};
 use execute::siblings::Twins;
 use execute::snapshot::panic_text;
@@ -131,6 +132,8 @@ struct Inner {
     disk: Arc<RealDisk>,
     workers: usize,
     fsync: FsyncPolicy,
+    /// Events that took long.
+    latency: Arc<LatencyEvents>,
     /// Somebody was told to come back when there is room.
     starved: AtomicBool,
     /// A node of a cluster has more for the engines than they may have at a time.
@@ -168,6 +171,12 @@ impl Inner {
         SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |since| since.as_millis() as u64)
+    }
+
+    /// An event of a kind has ended that began then.
+    fn note_latency(&self, event: &'static str, began: Instant) {
+        self.latency
+            .note(event, began.elapsed(), self.now_ms() / 1000);
     }
 
     /// Delivers replies, and tells those who wait for room or for a final commit.
@@ -613,6 +622,7 @@ impl Runtime {
             disk,
             workers: options.workers,
             fsync: options.fsync,
+            latency: Arc::default(),
             starved: AtomicBool::new(false),
             waits_for_room: AtomicBool::new(false),
             room_requests: options.limits.in_flight_requests_max / 2,
@@ -1065,6 +1075,11 @@ impl Runtime {
     /// Why the node stopped for good, if a bug made it: an error reply. Nothing is answered any more then.
     pub fn halted(&self) -> Option<&Arc<str>> {
         self.inner.halted.get()
+    }
+
+    /// Events that took long: of this node, and of whoever serves its clients.
+    pub fn latency(&self) -> &Arc<LatencyEvents> {
+        &self.inner.latency
     }
 
     /// How many entries were removed since the start because they had expired.

@@ -15,10 +15,11 @@ use super::Inner;
 use super::core::{FileWork, Job};
 use super::port::Replies;
 use crate::disk::RealDisk;
+use crate::observe::{CHECKPOINT, FSYNC, FSYNC_ALWAYS};
 use execute::snapshot::panic_text;
 use execute::{Budget, Engine, Progress, ReadOutcome, SnapshotReader, WorkerId};
-use node::Event;
 use node::cluster::{ClusterEvent, Written, read_piece, write_piece};
+use node::{Event, FsyncPolicy};
 use order::{Preparer, SyncTicket};
 use parking_lot::Mutex;
 use std::io;
@@ -105,7 +106,13 @@ pub(super) fn reader(
 
 pub(super) fn sync(inner: &Arc<Inner>, tickets: &Receiver<SyncTicket<RealDisk>>) {
     while let Ok(ticket) = tickets.recv() {
+        let began = Instant::now();
         let synced = ticket.sync();
+        let event = match inner.fsync {
+            FsyncPolicy::Always => FSYNC_ALWAYS,
+            _ => FSYNC,
+        };
+        inner.note_latency(event, began);
         let outcome = inner.core.lock().synced(synced, inner.now_ms());
         inner.follow(outcome, None);
         inner.progress.notify_all();
@@ -191,7 +198,9 @@ pub(super) fn checkpoint(inner: &Arc<Inner>, jobs: &Receiver<Job>) {
             Job::Alone(job) => job,
             Job::Member(job) => {
                 let epoch = job.epoch();
-                let event = match job.write(&*inner.disk) {
+                let written = job.write(&*inner.disk);
+                inner.note_latency(CHECKPOINT, started);
+                let event = match written {
                     Ok(Written { records, bytes }) => {
                         let elapsed_ms = started.elapsed().as_millis();
                         tracing::info!(
@@ -208,6 +217,7 @@ pub(super) fn checkpoint(inner: &Arc<Inner>, jobs: &Receiver<Job>) {
             }
         };
         let result = job.write(&*inner.disk, || sync_log(inner));
+        inner.note_latency(CHECKPOINT, started);
         let event = match result {
             Ok(written) => {
                 let elapsed_ms = started.elapsed().as_millis();

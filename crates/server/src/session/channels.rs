@@ -176,6 +176,12 @@ impl Session {
     pub fn delivered(&mut self, desk: &mut Desk<'_>, delivery: Delivery) {
         match delivery {
             Delivery::Push(push) => self.replies.push_at_once(&push, self.protocol),
+            Delivery::Monitored(line) => {
+                // What was on its way when it stopped to monitor is of no use.
+                if self.monitors() {
+                    self.replies.push_at_once(&line, self.protocol);
+                }
+            }
             Delivery::Invalidate { names, behind } if self.is_early(behind) => {
                 self.tell_behind(names, behind);
             }
@@ -243,17 +249,6 @@ impl Session {
                 let hub = &desk.shared.hub;
                 let patterns = hub.channels(|channels| channels.names(Kind::Pattern).count());
                 Reply::Integer(patterns as i64)
-            }
-            PubSubCommand::Help => {
-                let lines = [
-                    "PUBSUB <subcommand> [<argument> ...]. Subcommands are:",
-                    "CHANNELS [<pattern>]: the channels that connections of this node listen to.",
-                    "NUMPAT: the number of patterns that they listen to.",
-                    "NUMSUB [<channel> ...]: the number of their listeners.",
-                    "SHARDCHANNELS [<pattern>], SHARDNUMSUB [<channel> ...]: the same of shard channels.",
-                ];
-                let lines = lines.into_iter().map(|line| Reply::Status(line.into()));
-                Reply::Array(lines.collect())
             }
         }
     }

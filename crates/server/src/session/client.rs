@@ -88,7 +88,6 @@ impl Session {
             (C::ClientCaching, [word]) => self.caching(word),
             (C::ClientGetRedir, _) => self.redirection(),
             (C::ClientTrackingInfo, _) => self.tracking_info(),
-            (C::ClientHelp, _) => help(),
             _ => errors::SYNTAX,
         }
     }
@@ -183,6 +182,16 @@ impl Session {
     }
 }
 
+/// A class of clients.
+#[derive(Clone, Copy)]
+enum ClientKind {
+    Normal,
+    /// Those that listen to channels.
+    Listener,
+    /// There are none: nodes reach each other in another way.
+    Replica,
+}
+
 /// Which clients CLIENT LIST and CLIENT KILL mean.
 #[derive(Default)]
 struct Filter {
@@ -190,8 +199,7 @@ struct Filter {
     user: Option<String>,
     address: Option<String>,
     local_address: Option<String>,
-    /// Only clients of another kind than there are.
-    nobody: bool,
+    kind: Option<ClientKind>,
     skip_me: bool,
     older_than_s: Option<u64>,
 }
@@ -208,9 +216,8 @@ impl Filter {
             rest = tail;
             if is_word(option, "id") {
                 let mut ids = filter.ids.take().unwrap_or_default();
-                ids.push(
-                    number(value).ok_or(Reply::error("ERR client-id should be greater than 0"))?,
-                );
+                let id = number(value).filter(|&id| id > 0);
+                ids.push(id.ok_or(Reply::error("ERR client-id should be greater than 0"))?);
                 // CLIENT LIST takes several after one ID.
                 while let ([next, tail @ ..], false) = (rest, kill) {
                     let Some(id) = number(next) else { break };
@@ -219,15 +226,16 @@ impl Filter {
                 }
                 filter.ids = Some(ids);
             } else if is_word(option, "type") {
-                match text.to_ascii_lowercase().as_str() {
-                    "normal" => {}
-                    "master" | "replica" | "slave" | "pubsub" => filter.nobody = true,
+                filter.kind = Some(match text.to_ascii_lowercase().as_str() {
+                    "normal" => ClientKind::Normal,
+                    "pubsub" => ClientKind::Listener,
+                    "master" | "replica" | "slave" => ClientKind::Replica,
                     _ => {
                         return Err(Reply::error_owned(format!(
                             "ERR Unknown client type '{text}'"
                         )));
                     }
-                }
+                });
             } else if is_word(option, "user") {
                 filter.user = Some(text);
             } else if is_word(option, "addr") {
@@ -254,7 +262,12 @@ impl Filter {
     }
 
     fn accepts(&self, client: &Client) -> bool {
-        !self.nobody
+        let is_of_kind = |kind: ClientKind| match kind {
+            ClientKind::Normal => !client.listens(),
+            ClientKind::Listener => client.listens(),
+            ClientKind::Replica => false,
+        };
+        self.kind.is_none_or(is_of_kind)
             && self
                 .user
                 .as_ref()
@@ -333,27 +346,4 @@ fn pause(desk: &Desk<'_>, timeout: &[u8], mode: &[Blob]) -> Reply {
         }
         None => Reply::error("ERR timeout is not an integer or out of range"),
     }
-}
-
-fn help() -> Reply {
-    let lines = [
-        "CLIENT <subcommand> [<argument> ...]. Subcommands are:",
-        "GETNAME, SETNAME <name>: the connection's name.",
-        "ID, INFO: the connection's number, and all about it.",
-        "KILL <ip:port>, KILL <filter> <value> ...: closes connections. Filters: ID, TYPE, USER, ADDR, LADDR, SKIPME, MAXAGE.",
-        "CACHING (YES|NO), GETREDIR, TRACKING (ON|OFF) [REDIRECT <id>] [BCAST] [PREFIX <prefix>] [OPTIN] [OPTOUT] [NOLOOP], TRACKINGINFO: \
-         the client is told when keys that it has read are written.",
-        "UNBLOCK <id> [TIMEOUT|ERROR]: ends the wait of a connection.",
-        "LIST [TYPE <type>] [ID <id> ...]: all about all connections.",
-        "NO-EVICT (ON|OFF), NO-TOUCH (ON|OFF): taken for compatibility.",
-        "PAUSE <milliseconds> [WRITE|ALL], UNPAUSE: holds commands.",
-        "REPLY (ON|OFF|SKIP): whether commands are answered.",
-        "SETINFO (LIB-NAME|LIB-VER) <text>: names the client's library.",
-    ];
-    Reply::Array(
-        lines
-            .into_iter()
-            .map(|line| Reply::Status(line.into()))
-            .collect(),
-    )
 }

@@ -12,11 +12,14 @@ pub(super) fn reset_stat(desk: &Desk<'_>) -> Reply {
 }
 
 /// CONFIG REWRITE.
-pub(super) fn rewrite() -> Reply {
-    Reply::error(
-        "ERR the configuration file is never rewritten by the server: change it by hand, and use CONFIG SET for the \
-         running server",
-    )
+pub(super) fn rewrite(desk: &Desk<'_>) -> Reply {
+    match desk.shared.settings.now().rewrite_file() {
+        Ok(()) => Reply::OK,
+        Err(error) => {
+            tracing::warn!("CONFIG REWRITE failed: {error}");
+            Reply::error_owned(format!("ERR {error}"))
+        }
+    }
 }
 
 /// CONFIG GET. A setting is told under each of its names that matches.
@@ -98,7 +101,7 @@ pub(super) fn set(desk: &Desk<'_>, pairs: &[Blob]) -> Reply {
     match result {
         Ok(()) => {
             let config = desk.shared.settings.now();
-            desk.shared.hub.set_notify(config.notify_keyspace_events);
+            desk.shared.look_at_settings(&config);
             Reply::OK
         }
         Err(error) => error,

@@ -135,6 +135,7 @@ impl Session {
         self.end_block();
         self.unsubscribe_from_all(desk.shared);
         self.track_no_more(desk.shared);
+        self.monitor_no_more(desk.shared);
         self.set_protocol(Protocol::Resp2);
         self.speech = Speech::On;
         self.become_default(desk.shared);

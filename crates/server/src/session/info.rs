@@ -7,7 +7,6 @@ use crate::hub::Kind;
 use crate::memory::{resident_bytes, used_bytes};
 use crate::net::clients::Client;
 use redis_surface::REDIS_VERSION;
-use redis_surface::table::COMMANDS;
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,6 +26,7 @@ const SECTIONS: &[Section] = &[
     ("Modules", true, |_, _| {}),
     ("Commandstats", false, commandstats),
     ("Errorstats", true, errorstats),
+    ("Latencystats", false, latencystats),
     ("Cluster", true, |desk, out| {
         let enabled = desk.shared.runtime.cluster_view().is_some();
         field(out, "cluster_enabled", u8::from(enabled));
@@ -151,17 +151,10 @@ fn clients(desk: &Desk<'_>, out: &mut String) {
         "tracking_clients",
         all.iter().filter(|client| tracking(client)).count(),
     );
-    let listens = |client: &Arc<Client>| {
-        let counts = client.subscriptions.iter();
-        counts
-            .map(|count| count.load(Ordering::Relaxed))
-            .sum::<usize>()
-            > 0
-    };
     field(
         out,
         "pubsub_clients",
-        all.iter().filter(|client| listens(client)).count(),
+        all.iter().filter(|client| client.listens()).count(),
     );
     field(
         out,
@@ -197,7 +190,7 @@ fn memory(desk: &Desk<'_>, out: &mut String) {
     field(out, "mem_allocator", "mimalloc");
 }
 
-fn peak_bytes() -> u64 {
+pub(super) fn peak_bytes() -> u64 {
     let kilobytes = std::fs::read_to_string("/proc/self/status")
         .ok()
         .and_then(|text| {
@@ -357,16 +350,38 @@ fn cpu(_: &Desk<'_>, out: &mut String) {
 }
 
 fn commandstats(desk: &Desk<'_>, out: &mut String) {
-    let totals = desk.shared.totals();
-    let counts = totals.calls.into_iter().zip(totals.refused);
-    for (command, (calls, refused)) in COMMANDS.iter().zip(counts) {
-        if calls > 0 || refused > 0 {
-            field(
-                out,
-                &format!("cmdstat_{}", command.name),
-                format_args!("calls={calls},rejected_calls={refused}"),
-            );
-        }
+    for (number, count) in desk.shared.call_totals().iter() {
+        let us = count.ns / 1000;
+        let us_per_call = match count.calls {
+            0 => 0.0,
+            calls => count.ns as f64 / 1000.0 / calls as f64,
+        };
+        field(
+            out,
+            &format!("cmdstat_{}", number.command().name),
+            format_args!(
+                "calls={},usec={us},usec_per_call={us_per_call:.2},rejected_calls={},failed_calls={}",
+                count.calls, count.rejected, count.failed
+            ),
+        );
+    }
+}
+
+fn latencystats(desk: &Desk<'_>, out: &mut String) {
+    let percentiles = &desk.config.latency_tracking_info_percentiles.0;
+    for (number, count) in desk.shared.call_totals().iter() {
+        let Some(histogram) = &count.histogram else {
+            continue;
+        };
+        let shown = percentiles.iter().map(|&percentile| {
+            let ns = histogram.value_at_percentile(percentile);
+            format!("p{percentile}={:.3}", ns as f64 / 1000.0)
+        });
+        field(
+            out,
+            &format!("latency_percentiles_usec_{}", number.command().name),
+            shown.collect::<Vec<_>>().join(","),
+        );
     }
 }
 

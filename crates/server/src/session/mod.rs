@@ -17,6 +17,7 @@
 
 mod acl;
 mod admin;
+mod calls;
 mod channels;
 mod client;
 mod cluster;
@@ -25,6 +26,8 @@ mod durability;
 mod flights;
 mod identity;
 mod info;
+mod memory;
+mod observe;
 pub mod replies;
 #[cfg(test)]
 mod tests;
@@ -39,6 +42,7 @@ use crate::cluster::ChangeTicket;
 use crate::config::Config;
 use crate::hub::{Delivery, Kind};
 use crate::net::clients::Client;
+use crate::observe::{Books, Call, Subject, Tally};
 use crate::runtime::{self, Port, ReadOutcome, Routing};
 use crate::shared::{MemoryState, Shared, ThreadCounters};
 use acl::Identity;
@@ -49,7 +53,8 @@ use node::flights::Flights;
 use redis_surface::acl::Deed;
 use redis_surface::codec::Protocol;
 use redis_surface::table::{
-    self, ClusterCommand, Command, ConnectionCommand, Flags, OrdoClusterCommand, Run,
+    self, ClusterCommand, Command, CommandNumber, ConnectionCommand, Flags, OrdoClusterCommand,
+    ResolveError, Run,
 };
 use redis_surface::waiting::Wait;
 use redis_surface::{Action, Caller, CommandTable, Involved, Memory, Watched};
@@ -75,6 +80,8 @@ pub struct Desk<'a> {
     pub commands: &'a Commands,
     /// This thread's counters.
     pub counters: &'a ThreadCounters,
+    /// This thread's calls.
+    pub tally: &'a Tally,
     /// What this round submits.
     pub submissions: &'a mut Submissions,
     /// The time, in milliseconds since 1970.
@@ -82,6 +89,17 @@ pub struct Desk<'a> {
 }
 
 impl Desk<'_> {
+    /// Counts the calls that have ended.
+    #[inline]
+    pub fn settle(&self) {
+        self.tally.settle(&Books {
+            counts: &self.counters.calls,
+            shared: self.shared,
+            config: self.config,
+            now_ms: self.now_ms,
+        });
+    }
+
     /// Whether there is memory for more.
     fn memory(&self) -> Memory {
         match self.shared.memory() {
@@ -287,6 +305,8 @@ pub struct Session {
     /// By which slots its first watched key was looked at.
     watched_by: u32,
     replies: Replies,
+    /// What is being answered: a command that was admitted, as long as no request of it is under way, or a request that has ended.
+    call: Option<Call>,
     hold: Option<Hold>,
     /// A read that runs on another thread.
     aside: Option<Flight>,
@@ -319,6 +339,7 @@ impl Session {
             watched: BTreeMap::new(),
             watched_by: 0,
             replies: Replies::new(),
+            call: None,
             hold: None,
             aside: None,
             strict: Vec::new(),
@@ -392,6 +413,7 @@ impl Session {
         }
         self.unsubscribe_from_all(shared);
         self.track_no_more(shared);
+        self.monitor_no_more(shared);
         shared.hub.gone(self.id);
     }
 
@@ -415,8 +437,17 @@ impl Session {
         }
         self.admit(desk, argv);
         self.note_progress(desk.shared);
-        if self.speech == Speech::Skipping && self.hold.is_none() {
-            self.speech = Speech::On;
+        self.looked_at(desk);
+    }
+
+    /// The present command was looked at: if it waits for nothing, that was all.
+    fn looked_at(&mut self, desk: &Desk<'_>) {
+        if self.hold.is_none() {
+            // What is not answered by a reply of its own has ended as well.
+            self.end_call(desk, &Reply::Nil);
+            if self.speech == Speech::Skipping {
+                self.speech = Speech::On;
+            }
         }
     }
 
@@ -431,11 +462,11 @@ impl Session {
                 self.admit(desk, argv);
                 self.note_progress(desk.shared);
             }
+            Some(hold @ Hold::Waiting) => self.hold = Some(hold),
             Some(Hold::Save(saves)) if desk.shared.saves_ended() < saves => {
                 desk.shared.start_save();
                 self.hold = Some(Hold::Save(saves));
             }
-            Some(Hold::Waiting) => self.hold = Some(Hold::Waiting),
             Some(Hold::Save(_)) => self.answer(desk, &Session::saved(desk)),
             Some(Hold::Sync(syncing)) => self.look_at_disk(desk, syncing),
             Some(Hold::Change(ticket)) => match ticket.try_take() {
@@ -443,9 +474,7 @@ impl Session {
                 None => self.hold = Some(Hold::Change(ticket)),
             },
         }
-        if self.speech == Speech::Skipping && self.hold.is_none() {
-            self.speech = Speech::On;
-        }
+        self.looked_at(desk);
     }
 
     /// Checks a command, and runs or queues it.
@@ -459,11 +488,14 @@ impl Session {
                 return self.close_after_replies();
             }
             Err(error) => {
-                let place = argv.first().and_then(|name| table::place_of(name));
-                return self.reject(desk, place, error.reply(&argv, Caller::Block));
+                let number = match error {
+                    ResolveError::Arity(resolved) => Some(resolved.number()),
+                    ResolveError::Unknown | ResolveError::UnknownSubcommand(_) => None,
+                };
+                return self.reject(desk, number, error.reply(&argv, Caller::Block));
             }
         };
-        let (command, place) = (resolved.command, Some(resolved.place));
+        let (command, place) = (resolved.command, Some(resolved.number()));
         if self.user_is_gone(desk) {
             return self.close_after_replies();
         }
@@ -473,7 +505,10 @@ impl Session {
         if let Some(error) = self.denied(desk, &resolved, &argv) {
             return self.reject(desk, place, error);
         }
-        if let Some(error) = self.refuses_while_listening(command) {
+        if let Some(error) = self
+            .refuses_while_listening(command)
+            .or_else(|| self.refuses_while_monitoring(command))
+        {
             return self.reject(desk, place, error);
         }
         let memory = desk.memory();
@@ -500,8 +535,7 @@ impl Session {
             self.hold = Some(Hold::Pause(argv));
             return;
         }
-        desk.counters.calls[resolved.place].add(1);
-        self.client.note_command(resolved.place, resolved.subplace);
+        self.client.note_command(resolved.number());
         if self.block.is_some() && !ends_block(command) {
             return self.queue(desk, resolved, argv);
         }
@@ -510,6 +544,13 @@ impl Session {
             self.hold = Some(Hold::Command(argv));
             return;
         }
+        if self.replies.awaits()
+            && matches!(command.run, Run::Connection(own) if looks_at_data(own))
+        {
+            self.hold = Some(Hold::Command(argv));
+            return;
+        }
+        self.begin_call(desk, &resolved, &argv);
         self.note_reads(desk, command, &argv);
         if !matches!(command.run, Run::Connection(_)) {
             self.forget_caching();
@@ -517,6 +558,7 @@ impl Session {
         if command.is(Flags::BLOCKING)
             && let Some(wait) = Wait::of(&argv)
         {
+            self.call_is_about(|| Subject::Words(Box::new(argv)));
             return self.begin_waiting(desk, wait);
         }
         match command.run {
@@ -524,14 +566,21 @@ impl Session {
                 self.answer(desk, &Session::pong(&argv));
             }
             Run::Connection(own) => {
-                if self.replies.awaits() && looks_at_data(own) {
-                    self.hold = Some(Hold::Command(argv));
-                } else if let Some(reply) = self.own_command(desk, own, &argv) {
+                if argv.len() > 1 {
+                    self.call_is_about(|| Subject::Words(Box::new(argv.clone())));
+                }
+                let reply = self.own_command(desk, own, &argv);
+                if let Some(reply) = reply {
                     self.answer(desk, &reply);
                 }
             }
             _ => {
                 let reach = desk.reach(std::slice::from_ref(&argv));
+                let is_pure = matches!(command.run, Run::Pure(_) | Run::Container(_));
+                if self.must_act(command) || is_pure && argv.len() > 1 {
+                    // Its words are not those of a request.
+                    self.call_is_about(|| Subject::Words(Box::new(argv.clone())));
+                }
                 if self.must_act(command) {
                     let deed = Deed::Command(argv, memory);
                     return self.act(desk, deed, reach, None);
@@ -561,10 +610,10 @@ impl Session {
         }
     }
 
-    /// Refuses a command, at a place in the table if there is such a one, and with it the block that it was meant for.
-    fn reject(&mut self, desk: &Desk<'_>, place: Option<usize>, error: Reply) {
-        if let Some(place) = place {
-            desk.counters.refused[place].add(1);
+    /// Refuses a command, if there is such a one, and with it the block that it was meant for.
+    fn reject(&mut self, desk: &Desk<'_>, number: Option<CommandNumber>, error: Reply) {
+        if let Some(number) = number {
+            desk.counters.calls.lock().of(number).rejected += 1;
         }
         if let Some(block) = &mut self.block {
             block.faulty = true;
@@ -575,6 +624,7 @@ impl Session {
     /// Answers the present command.
     fn answer(&mut self, desk: &Desk<'_>, reply: &Reply) {
         desk.counters.note_reply(reply);
+        self.end_call(desk, reply);
         if self.speaks() {
             self.replies.push(reply, self.protocol);
         }
@@ -651,6 +701,7 @@ impl Session {
             route: partition_route,
             elsewhere: false,
         });
+        self.call_is_about(|| Subject::Request(request.clone()));
         let may_widen = reach.strays && request.route.partitions.len() < runtime.partitions_count();
         let flight = Flight::new(request, reach);
         let request = &flight.request;
@@ -690,7 +741,8 @@ impl Session {
             None => Treatment::Drop,
         };
         let bytes = request.args.iter().map(|word| word.len()).sum();
-        self.replies.expect(treatment, self.protocol, bytes);
+        let call = self.call.take();
+        self.replies.expect(treatment, self.protocol, bytes, call);
         if comes_again {
             return self.order_again(desk, flight);
         }
@@ -815,11 +867,13 @@ impl Session {
                 treatment,
                 protocol,
                 outcome,
+                call,
             },
             after,
         )) = self.replies.next_answered()
         {
             let reply = reply_of(outcome);
+            self.call = call;
             let (reply, speaks) = match treatment {
                 Treatment::Send => (Some(reply), true),
                 Treatment::Drop => (Some(reply), false),
@@ -829,6 +883,9 @@ impl Session {
             };
             if let Some(reply) = reply {
                 desk.counters.note_reply(&reply);
+                if let Some(call) = self.call.take() {
+                    desk.tally.end(call, self.client.id, &reply);
+                }
                 if speaks {
                     self.replies.complete(&reply, protocol);
                 }
@@ -855,6 +912,7 @@ impl Session {
                 None
             }
             ConnectionCommand::Reset => Some(self.reset(desk)),
+            ConnectionCommand::Monitor => Some(self.monitor(desk)),
             ConnectionCommand::Shutdown => self.shutdown(desk, argv),
             ConnectionCommand::ClientReply => self.set_speech(&argv[2]),
             ConnectionCommand::ClientTracking => self.track(desk, &argv[2..]),
@@ -903,8 +961,12 @@ impl Session {
             C::ConfigGet => config::get(desk, &argv[2..]),
             C::ConfigSet => config::set(desk, &argv[2..]),
             C::ConfigResetStat => config::reset_stat(desk),
-            C::ConfigRewrite => config::rewrite(),
+            C::ConfigRewrite => config::rewrite(desk),
             C::Info => info::command(desk, argv),
+            C::SlowLog(command) => observe::slow_log(desk, command, argv),
+            C::Latency(command) => observe::latency(desk, command, argv),
+            C::Memory(command) => memory::command(desk, command),
+            C::Monitor => calls::NO_MONITOR_IN_BLOCK,
             C::BgSave | C::BgRewriteAof => admin::background_save(desk, command),
             C::Wait => durability::wait(desk, &argv[1..]),
             C::LastSave => admin::last_save(desk),

@@ -7,6 +7,7 @@
 //!
 //! Invariant: the awaited requests have consecutive sequence numbers, `first_sequence` being that of the front.
 
+use crate::observe::Call;
 use redis_surface::codec::{Protocol, encode};
 use std::collections::VecDeque;
 use txn::{Outcome, Reply, Stop};
@@ -33,6 +34,7 @@ struct Awaited {
     treatment: Treatment,
     protocol: Protocol,
     outcome: Option<Outcome>,
+    call: Option<Call>,
     /// The bytes of the request's arguments.
     bytes: usize,
     /// Replies to later commands that were answered at once.
@@ -63,6 +65,8 @@ pub struct Answered {
     pub protocol: Protocol,
     /// How it ended.
     pub outcome: Outcome,
+    /// The call that it is about.
+    pub call: Option<Call>,
 }
 
 /// A buffer beyond this is given back when it becomes empty.
@@ -95,12 +99,19 @@ impl Replies {
     }
 
     /// Appends an awaited request, whose arguments have `bytes`, and gives it its sequence number.
-    pub fn expect(&mut self, treatment: Treatment, protocol: Protocol, bytes: usize) -> u64 {
+    pub fn expect(
+        &mut self,
+        treatment: Treatment,
+        protocol: Protocol,
+        bytes: usize,
+        call: Option<Call>,
+    ) -> u64 {
         let sequence = self.next_sequence();
         self.awaited.push_back(Awaited {
             treatment,
             protocol,
             outcome: None,
+            call,
             bytes,
             after: Vec::new(),
         });
@@ -140,6 +151,7 @@ impl Replies {
             treatment,
             protocol,
             outcome,
+            call,
             bytes,
             after,
         } = self.awaited.pop_front()?;
@@ -150,6 +162,7 @@ impl Replies {
                 treatment,
                 protocol,
                 outcome: outcome?,
+                call,
             },
             after,
         ))
@@ -252,9 +265,9 @@ mod tests {
     fn replies_leave_in_the_order_of_the_commands() {
         let mut replies = Replies::new();
         replies.push(&Reply::Integer(0), Protocol::Resp2);
-        let first = replies.expect(Treatment::Send, Protocol::Resp2, 10);
+        let first = replies.expect(Treatment::Send, Protocol::Resp2, 10, None);
         replies.push(&Reply::Integer(2), Protocol::Resp2);
-        let second = replies.expect(Treatment::Send, Protocol::Resp2, 10);
+        let second = replies.expect(Treatment::Send, Protocol::Resp2, 10, None);
         replies.push(&Reply::Integer(4), Protocol::Resp2);
         assert_eq!((first, second, replies.awaited_bytes()), (1, 2, 20));
         assert!(replies.arrived(second, Ok(Reply::Integer(3))));

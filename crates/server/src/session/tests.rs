@@ -44,6 +44,7 @@ struct Room {
     config: Config,
     commands: Commands,
     counters: Arc<ThreadCounters>,
+    tally: Tally,
     submissions: Submissions,
     session: Session,
     _poll: mio::Poll,
@@ -90,6 +91,7 @@ impl Room {
         let port = runtime.port(Box::new(|| {})).expect("a port");
         Room {
             counters: shared.counters(0),
+            tally: Tally::default(),
             session: Session::new(client, &shared),
             shared,
             port,
@@ -108,6 +110,7 @@ impl Room {
             config: &self.config,
             commands: &self.commands,
             counters: &self.counters,
+            tally: &self.tally,
             submissions: &mut self.submissions,
             now_ms: 0,
         };

@@ -4,8 +4,9 @@
 //! still the same is decided inside the ordered transaction, so a race has one outcome everywhere.
 
 use super::{Completion, Desk, Reach, Session, config, is_word};
+use crate::observe::Subject;
 use redis_surface::acl::Deed;
-use redis_surface::table::{self, ConnectionCommand, Flags, Resolved, Run};
+use redis_surface::table::{self, CommandNumber, ConnectionCommand, Flags, Resolved, Run};
 use redis_surface::{Involved, Watched, errors};
 use std::sync::atomic::Ordering;
 use txn::{Args, Blob, Footprint, Key, Reply};
@@ -60,6 +61,8 @@ impl Published {
 pub(super) struct Block {
     /// What was queued.
     commands: Vec<Args>,
+    /// Which commands they are.
+    numbers: Vec<CommandNumber>,
     /// Which of the commands are the connection's own business, in ascending order.
     own: Vec<usize>,
     /// The bytes of all commands.
@@ -76,7 +79,9 @@ impl Session {
             .block
             .as_ref()
             .map_or(0, |block| block.commands.len() + 1);
+        let bytes = self.block.as_ref().map_or(0, |block| block.bytes);
         self.client.block.store(shown, Ordering::Relaxed);
+        self.client.block_bytes.store(bytes, Ordering::Relaxed);
         self.client
             .watched
             .store(self.watched.len(), Ordering::Relaxed);
@@ -112,6 +117,12 @@ impl Session {
         self.show_block();
     }
 
+    /// Whether EXEC would run nothing.
+    pub(super) fn runs_no_block(&self) -> bool {
+        let block = self.block.as_ref();
+        block.is_none_or(|block| block.faulty || block.commands.is_empty())
+    }
+
     /// Whether a command of the open block may take more memory.
     pub(super) fn needs_memory(&self) -> bool {
         self.block.as_ref().is_some_and(|block| block.needs_memory)
@@ -120,7 +131,7 @@ impl Session {
     /// Queues a command in the open block.
     pub(super) fn queue(&mut self, desk: &mut Desk<'_>, resolved: Resolved, argv: Args) {
         if resolved.command.is(Flags::NO_MULTI) {
-            return self.reject(desk, Some(resolved.place), errors::NOT_IN_BLOCK);
+            return self.reject(desk, Some(resolved.number()), errors::NOT_IN_BLOCK);
         }
         if config::names(&argv, "requirepass")
             && matches!(
@@ -128,7 +139,7 @@ impl Session {
                 Run::Connection(ConnectionCommand::ConfigSet)
             )
         {
-            return self.reject(desk, Some(resolved.place), PASSWORD_IN_BLOCK);
+            return self.reject(desk, Some(resolved.number()), PASSWORD_IN_BLOCK);
         }
         if let Some(block) = &mut self.block {
             block.bytes += argv
@@ -138,12 +149,13 @@ impl Session {
             if block.bytes as u64 > desk.config.client_query_buffer_limit {
                 // What is refused anyway need not be kept.
                 *block = Block::default();
-                return self.reject(desk, Some(resolved.place), TOO_LONG);
+                return self.reject(desk, Some(resolved.number()), TOO_LONG);
             }
             block.needs_memory |= resolved.command.is(Flags::DENYOOM);
             if matches!(resolved.command.run, Run::Connection(_)) {
                 block.own.push(block.commands.len());
             }
+            block.numbers.push(resolved.number());
             block.commands.push(argv);
         }
         self.show_block();
@@ -160,12 +172,17 @@ impl Session {
                 "EXECABORT Transaction discarded because of previous errors.",
             ));
         }
-        let block = self.block.take().unwrap_or_default();
+        let mut block = self.block.take().unwrap_or_default();
         let watched = std::mem::take(&mut self.watched);
         self.show_block();
         if block.commands.is_empty() && watched.is_empty() {
             return Some(Reply::Array(Vec::new()));
         }
+        if !desk.shared.monitors.is_empty() && !block.commands.is_empty() {
+            self.show_block_to_monitors(desk, &block.numbers, &block.commands);
+        }
+        let numbers = std::mem::take(&mut block.numbers);
+        self.call_is_about(|| Subject::Block(numbers.into()));
         let mut own = Vec::new();
         let mut ordered = Vec::new();
         let mut own_places = block.own.iter().copied().peekable();

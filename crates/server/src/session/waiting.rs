@@ -114,6 +114,9 @@ impl Session {
         waiting.tries = true;
         waiting.again = false;
         let is_first = !waiting.has_entered;
+        if !is_first {
+            self.call_goes_on(desk);
+        }
         let Ok(resolved) = table::resolve(&argv) else {
             return;
         };
@@ -223,6 +226,7 @@ impl Session {
             waiting.again = true;
             return;
         }
+        self.call_goes_on(desk);
         match self.time_is_up(desk) {
             Some(reply) => self.answer_late(desk, &reply),
             None => self.attempt(desk),
@@ -231,6 +235,7 @@ impl Session {
 
     /// CLIENT UNBLOCK.
     pub(super) fn unblocked(&mut self, desk: &mut Desk<'_>, with_error: bool) {
+        self.call_goes_on(desk);
         if let Some(waiting) = &mut self.waiting {
             waiting.ended = Some(with_error);
             if !waiting.tries

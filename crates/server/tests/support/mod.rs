@@ -50,7 +50,12 @@ pub struct TestServer {
 impl TestServer {
     /// Starts a server on a directory.
     pub fn start_in(dir: &Path, settings: &[(&str, &str)]) -> TestServer {
-        let server = Server::start(config(dir, settings)).expect("the server starts");
+        TestServer::start_with(config(dir, settings))
+    }
+
+    /// Starts a server with these settings.
+    pub fn start_with(config: Config) -> TestServer {
+        let server = Server::start(config).expect("the server starts");
         let address = server.addresses()[0];
         let stopper = server.stopper();
         TestServer {

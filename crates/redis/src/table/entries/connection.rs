@@ -27,7 +27,7 @@ const CLIENT: &[Command] = &[
         "O(1)",
         "Replies the connection's name.",
     ),
-    connection("client|help", 2, Run::Connection(C::ClientHelp))
+    connection("client|help", 2, Run::Pure(client_help))
         .always()
         .about("5.0.0", "O(1)", "Explains CLIENT."),
     client("client|id", 2, C::ClientId).about("5.0.0", "O(1)", "Replies the connection's number."),
@@ -95,6 +95,48 @@ const CLIENT: &[Command] = &[
         "Ends a CLIENT PAUSE.",
     ),
 ];
+
+fn client_help(_: &[txn::Blob]) -> txn::Reply {
+    pure::help(
+        "CLIENT",
+        &[
+            "CACHING (YES|NO)",
+            "    Whether the keys of the next command are remembered for invalidation (OPTIN, OPTOUT).",
+            "GETNAME",
+            "    The connection's name.",
+            "GETREDIR",
+            "    Which connection gets this one's invalidations.",
+            "ID",
+            "    The connection's number.",
+            "INFO",
+            "    All about the connection.",
+            "KILL <ip:port>",
+            "    Closes a connection.",
+            "KILL <filter> <value> [<filter> <value> ...]",
+            "    Closes connections. Filters: ID, TYPE (NORMAL|MASTER|REPLICA|PUBSUB), USER, ADDR, LADDR, SKIPME (YES|NO), MAXAGE.",
+            "LIST [TYPE (NORMAL|MASTER|REPLICA|PUBSUB)] [ID <id> ...]",
+            "    All about these connections, or about all.",
+            "NO-EVICT (ON|OFF), NO-TOUCH (ON|OFF)",
+            "    Taken for compatibility.",
+            "PAUSE <milliseconds> [WRITE|ALL]",
+            "    Holds commands.",
+            "REPLY (ON|OFF|SKIP)",
+            "    Whether commands are answered.",
+            "SETINFO (LIB-NAME|LIB-VER) <text>",
+            "    Names the client's library.",
+            "SETNAME <name>",
+            "    Names the connection.",
+            "TRACKING (ON|OFF) [REDIRECT <id>] [BCAST] [PREFIX <prefix> ...] [OPTIN] [OPTOUT] [NOLOOP]",
+            "    Whether the client is told when keys that it has read are written.",
+            "TRACKINGINFO",
+            "    How the connection's keys are tracked.",
+            "UNBLOCK <id> [TIMEOUT|ERROR]",
+            "    Ends the wait of a connection.",
+            "UNPAUSE",
+            "    Ends CLIENT PAUSE.",
+        ],
+    )
+}
 
 pub(super) const COMMANDS: &[Command] = &[
     connection("auth", -2, Run::Connection(C::Auth))

@@ -9,6 +9,7 @@ mod geo;
 mod hashes;
 mod hyperloglog;
 mod lists;
+mod observe;
 mod ordo;
 mod pubsub;
 mod scripting;
@@ -19,7 +20,9 @@ mod streams;
 mod strings;
 
 use super::command::{Command, Flags, Group, KeyPlaces, KeySpec, Run};
-use super::kinds::{ConnectionCommand, PubSubCommand};
+use super::kinds::{
+    ConnectionCommand, LatencyCommand, MemoryCommand, PubSubCommand, SlowLogCommand,
+};
 
 /// All commands.
 pub const COMMANDS: &[Command] = &concat::<COUNT>(FAMILIES);
@@ -38,6 +41,7 @@ const FAMILIES: &[&[Command]] = &[
     connection::COMMANDS,
     cluster::COMMANDS,
     server::COMMANDS,
+    observe::COMMANDS,
     scripting::COMMANDS,
     pubsub::COMMANDS,
     ordo::COMMANDS,

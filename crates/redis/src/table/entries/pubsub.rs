@@ -1,7 +1,7 @@
 //! Publishing and subscribing.
 
 use super::*;
-use crate::commands::messages;
+use crate::commands::{messages, pure};
 
 const fn entry(name: &'static str, arity: i16, run: Run) -> Command {
     Command::new(name, arity, Group::PubSub, run).flags(Flags::PUBSUB)
@@ -52,12 +52,29 @@ const PUBSUB: &[Command] = &[
         "O(N) in the number of channels",
         "Counts the listeners of shard channels.",
     ),
-    about_channels("pubsub|help", 2, PubSubCommand::Help).about(
-        "6.2.0",
-        "O(1)",
-        "Tells about PUBSUB's subcommands.",
-    ),
+    // It is not of the category `pubsub`, as in Redis.
+    Command::new("pubsub|help", 2, Group::PubSub, Run::Pure(help))
+        .always()
+        .about("6.2.0", "O(1)", "Tells about PUBSUB's subcommands."),
 ];
+
+fn help(_: &[txn::Blob]) -> txn::Reply {
+    pure::help(
+        "PUBSUB",
+        &[
+            "CHANNELS [<pattern>]",
+            "    The channels that connections of this node listen to.",
+            "NUMPAT",
+            "    The number of patterns that they listen to.",
+            "NUMSUB [<channel> ...]",
+            "    The numbers of these channels' listeners.",
+            "SHARDCHANNELS [<pattern>]",
+            "    The shard channels that connections of this node listen to.",
+            "SHARDNUMSUB [<channel> ...]",
+            "    The numbers of these shard channels' listeners.",
+        ],
+    )
+}
 
 pub(super) const COMMANDS: &[Command] = &[
     entry("publish", 3, data!(messages::global))

@@ -38,7 +38,7 @@ const CONFIG: &[Command] = &[
     config("config|rewrite", 2, C::ConfigRewrite).about(
         "2.8.0",
         "O(1)",
-        "Refused: the file of settings is never rewritten.",
+        "Writes the present settings into their file.",
     ),
     config("config|set", -4, C::ConfigSet).about(
         "2.0.0",
@@ -58,7 +58,7 @@ fn config_help(_: &[txn::Blob]) -> txn::Reply {
             "RESETSTAT",
             "    Sets the statistics of INFO to 0.",
             "REWRITE",
-            "    Refused: the file of settings is never rewritten.",
+            "    Writes the present settings into the file that they were read from.",
         ],
     )
 }
@@ -105,11 +105,6 @@ const COMMAND: &[Command] = &[
         "Lists the names of commands.",
     ),
 ];
-
-const MEMORY: &[Command] = &[server("memory|usage", -3, data!(keys::memory_usage))
-    .readonly()
-    .keys(RO_SECOND)
-    .about("4.0.0", "O(1)", "Estimates the bytes that a key takes.")];
 
 /// FLUSHALL and FLUSHDB.
 const fn flush(name: &'static str) -> Command {
@@ -164,7 +159,10 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(1)",
             "Replies the time of the newest checkpoint.",
         ),
-    server("memory", -2, Run::Container(MEMORY)).about("4.0.0", "", "Tells about memory."),
+    server("lolwut", -1, Run::Pure(pure::lolwut))
+        .readonly()
+        .fast()
+        .about("5.0.0", "O(1)", "Draws, and replies the version."),
     server("save", 1, Run::Connection(C::Save))
         .admin()
         .noscript()

@@ -1,0 +1,125 @@
+//! What a connection's calls leave behind: their counts and durations, and what monitors see of them.
+//!
+//! [`Session::call`] is what is being answered. It begins where a command is run, goes into the queue of replies with the request that
+//! it becomes ([`super::replies`]), comes back with the request's outcome, and ends with the reply.
+
+use super::{Desk, Session};
+use crate::observe::Subject;
+use crate::shared::Shared;
+use redis_surface::table::{self, Command, CommandNumber, ConnectionCommand, Flags, Resolved, Run};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use txn::{Args, Blob, Reply};
+
+/// MONITOR in a block.
+pub(super) const NO_MONITOR_IN_BLOCK: Reply =
+    Reply::error("ERR MONITOR isn't allowed for DENY BLOCKING client");
+
+impl Session {
+    /// A command is run from here on.
+    #[inline]
+    pub(super) fn begin_call(&mut self, desk: &Desk<'_>, resolved: &Resolved, argv: &Args) {
+        let command = resolved.command;
+        if !command.is(Flags::FAST) {
+            // What was done before it ended before it.
+            desk.settle();
+        }
+        self.call = Some(desk.tally.begin(resolved.number(), &argv[0]));
+        if !desk.shared.monitors.is_empty() {
+            self.show_to_monitors(desk, command, argv);
+        }
+    }
+
+    /// What is being answered has this reply.
+    #[inline]
+    pub(super) fn end_call(&mut self, desk: &Desk<'_>, reply: &Reply) {
+        let Some(call) = self.call.take() else {
+            return;
+        };
+        let takes_long = !call.command().is(Flags::FAST);
+        desk.tally.end(call, self.client.id, reply);
+        if takes_long {
+            desk.settle();
+        }
+    }
+
+    /// Says what the present call is about, unless that is known.
+    #[inline]
+    pub(super) fn call_is_about(&mut self, subject: impl FnOnce() -> Subject) {
+        if let Some(call) = &mut self.call
+            && matches!(call.subject, Subject::Name)
+        {
+            call.subject = subject();
+        }
+    }
+
+    /// That the connection has waited is no part of how long its call takes.
+    pub(super) fn call_goes_on(&mut self, desk: &Desk<'_>) {
+        if let Some(call) = &mut self.call {
+            desk.tally.begin_again(call);
+        }
+    }
+
+    /// Tells those who monitor of a command that is about to run.
+    pub(super) fn show_to_monitors(&self, desk: &Desk<'_>, command: &Command, argv: &[Blob]) {
+        let is_exec = matches!(command.run, Run::Connection(ConnectionCommand::Exec));
+        // EXEC is shown behind the commands of its block.
+        if !is_exec || self.runs_no_block() {
+            self.show_all_to_monitors(desk, command, argv);
+        }
+    }
+
+    fn show_all_to_monitors(&self, desk: &Desk<'_>, command: &Command, argv: &[Blob]) {
+        // Those that Redis skips are those that run others, which it shows behind them.
+        if command.is(Flags::ADMIN) {
+            return;
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.unwrap_or(Duration::from_millis(desk.now_ms));
+        desk.shared.monitors.tell(now, self.client.address, argv);
+    }
+
+    /// Tells those who monitor of a block's commands, and then of EXEC.
+    pub(super) fn show_block_to_monitors(
+        &self,
+        desk: &Desk<'_>,
+        numbers: &[CommandNumber],
+        commands: &[Args],
+    ) {
+        for (number, argv) in numbers.iter().zip(commands) {
+            self.show_all_to_monitors(desk, number.command(), argv);
+        }
+        if let Some(exec) = table::find(b"exec") {
+            self.show_all_to_monitors(desk, exec, &[Blob::from("exec")]);
+        }
+    }
+
+    /// MONITOR.
+    pub(super) fn monitor(&mut self, desk: &Desk<'_>) -> Reply {
+        if !self.client.monitors.swap(true, Ordering::Relaxed) {
+            desk.shared.monitors.add(self.listener());
+        }
+        Reply::OK
+    }
+
+    /// Whether the connection monitors.
+    pub fn monitors(&self) -> bool {
+        self.client.monitors.load(Ordering::Relaxed)
+    }
+
+    /// It does not any more.
+    pub(super) fn monitor_no_more(&self, shared: &Shared) {
+        if self.client.monitors.swap(false, Ordering::Relaxed) {
+            shared.monitors.remove(self.client.session);
+        }
+    }
+
+    /// The error of a command that a connection cannot run while it monitors.
+    pub(super) fn refuses_while_monitoring(&self, command: &Command) -> Option<Reply> {
+        let looks_at_keys = command.is(Flags::READONLY)
+            || command.is(Flags::WRITE)
+            || matches!(command.run, Run::Script(script) if script.runs_code());
+        (looks_at_keys && self.monitors())
+            .then(|| Reply::error("ERR Replica can't interact with the keyspace"))
+    }
+}

@@ -1,0 +1,136 @@
+//! MEMORY: what takes how much of it.
+
+use super::Desk;
+use super::info::peak_bytes;
+use crate::memory::{resident_bytes, used_bytes};
+use redis_surface::table::MemoryCommand;
+use std::sync::atomic::Ordering;
+use txn::{Blob, Reply};
+
+/// MEMORY and those of its subcommands that tell of the server.
+pub(super) fn command(desk: &Desk<'_>, command: MemoryCommand) -> Reply {
+    match command {
+        MemoryCommand::Doctor => text(doctor(desk)),
+        MemoryCommand::MallocStats => text(of_process()),
+        MemoryCommand::Purge => Reply::OK,
+        MemoryCommand::Stats => stats(desk),
+    }
+}
+
+fn text(text: String) -> Reply {
+    Reply::Verbatim("txt", Blob::from(text))
+}
+
+/// How many bytes the buffers of all connections take.
+fn buffer_bytes(desk: &Desk<'_>) -> u64 {
+    let clients = desk.shared.clients.all();
+    let buffered = clients.iter().map(|client| {
+        client.input_bytes.load(Ordering::Relaxed) + client.output_bytes.load(Ordering::Relaxed)
+    });
+    buffered.sum::<usize>() as u64
+}
+
+fn keys_count(desk: &Desk<'_>) -> u64 {
+    let view = desk.shared.runtime.engine().view();
+    let snapshot = view.open();
+    let keys = view.count_at(&snapshot);
+    view.close(snapshot);
+    keys as u64
+}
+
+fn stats(desk: &Desk<'_>) -> Reply {
+    let used = used_bytes();
+    let peak = peak_bytes().max(used);
+    let startup = desk.shared.startup_bytes.min(used);
+    let data = used - startup;
+    let keys = keys_count(desk);
+    let percent = |part: u64, whole: u64| match whole {
+        0 => 0.0,
+        whole => part as f64 * 100.0 / whole as f64,
+    };
+    let number = |value: u64| Reply::Integer(value.cast_signed());
+    let fields = [
+        ("peak.allocated", number(peak)),
+        ("total.allocated", number(used)),
+        ("startup.allocated", number(startup)),
+        ("replication.backlog", number(0)),
+        ("clients.slaves", number(0)),
+        ("clients.normal", number(buffer_bytes(desk))),
+        ("cluster.links", number(0)),
+        (
+            "aof.buffer",
+            number(desk.shared.runtime.status().node.in_flight_bytes as u64),
+        ),
+        ("lua.caches", number(0)),
+        ("functions.caches", number(0)),
+        ("overhead.total", number(startup + buffer_bytes(desk))),
+        ("keys.count", number(keys)),
+        (
+            "keys.bytes-per-key",
+            number(data.checked_div(keys).unwrap_or(0)),
+        ),
+        ("dataset.bytes", number(data)),
+        ("dataset.percentage", Reply::Double(percent(data, used))),
+        ("peak.percentage", Reply::Double(percent(used, peak))),
+        ("allocator.resident", number(resident_bytes())),
+        (
+            "fragmentation",
+            Reply::Double(resident_bytes() as f64 / used.max(1) as f64),
+        ),
+    ];
+    let fields = fields.map(|(name, value)| (Reply::bulk(name), value));
+    Reply::Map(fields.into())
+}
+
+fn doctor(desk: &Desk<'_>) -> String {
+    let used = used_bytes();
+    let peak = peak_bytes().max(used);
+    let limit = desk.config.maxmemory;
+    let buffers = buffer_bytes(desk);
+    let mut found = Vec::new();
+    if limit > 0 && used > limit {
+        found.push(format!(
+            "Memory is short: the process has {used} bytes and maxmemory allows {limit}. What takes more is refused. Delete keys, or \
+             raise maxmemory."
+        ));
+    } else if limit > 0 && used / 9 > limit / 10 {
+        found.push(format!(
+            "Memory will soon be short: the process has {used} bytes of the {limit} that maxmemory allows."
+        ));
+    }
+    if peak / 3 > resident_bytes() / 2 {
+        found.push(format!(
+            "The process has had {peak} bytes once, and uses {used} now: large values, or many versions during a long read, were there for \
+             a while."
+        ));
+    }
+    if buffers / 4 > used / 10 {
+        found.push(format!(
+            "Clients' buffers take {buffers} bytes: CLIENT LIST tells whose (qbuf, omem), and client-output-buffer-limit bounds them."
+        ));
+    }
+    match found.is_empty() {
+        true => {
+            "Memory is as it should be: nothing was found that takes more of it than it has to.\n"
+                .to_owned()
+        }
+        false => {
+            let found = found.iter().map(|line| format!("- {line}\n"));
+            std::iter::once("This was found:\n\n".to_owned())
+                .chain(found)
+                .collect()
+        }
+    }
+}
+
+/// What the system says of the memory of this process.
+fn of_process() -> String {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let lines = status
+        .lines()
+        .filter(|line| line.starts_with("Vm") || line.starts_with("Rss"));
+    let lines: String = lines.map(|line| format!("{line}\n")).collect();
+    format!(
+        "allocator: mimalloc, which keeps no statistics; of the process the system says:\n{lines}"
+    )
+}
