@@ -86,6 +86,9 @@ fn nodes_that_speak_tls_survive_the_kill_of_one_and_refuse_one_that_does_not() {
             assert_eq!(sum.expect("a reply"), Answer::Text(done.to_string()));
         }
     }
+    for place in 0..cluster.clients.len() {
+        cluster.stop(place);
+    }
 }
 
 fn admin(words: &[&str]) -> (bool, String) {

@@ -1,4 +1,5 @@
 //! A cluster of three real nodes on this machine, and clients that write to it all the time.
+#![allow(dead_code, reason = "each test uses a part")]
 
 use server::client::{Answer, Client};
 use server::cluster::ClusterStatus;
@@ -147,7 +148,6 @@ impl Cluster {
     }
 
     /// Kills a process.
-    #[allow(dead_code, reason = "not every test kills")]
     pub fn kill(&mut self, place: usize) {
         let mut process = self.processes[place].take().expect("it was started");
         process.kill().expect("it runs");
