@@ -51,7 +51,7 @@ impl Clock {
                 log_factor,
                 decay_minutes,
             } => {
-                let minutes = now_ms / MINUTE_MS & 0xffff;
+                let minutes = (now_ms / MINUTE_MS) & 0xffff;
                 FREQUENCY
                     | u64::from(log_factor) << 2
                     | u64::from(decay_minutes) << 10
@@ -98,7 +98,7 @@ impl Usage {
         let over = u64::from(count.saturating_sub(FREQUENCY_FIRST));
         let factor = clock >> 2 & 0xff;
         // Morris's approximate counting: it grows with probability 1 / (over * factor + 1).
-        if count < 255 && chance() % (over * factor + 1) == 0 {
+        if count < 255 && chance().is_multiple_of(over * factor + 1) {
             count += 1;
         }
         self.0.store(now << 16 | count, Ordering::Relaxed);
