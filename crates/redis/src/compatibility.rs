@@ -116,6 +116,29 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
     ),
 ];
 
+/// What runs against Ordo, unmodified, and what of it is different there.
+const CLIENTS: &str = "\n## Client libraries, applications and tools\n\n\
+`tests/clients/run` runs redis-py, node-redis, ioredis, go-redis, Jedis, Lettuce and redis-rs against a server and, with their cluster \
+clients, against three nodes: pools, pipelines, transactions with WATCH races, scripts and functions, streams with groups, commands that \
+wait, messages, invalidations, iterators and errors, in RESP2 and RESP3. `tests/applications/run` runs Celery, RQ, BullMQ, Asynq and \
+Redisson's locks end to end, also while a node of three is killed and started again. `tests/tools/run` runs redis-cli in its modes and \
+redis-benchmark with all of its tests. Their versions are pinned beside them. What is different:\n\n\
+| who | what |\n|---|---|\n\
+| every cluster client | it is never sent elsewhere (MOVED, ASK). It is not needed, as any node answers for all keys; it finds another \
+node when its own is gone, as do ordinary clients that are given several addresses |\n\
+| cluster clients that ask all primaries and add up what they say (DBSIZE, KEYS, SCAN) | each node has all keys, so each key is there \
+once for every primary. Ask one node |\n\
+| cluster clients, commands with keys of several slots | some refuse them, others send a part to each node, which is no longer one transaction. An \
+ordinary client sends them whole |\n\
+| cluster clients that read from replicas | a node that leads any partition is shown as a primary and nowhere as a replica, as clients know a \
+node by one role. A `READONLY` connection to any node reads what that node has |\n\
+| clients that keep copies (CLIENT TRACKING) | redis-py and Jedis do so with servers that say they are Redis 7.4 or later, and Ordo says 7.2. The \
+others do. A writer may have its reply before the copies of others are called back |\n\
+| whoever takes jobs off a list with BLPOP, BRPOP or their like | as with Redis, what was taken is lost if the connection breaks before the reply \
+is there. Celery's transport does so |\n\
+| redis-cli | `--rdb`, `--functions-rdb` and `--replica` want SYNC; `--hotkeys` wants a policy of LFU; `--cluster set-timeout` wants a setting that is \
+`election_timeout_ms` here |\n";
+
 /// The page, with the tests of Redis's own suite that fail: lines `unit|test|reason`.
 pub fn page(expected_failures: &str) -> String {
     let mut page = String::new();
@@ -153,6 +176,7 @@ pub fn page(expected_failures: &str) -> String {
             .collect();
         let _ = writeln!(page, "| {} | {why} |", names.join(", "));
     }
+    page.push_str(CLIENTS);
     page.push_str(
         "\n## Redis's own tests\n\n`tests/redis-suite/run` runs Redis 7.0's Tcl suite, unmodified, against a server. These of its tests \
          fail, or may:\n\n| unit | test | why |\n|---|---|---|\n",

@@ -46,10 +46,11 @@ fn slots_are_redis_7s_in_both_protocols() {
         let b = endpoint("10.0.0.2", 6380, 2, metadata);
         let c = endpoint("cache.example", 6381, 3, metadata);
         let d = endpoint("::1", 6382, 4, metadata);
-        // Partition 1's replica in zone x is node 4's; partition 2 is led by whom it should be led by.
+        // Partition 1's replica in zone x is node 4's; partition 2 is led by whom it should be led by. Who is a primary somewhere
+        // is a replica nowhere.
         assert_eq!(
             wire(&ask(&view, ClusterCommand::Slots, &[]), protocol),
-            format!("*3 *5 :0 :5460 {a}{b}{c}*5 :5461 :10921 {b}{d}{c}*5 :10922 :16383 {c}{a}{b}")
+            format!("*3 *3 :0 :5460 {a}*4 :5461 :10921 {b}{d}*3 :10922 :16383 {c}")
         );
     }
 }
@@ -75,7 +76,10 @@ fn slots_leave_out_replicas_that_cannot_serve_and_follow_leaders() {
     // A primary is shown whether it answers or not: nobody else takes its place yet.
     let b = endpoint("10.0.0.2", 6380, 2, "*0");
     let d = endpoint("::1", 6382, 4, "*0");
-    assert_eq!(rows[1], format!("*5 :5461 :10921 {b}{d}{c}"));
+    assert_eq!(rows[1], format!("*4 :5461 :10921 {b}{d}"));
+    // Who leads nothing any more is a replica of what it keeps.
+    let a = endpoint("10.0.0.1", 6379, 1, "*0");
+    assert_eq!(rows[2], format!("*4 :10922 :16383 {c}{a}"));
 }
 
 #[test]
@@ -102,16 +106,16 @@ fn shards_tell_roles_and_health() {
         )
     };
     let first = format!(
-        "*3 %2 $5 slots *2 :0 :5460 $5 nodes *3 {}{}{}",
+        "*3 %2 $5 slots *2 :0 :5460 $5 nodes *1 {}%2 $5 slots *2 :5461 :10921 $5 nodes *2 {}{}",
         member(1, "10.0.0.1", 6379, "master", 98, "online"),
-        member(2, "10.0.0.2", 6380, "replica", 98, "online"),
-        member(3, "cache.example", 6381, "replica", 98, "fail"),
+        member(2, "10.0.0.2", 6380, "master", 100, "online"),
+        member(4, "::1", 6382, "replica", 100, "online"),
     );
     assert!(shown.starts_with(&first), "{shown}\n{first}");
-    assert!(shown.contains(&member(4, "::1", 6382, "replica", 100, "online")));
+    assert!(shown.contains(&member(3, "cache.example", 6381, "master", 100, "fail")));
     let resp2 = wire(&ask(&view, ClusterCommand::Shards, &[]), Protocol::Resp2);
     assert!(
-        resp2.starts_with("*3 *4 $5 slots *2 :0 :5460 $5 nodes *3 *14 $2 id "),
+        resp2.starts_with("*3 *4 $5 slots *2 :0 :5460 $5 nodes *1 *14 $2 id "),
         "{resp2}"
     );
 }

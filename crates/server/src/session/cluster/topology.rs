@@ -1,9 +1,10 @@
 //! Who is what, in Redis's words.
 //!
 //! Redis Cluster's node is the primary of its slots or the replica of one primary. A node of Ordo may lead some partitions and
-//! follow in others. So where a reply is about slots (SLOTS, SHARDS), each partition is a shard of its own. Where it is about nodes
-//! (NODES), one that leads anything is a primary with the slots that it leads; another is a replica of whoever leads
-//! the first partition that it keeps.
+//! follow in others. Clients know a node by one role, and what a reply says of it last (redis-py: first) counts: so one that leads
+//! anything is a primary, with the slots that it leads, and nowhere a replica. Where a reply is about slots (SLOTS, SHARDS), each
+//! partition is a shard of its own, and another node a replica in all that it keeps; where it is about nodes (NODES), of whoever
+//! leads the first of them.
 
 use crate::cluster::{ClusterView, PartitionStatus, ReplicaStatus};
 use order::NodeEntry;
@@ -68,18 +69,12 @@ impl<'a> Topology<'a> {
         self.primaries[usize::from(partition.0)]
     }
 
-    /// A partition's other replicas.
+    /// A partition's replicas that are the primary of nothing.
     pub fn replicas(&self, partition: PartitionId) -> impl Iterator<Item = NodeId> {
-        let primary = self.primary(partition);
-        let replicas = self
-            .view
-            .map
-            .partition(partition)
-            .replicas
-            .values()
-            .copied();
-        replicas
-            .filter(move |node| Some(*node) != primary && self.view.map.nodes.contains_key(node))
+        let replicas = &self.view.map.partition(partition).replicas;
+        replicas.values().copied().filter(|&node| {
+            self.led_by(node).next().is_none() && self.view.map.nodes.contains_key(&node)
+        })
     }
 
     /// The partitions that a node is the primary of.
