@@ -547,11 +547,18 @@ impl Checkpoints {
         unkept.map(|taken| taken.epoch).max()
     }
 
-    /// Whether the one of this epoch is on its way to the disk.
-    pub fn is_making(&self, epoch: Epoch) -> bool {
-        let pinned = self.pinned.as_ref().map(|pinned| pinned.end.epoch);
-        let writing = self.writing.as_ref().map(|taken| taken.epoch);
-        [pinned, writing].contains(&Some(epoch))
+    /// Whether the files of the one of this epoch are being written.
+    pub fn is_writing(&self, epoch: Epoch) -> bool {
+        let writing = self.writing.as_ref();
+        writing.is_some_and(|taken| taken.epoch == epoch)
+    }
+
+    /// The one of this epoch comes from elsewhere: the engines are not waited for.
+    pub fn is_fetched(&mut self, epoch: Epoch) {
+        let pinned = self.pinned.take_if(|pinned| pinned.end.epoch == epoch);
+        if let Some(pinned) = pinned {
+            pinned.close();
+        }
     }
 
     /// Up to which epoch no node needs what the logs have: a majority of the replicas of each partition has it in a checkpoint.

@@ -333,10 +333,12 @@ impl ClusterNode {
 
     /// Fetches the checkpoint of an epoch, of everything that this node keeps or is to keep.
     pub(super) fn begin_install(&mut self, epoch: Epoch, source: NodeId) {
-        if self.checkpoints.is_making(epoch) {
+        if self.checkpoints.is_writing(epoch) {
             // Into the same files. Once they are there, less is to be fetched.
             return;
         }
+        // This node's own one waits for engines that may never come to its place, because what they would read is gone.
+        self.checkpoints.is_fetched(epoch);
         let mut wanted = self.kept();
         wanted.extend(self.groups.keys());
         let own = self.own_bases(epoch);
