@@ -34,9 +34,10 @@ fn error_reply(lua: &Lua, values: MultiValue) -> mlua::Result<Value> {
     let Some(text) = one_string(&values) else {
         return error_table(lua, "ERR wrong number or type of arguments");
     };
-    let text = text.strip_prefix(b"-").unwrap_or(&text);
-    let text = line(text.trim_ascii_end());
-    if text.contains(' ') {
+    let text = text.strip_prefix(b"-").unwrap_or(&text).trim_ascii_end();
+    let has_code = text.contains(&b' ');
+    let text = line(text);
+    if has_code {
         error_table(lua, &text)
     } else {
         error_table(lua, &format!("ERR {text}"))
