@@ -196,12 +196,7 @@ pub fn list(args: &[Blob]) -> Reply {
         )
     };
     match &args[1..] {
-        [] => Reply::Array(
-            COMMANDS
-                .iter()
-                .map(|command| Reply::bulk(command.name))
-                .collect(),
-        ),
+        [] => names(&|_| true),
         [filter, kind, value] if options::is(filter, "FILTERBY") => {
             if options::is(kind, "MODULE") {
                 Reply::Array(Vec::new())
@@ -263,8 +258,21 @@ pub fn getkeys(args: &[Blob]) -> Reply {
 
 /// COMMAND GETKEYSANDFLAGS command [argument ...]
 pub fn getkeysandflags(args: &[Blob]) -> Reply {
+    // What SET does with its key depends on its words.
+    let is_set = args.get(1).is_some_and(|name| options::is(name, "SET"));
+    let mut words = args.get(4..).unwrap_or_default().iter();
+    let of_set: Option<&[&'static str]> = match (is_set, words.any(|word| options::is(word, "GET")))
+    {
+        (false, _) => None,
+        (true, false) => Some(&["OW", "update"]),
+        (true, true) => Some(&["RW", "access", "update"]),
+    };
     let with_flags = |(key, spec): (Blob, &KeySpec)| {
-        Reply::Array(vec![Reply::Bulk(key), Reply::Set(key_flags(spec))])
+        let flags = of_set
+            .unwrap_or(spec.flags)
+            .iter()
+            .map(|&flag| status(flag));
+        Reply::Array(vec![Reply::Bulk(key), Reply::Set(flags.collect())])
     };
     keys_of(&args[1..]).map_or_else(
         |error| error,
