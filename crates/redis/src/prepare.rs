@@ -216,12 +216,12 @@ mod tests {
                 "ERR unknown command 'MIGRATE', with args beginning with: 'a' 'b' ",
             ),
             (
-                "monitor",
-                "ERR unknown command 'monitor', with args beginning with: ",
+                "psync",
+                "ERR unknown command 'psync', with args beginning with: ",
             ),
             (
-                "Memory Doctor",
-                "ERR unknown subcommand 'Doctor'. Try MEMORY HELP. ",
+                "Script Debug",
+                "ERR unknown subcommand 'Debug'. Try SCRIPT HELP. ",
             ),
         ] {
             assert_eq!(refused(line), format!("{redis}{yet}"));

@@ -35,7 +35,7 @@ fn keys_count(desk: &Desk<'_>) -> u64 {
     let snapshot = view.open();
     let keys = view.count_at(&snapshot);
     view.close(snapshot);
-    keys as u64
+    keys
 }
 
 fn stats(desk: &Desk<'_>) -> Reply {
@@ -59,7 +59,7 @@ fn stats(desk: &Desk<'_>) -> Reply {
         ("cluster.links", number(0)),
         (
             "aof.buffer",
-            number(desk.shared.runtime.status().node.in_flight_bytes as u64),
+            number(desk.shared.runtime.status().node.in_flight_bytes),
         ),
         ("lua.caches", number(0)),
         ("functions.caches", number(0)),
