@@ -15,6 +15,9 @@ local tonumber = tonumber
 local concat, insert, remove, sort = table.concat, table.insert, table.remove, table.sort
 local rep, format, floor = string.rep, string.format, math.floor
 
+-- More values than a function may have at once.
+local STACK_MAX = 10000
+
 -- Read-only tables: an empty proxy for scripts, with the content behind it.
 local contents = {}
 
@@ -22,10 +25,14 @@ local function refuse()
   error("Attempt to modify a readonly table", 2)
 end
 
+-- What scripts get for the metatable of such a table: nothing is in it, and nothing can be.
+local hidden = setmetatable({}, { __newindex = refuse, __metatable = false })
+contents[hidden] = {}
+
 local function readonly(content)
   local proxy = {}
   contents[proxy] = content
-  local metatable = { __index = content, __newindex = refuse, __metatable = false }
+  local metatable = { __index = content, __newindex = refuse, __metatable = hidden }
   return setmetatable(proxy, metatable), metatable
 end
 
@@ -176,7 +183,9 @@ end
 
 local function safe_unpack(t, i, j)
   check_table(t, 1, "unpack", 1)
-  charge((j or #t) - (i or 1))
+  -- More values than fit on the stack are refused before any is looked at.
+  local count = (j or #t) - (i or 1)
+  charge(count < STACK_MAX and count or STACK_MAX)
   return unpack(t, i, j)
 end
 

@@ -181,7 +181,7 @@ pub(super) async fn flush(mut tx: Tx, arguments: Arguments) -> Outcome {
         [] => {}
         [mode] if options::is(mode, "SYNC") || options::is(mode, "ASYNC") => {}
         [_] => return Ok(FLUSH_MODE),
-        _ => return Ok(errors::subcommand_syntax("FUNCTION", b"FLUSH")),
+        _ => return Ok(errors::subcommand_syntax("FUNCTION", b"flush")),
     }
     let directory = Directory::read(&mut tx, Intent::Update).await?;
     remove_all(&mut tx, &directory).await?;
@@ -286,7 +286,7 @@ pub(super) async fn restore(mut tx: Tx, arguments: Arguments) -> Outcome {
     let (payload, policy) = match &arguments[..] {
         [payload] => (payload, None),
         [payload, policy] => (payload, Some(policy)),
-        _ => return Ok(errors::subcommand_syntax("FUNCTION", b"RESTORE")),
+        _ => return Ok(errors::subcommand_syntax("FUNCTION", b"restore")),
     };
     let is = |name: &str| policy.is_some_and(|policy| options::is(policy, name));
     let (flushes, replaces) = (is("FLUSH"), is("REPLACE"));
