@@ -190,7 +190,9 @@ impl Hub {
 
     /// A key may be written without a word of it reaching this node.
     pub fn written_unheard(&self, key: &Key) {
-        self.state.lock().tracking.written(key, None);
+        let tracking = &mut self.state.lock().tracking;
+        tracking.written(key, None);
+        tracking.broadcast(None);
     }
 
     /// Replies to reads of these keys are on their way to it.
@@ -250,6 +252,7 @@ impl NewsListener for Hub {
                 }
             }
         }
+        state.tracking.broadcast(Some(item.id));
     }
 }
 

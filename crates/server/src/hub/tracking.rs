@@ -59,7 +59,15 @@ pub struct Tracking {
     /// Who has read a key since it was written.
     readers: BTreeMap<Key, BTreeMap<SessionId, Reader>>,
     /// Prefixes, with those who named them.
-    prefixes: BTreeMap<Blob, BTreeSet<SessionId>>,
+    prefixes: BTreeMap<Blob, OfPrefix>,
+}
+
+/// What is known of a prefix.
+#[derive(Default)]
+struct OfPrefix {
+    sessions: BTreeSet<SessionId>,
+    /// Keys that the present transaction has written: they are told together.
+    written: BTreeSet<Blob>,
 }
 
 impl Tracking {
@@ -69,7 +77,7 @@ impl Tracking {
         if let TrackingMode::Broadcast(prefixes) = &options.mode {
             for prefix in prefixes {
                 let of_prefix = self.prefixes.entry(prefix.clone()).or_default();
-                of_prefix.insert(session);
+                of_prefix.sessions.insert(session);
             }
         }
         let tracked = Tracked {
@@ -82,9 +90,9 @@ impl Tracking {
     /// Somebody does not want to be told any more. What it has read is forgotten when it is written.
     pub fn end(&mut self, session: SessionId) {
         if self.sessions.remove(&session).is_some() {
-            self.prefixes.retain(|_, sessions| {
-                sessions.remove(&session);
-                !sessions.is_empty()
+            self.prefixes.retain(|_, of_prefix| {
+                of_prefix.sessions.remove(&session);
+                !of_prefix.sessions.is_empty()
             });
         }
         if self.sessions.is_empty() {
@@ -165,23 +173,33 @@ impl Tracking {
         }
     }
 
-    /// A key was written, by a request if that is known.
+    /// A key was written, by a request if that is known. [`Tracking::broadcast`] is to follow.
     pub fn written(&mut self, key: &Key, by: Option<RequestId>) {
         if self.sessions.is_empty() {
             return;
         }
         self.forget(key, by);
-        if self.prefixes.is_empty() {
-            return;
+        for (prefix, of_prefix) in &mut self.prefixes {
+            if key.as_bytes().starts_with(prefix) {
+                of_prefix.written.insert(Blob::from(key.as_bytes()));
+            }
         }
-        let names: Arc<[Blob]> = Arc::from([Blob::from(key.as_bytes())]);
-        let of_prefixes = self.prefixes.iter();
-        let told = of_prefixes.filter(|(prefix, _)| key.as_bytes().starts_with(prefix));
-        for &session in told.flat_map(|(_, sessions)| sessions) {
+    }
+
+    /// A request has written all that it writes: who has named a prefix is told of its keys, in one message as by Redis.
+    pub fn broadcast(&mut self, by: Option<RequestId>) {
+        let mut told = Vec::new();
+        for of_prefix in self.prefixes.values_mut() {
+            if !of_prefix.written.is_empty() {
+                let names = std::mem::take(&mut of_prefix.written);
+                let names: Arc<[Blob]> = names.into_iter().collect();
+                told.extend(of_prefix.sessions.iter().map(|&to| (to, names.clone())));
+            }
+        }
+        for (session, names) in told {
+            let is_own = by.is_some_and(|by| by.session == session);
             let tracked = self.sessions.get(&session);
-            if tracked.is_some_and(|tracked| {
-                !(tracked.options.no_loop && by.is_some_and(|by| by.session == session))
-            }) {
+            if tracked.is_some_and(|tracked| !(tracked.options.no_loop && is_own)) {
                 self.tell(session, Some(&names), by);
             }
         }
