@@ -93,7 +93,8 @@ mkdir -p "$cache"
 cache="$(realpath "$cache")"
 export GOMODCACHE="$cache/go-modules" GOCACHE="$cache/go-build" GOFLAGS="-mod=readonly -modcacherw -buildvcs=false"
 export CARGO_TARGET_DIR="$cache/rust"
-maven_options=(--quiet --batch-mode "-Dmaven.repo.local=$cache/maven" "-Dstyle.color=never")
+maven_options=(--quiet --batch-mode "-Dmaven.repo.local=$cache/maven")
+export MAVEN_OPTS="-Djansi.mode=strip"
 
 # name_of DIRECTORY: the last two of its names, with a dash between them.
 name_of() {

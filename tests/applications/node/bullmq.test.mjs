@@ -123,7 +123,8 @@ test('every job is done, and every result is right', async () => {
         const state = await again(() => job.getState());
         assert.notEqual(state, 'failed', `${job.name} ${job.data.n}: ${job.failedReason}`);
         if (state === 'completed') {
-          found.push(job.returnvalue);
+          // What was read of it above may be of before its end.
+          found.push((await again(() => queue.getJob(id))).returnvalue);
           break;
         }
         await new Promise((resolve) => setTimeout(resolve, 20));
