@@ -94,7 +94,13 @@ cache="$(realpath "$cache")"
 export GOMODCACHE="$cache/go-modules" GOCACHE="$cache/go-build" GOFLAGS="-mod=readonly -modcacherw -buildvcs=false"
 export CARGO_TARGET_DIR="$cache/rust"
 maven_options=(--quiet --batch-mode "-Dmaven.repo.local=$cache/maven")
-export MAVEN_OPTS="-Djansi.mode=strip"
+
+# maven WORDS ...: runs Maven, without the colours that it leaves at a line's ends.
+maven() {
+    need java "a JDK of Java 17 (Debian: openjdk-17-jdk-headless)"
+    need mvn "Maven 3.8 (Debian: maven)"
+    mvn "${maven_options[@]}" "$@" 2>&1 | sed 's/\x1b\[[0-9;]*m//g'
+}
 
 # name_of DIRECTORY: the last two of its names, with a dash between them.
 name_of() {

@@ -68,7 +68,8 @@ class CeleryWorks(unittest.TestCase):
         seconds = [executions[f"second:{n}"] for n in range(20)]
         if FAULT:
             self.assertTrue(all(count >= 1 for count in squares))
-            print(f"celery: {len(squares)} tasks, {sum(squares) - len(squares)} of them repeated")
+            repeated = sorted(name for name, count in executions.items() if name.startswith("square") and count > 1)
+            print(f"celery: {len(squares)} tasks, {sum(squares) - len(squares)} of them repeated: {repeated}")
         else:
             self.assertEqual((set(squares), set(seconds), executions["total"]), ({1}, {2}, 5))
         self.assertEqual(counts.llen("celery"), 0)
