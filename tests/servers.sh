@@ -61,14 +61,20 @@ start() {
     done
 }
 
-# start_cluster NAME PARTITIONS: starts three nodes, and sets $ports ("p1 p2 p3") once each of them answers.
+# leaders PORT: how many different nodes lead a partition, as the node at PORT sees it.
+leaders() {
+    "$ordo" admin status --address "127.0.0.1:$1" 2>/dev/null |
+        sed -n 's/^| *[0-9][0-9]* | *[0-9-]* *| \(n[0-9]\) .*/\1/p' | sort -u | wc -l
+}
+
+# start_cluster NAME: starts three nodes with three partitions, and sets $ports ("p1 p2 p3") once each answers, and sees that each leads one.
 start_cluster() {
-    local name="$1" partitions="$2" first pid
+    local name="$1" first pid node
     while true; do
         # Below the ports that systems give away, also for the peers' (10,000 above).
         first=$((10000 + RANDOM % 4000 * 3))
         : >"$data/$name.log"
-        "$ordo" cluster start --local 3 --partitions "$partitions" --dir "$data/$name" --port "$first" >"$data/$name.log" 2>&1 &
+        "$ordo" cluster start --local 3 --partitions 3 --dir "$data/$name" --port "$first" >"$data/$name.log" 2>&1 &
         pid=$!
         while ! grep -q 'Ctrl-C stops all' "$data/$name.log"; do
             if ! kill -0 "$pid" 2>/dev/null; then
@@ -85,6 +91,13 @@ start_cluster() {
     done
     pids+=("$pid")
     ports="$first $((first + 1)) $((first + 2))"
+    # Whoever is up first leads more until the others are there.
+    for node in $ports; do
+        until [ "$(leaders "$node")" -eq 3 ]; do
+            still_runs "$pid" "$name"
+            sleep 0.05
+        done
+    done
 }
 
 # Where packages are kept, and what is made of them.
