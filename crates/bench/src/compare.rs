@@ -13,7 +13,7 @@ use crate::child::interruption;
 use crate::engine::{load_average, resident_bytes_of};
 use crate::progress::Progress;
 use crate::redis::load::Until;
-use crate::redis::{self, Workload};
+use crate::redis::{self, Kind as Command, Workload};
 use crate::report::{self, Spread, rate};
 use anyhow::{Context, Result, bail};
 use comfy_table::Table;
@@ -111,7 +111,7 @@ struct Test {
     bar: Option<f64>,
 }
 
-const TESTS: [Test; 7] = [
+const TESTS: [Test; 14] = [
     Test {
         name: "get",
         workload: Workload::Get,
@@ -139,6 +139,55 @@ const TESTS: [Test; 7] = [
         pipeline: PIPELINE,
         without_log: true,
         bar: Some(0.5),
+    },
+    Test {
+        name: "lpush",
+        workload: Workload::Command(Command::Lpush),
+        pipeline: 1,
+        without_log: false,
+        bar: Some(0.7),
+    },
+    Test {
+        name: "sadd",
+        workload: Workload::Command(Command::Sadd),
+        pipeline: 1,
+        without_log: false,
+        bar: Some(0.7),
+    },
+    Test {
+        name: "hset",
+        workload: Workload::Command(Command::Hset),
+        pipeline: 1,
+        without_log: false,
+        bar: Some(0.7),
+    },
+    Test {
+        name: "zadd",
+        workload: Workload::Command(Command::Zadd),
+        pipeline: 1,
+        without_log: false,
+        bar: Some(0.7),
+    },
+    Test {
+        name: "xadd",
+        workload: Workload::Command(Command::Xadd),
+        pipeline: 1,
+        without_log: false,
+        bar: Some(0.7),
+    },
+    Test {
+        name: "lrange",
+        workload: Workload::Command(Command::Lrange),
+        pipeline: 1,
+        without_log: false,
+        bar: Some(0.7),
+    },
+    Test {
+        name: "mset",
+        workload: Workload::Command(Command::Mset),
+        pipeline: 1,
+        without_log: false,
+        bar: Some(0.7),
     },
     Test {
         name: "transfer",

@@ -427,11 +427,6 @@ mod tests {
                 ["the log is the database", "appendfsync"],
             ),
             ("save", "900 1", ["checkpoint", "checkpoint-log-size"]),
-            (
-                "maxmemory-policy",
-                "allkeys-lru",
-                ["never removes", "time to live"],
-            ),
         ] {
             let setting = Config::setting(name).expect("exists");
             let refusal = (setting.set)(&mut Config::default(), text).expect_err("refused");

@@ -44,6 +44,57 @@ for i = 1, tonumber(ARGV[1]) do x = (x * 16807) % 2147483647 end
 redis.call('SET', KEYS[1], string.format('%d', x))
 return 1";
 
+/// Commands as `redis-benchmark` sends them: all clients at one collection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// One element to a list.
+    Lpush,
+    /// One of a million members to a set.
+    Sadd,
+    /// One of a million fields of a hash.
+    Hset,
+    /// One of a million members to a sorted set, with a random score.
+    Zadd,
+    /// An entry to a stream.
+    Xadd,
+    /// The first hundred elements of a list.
+    Lrange,
+    /// Ten random keys at once.
+    Mset,
+}
+
+impl Kind {
+    /// The words of the command.
+    fn words(self, keys: u64) -> Vec<Vec<Part<'static>>> {
+        let text = |text| vec![Part::Text(text)];
+        let member = || vec![Part::Text("element:"), number(12, 1_000_000)];
+        let key = || vec![Part::Text("key:"), number(12, keys)];
+        let value = || vec![Part::Text("value:"), number(10, 10_000_000_000)];
+        match self {
+            Kind::Lpush => vec![text("LPUSH"), text("bench:list"), value()],
+            Kind::Sadd => vec![text("SADD"), text("bench:set"), member()],
+            Kind::Hset => vec![text("HSET"), text("bench:hash"), member(), value()],
+            Kind::Zadd => vec![
+                text("ZADD"),
+                text("bench:zset"),
+                vec![number(6, 1_000_000)],
+                member(),
+            ],
+            Kind::Xadd => vec![
+                text("XADD"),
+                text("bench:stream"),
+                text("*"),
+                text("field"),
+                value(),
+            ],
+            Kind::Lrange => vec![text("LRANGE"), text("bench:range"), text("0"), text("99")],
+            Kind::Mset => std::iter::once(text("MSET"))
+                .chain((0..10).flat_map(|_| [key(), value()]))
+                .collect(),
+        }
+    }
+}
+
 /// What the clients do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workload {
@@ -51,6 +102,8 @@ pub enum Workload {
     Get,
     /// SET of random keys.
     Set,
+    /// A command of another kind.
+    Command(Kind),
     /// SET of every key once.
     Fill,
     /// A script over two random accounts.
@@ -63,9 +116,16 @@ pub enum Workload {
 
 impl Workload {
     /// All workloads with their names.
-    pub const ALL: [(&'static str, Workload); 6] = [
+    pub const ALL: [(&'static str, Workload); 13] = [
         ("get", Workload::Get),
         ("set", Workload::Set),
+        ("lpush", Workload::Command(Kind::Lpush)),
+        ("sadd", Workload::Command(Kind::Sadd)),
+        ("hset", Workload::Command(Kind::Hset)),
+        ("zadd", Workload::Command(Kind::Zadd)),
+        ("xadd", Workload::Command(Kind::Xadd)),
+        ("lrange", Workload::Command(Kind::Lrange)),
+        ("mset", Workload::Command(Kind::Mset)),
         ("fill", Workload::Fill),
         ("transfer", Workload::Transfer),
         ("script50us", Workload::Script50us),
@@ -169,6 +229,28 @@ pub fn run(options: &Options) -> Result<Vec<Record>> {
             record
                 .options
                 .insert("keys".into(), options.keys.to_string());
+            Ok(vec![record])
+        }
+        Workload::Command(kind) => {
+            if kind == Kind::Lrange {
+                let words = ["RPUSH".to_owned(), "bench:range".to_owned()];
+                let elements = (0..100).map(|n| format!("value:{n:010}"));
+                let fill: Vec<String> = words.into_iter().chain(elements).collect();
+                let clear = vec!["DEL".to_owned(), "bench:range".to_owned()];
+                client.pipeline([clear, fill].into_iter(), LOAD_PIPELINE, |_| {
+                    Ok::<(), anyhow::Error>(())
+                })?;
+            }
+            let words = kind.words(options.keys);
+            let words: Vec<&[Part<'_>]> = words.iter().map(Vec::as_slice).collect();
+            let class = options.class(options.clients, options.pipeline, 1, |_| words.clone());
+            let mut measured = options.measure(vec![class])?;
+            // That a member was there already is no failure.
+            measured[0].tally.zeros = 0;
+            let memory = memory_bytes(&mut client);
+            let (clients, pipeline) = (options.clients, options.pipeline);
+            let name = options.workload.name();
+            let record = options.record(name, clients, pipeline, &measured[0], memory);
             Ok(vec![record])
         }
         Workload::Transfer => transfer(options, &mut client),

@@ -121,19 +121,18 @@ fn put(host: &Host, out: &mut Vec<u8>, value: &Value, depth: usize) -> mlua::Res
                 }
             }
             None => {
-                let pairs = table
-                    .pairs::<Value, Value>()
-                    .collect::<mlua::Result<Vec<_>>>()?;
-                put_sized(
-                    out,
-                    pairs.len(),
-                    Some((0x80, 15)),
-                    [None, Some(0xDE), Some(0xDF)],
-                );
-                for (key, item) in &pairs {
-                    host.ordered(key)?;
-                    put(host, out, key, depth + 1)?;
-                    put(host, out, item, depth + 1)?;
+                // Counted first: references to all of a large table's keys would not fit on the VM's stack.
+                let mut count = 0;
+                for pair in table.pairs::<Value, Value>() {
+                    pair?;
+                    count += 1;
+                }
+                put_sized(out, count, Some((0x80, 15)), [None, Some(0xDE), Some(0xDF)]);
+                for pair in table.pairs::<Value, Value>() {
+                    let (key, item) = pair?;
+                    host.ordered(&key)?;
+                    put(host, out, &key, depth + 1)?;
+                    put(host, out, &item, depth + 1)?;
                 }
             }
         },
