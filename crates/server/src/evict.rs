@@ -359,8 +359,11 @@ impl Evictor {
                     });
                 LONG_PAUSE
             }
-            // The node stops, or does not take writes: whoever writes is told why.
-            Err(_) => LONG_PAUSE,
+            // The node stops, or does not take writes: who waits for room goes on, and is told why.
+            Err(_) => {
+                self.shared.set_memory(MemoryState::Ample);
+                LONG_PAUSE
+            }
         }
     }
 
