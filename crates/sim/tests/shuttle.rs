@@ -180,7 +180,11 @@ struct Bed {
 
 impl Bell {
     fn ring(&self) {
-        self.state.lock().unwrap().events += 1;
+        let mut bed = self.state.lock().unwrap();
+        bed.events += 1;
+        // Who was woken and has not run yet is not asleep.
+        bed.asleep = 0;
+        drop(bed);
         self.changed.notify_all();
     }
 }
@@ -207,12 +211,13 @@ fn sleepers_model(seed: u64, mutant: Option<Mutant>) {
                     let mut done = Vec::new();
                     while engine.step(WorkerId(worker), budget, &mut done) == Progress::Worked {}
                     let mut bed = bell.state.lock().unwrap();
-                    bed.asleep += 1;
-                    bell.changed.notify_all();
+                    if bed.events == seen {
+                        bed.asleep += 1;
+                        bell.changed.notify_all();
+                    }
                     while bed.events == seen && !bed.stop {
                         bed = bell.changed.wait(bed).unwrap();
                     }
-                    bed.asleep -= 1;
                     if bed.stop {
                         return;
                     }
