@@ -13,7 +13,7 @@ use ordo_sim::draw::{Draw, seeds};
 use ordo_sim::judge::{Judge, check_end};
 use ordo_sim::program::Shape;
 use ordo_sim::scenario::{Options, ProgramSource, Scenario};
-use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
+use shuttle::scheduler::{PctScheduler, RandomScheduler, Schedule, Scheduler, Task, TaskId};
 use shuttle::sync::atomic::{AtomicBool, Ordering};
 use shuttle::sync::{Arc as ShuttleArc, Condvar, Mutex};
 use shuttle::thread;
@@ -22,22 +22,71 @@ use std::sync::Arc;
 use store::{Partition, Version, View};
 use txn::{Entry, Key, Position};
 
-/// Runs `model` under random and under priority schedules of each seed.
+/// Goes on with one thread for a while, and then with another: some are left where they are while others do much.
+///
+/// (A random choice at each step holds nobody back for long, and priorities change at too few of a run's many steps to do so twice
+/// within a few of them.)
+struct Bursts {
+    draw: Draw,
+    iterations: usize,
+    /// One in how many steps is of another thread, in this run.
+    one_in: u64,
+}
+
+impl Bursts {
+    fn new(seed: u64, iterations: usize) -> Bursts {
+        Bursts {
+            draw: Draw::new(seed),
+            iterations,
+            one_in: 1,
+        }
+    }
+}
+
+impl Scheduler for Bursts {
+    fn new_execution(&mut self) -> Option<Schedule> {
+        self.iterations = self.iterations.checked_sub(1)?;
+        self.one_in = self.draw.pick(&[4, 16, 64]);
+        Some(Schedule::new(0))
+    }
+    fn next_task(
+        &mut self,
+        runnable: &[&Task],
+        current: Option<TaskId>,
+        is_yielding: bool,
+    ) -> Option<TaskId> {
+        let stays = !is_yielding && self.draw.below(self.one_in) != 0;
+        let (now, others): (Vec<_>, Vec<_>) = runnable
+            .iter()
+            .map(|task| task.id())
+            .partition(|id| Some(*id) == current);
+        match now.first() {
+            Some(&now) if stays || others.is_empty() => Some(now),
+            _ => Some(others[self.draw.below(others.len() as u64) as usize]),
+        }
+    }
+    fn next_u64(&mut self) -> u64 {
+        self.draw.bits()
+    }
+}
+
+fn run<S: Scheduler + 'static>(scheduler: S, model: impl Fn() + Send + Sync + 'static) {
+    let mut config = shuttle::Config::new();
+    config.stack_size = 1 << 20;
+    config.max_steps = shuttle::MaxSteps::FailAfter(100_000);
+    config.silence_warnings = true;
+    shuttle::Runner::new(scheduler, config).run(model);
+}
+
+/// Runs `model` under schedules of each seed: random ones, by priorities, and in bursts.
 fn explore(
     default_seeds: u64,
     iterations: usize,
     model: impl Fn(u64) + Clone + Send + Sync + 'static,
 ) {
-    fn run<S: Scheduler + 'static>(scheduler: S, model: impl Fn() + Send + Sync + 'static) {
-        let mut config = shuttle::Config::new();
-        config.stack_size = 1 << 20;
-        config.max_steps = shuttle::MaxSteps::FailAfter(100_000);
-        config.silence_warnings = true;
-        shuttle::Runner::new(scheduler, config).run(model);
-    }
     for seed in seeds(default_seeds) {
         println!("seed {seed}");
-        let (random, pct) = (model.clone(), model.clone());
+        let (random, pct, bursts) = (model.clone(), model.clone(), model.clone());
         run(
             RandomScheduler::new_from_seed(seed, iterations),
             move || random(seed),
@@ -46,6 +95,7 @@ fn explore(
             PctScheduler::new_from_seed(seed, 3, iterations),
             move || pct(seed),
         );
+        run(Bursts::new(seed, iterations), move || bursts(seed));
     }
 }
 
@@ -160,7 +210,7 @@ fn engine_model(seed: u64, mutant: Option<Mutant>) {
 
 #[test]
 fn sparkle_equals_the_specification_under_every_explored_schedule() {
-    explore(25, 20, |seed| engine_model(seed, None));
+    explore(100, 20, |seed| engine_model(seed, None));
 }
 
 /// Where workers sleep.
@@ -191,15 +241,17 @@ impl Bell {
 
 /// Who finds nothing to do sleeps until the order says something: what one worker makes possible for others, it or one who is
 /// awake must do itself. (All other tests step again and again, and so find whatever was forgotten.)
-fn sleepers_model(seed: u64, mutant: Option<Mutant>) {
-    const WORKERS: usize = 2;
+///
+/// If `at_once`, the order has said everything before anybody wakes: what is forgotten then, no later event makes good.
+fn sleepers_model(seed: u64, at_once: bool, mutant: Option<Mutant>) {
+    const WORKERS: usize = 3;
     let mut scenario = scenario(seed);
     let mut draw = Draw::new(seed ^ 2);
     let engine = sparkle(WORKERS, mutant);
     let bell = ShuttleArc::new(Bell::default());
     let operations = draw.pick(&[1, u32::MAX]);
-    let workers: Vec<_> = (0..WORKERS)
-        .map(|worker| {
+    let work = || {
+        let worker = |worker| {
             let (engine, bell) = (engine.clone(), bell.clone());
             thread::spawn(move || {
                 loop {
@@ -223,8 +275,10 @@ fn sleepers_model(seed: u64, mutant: Option<Mutant>) {
                     }
                 }
             })
-        })
-        .collect();
+        };
+        (0..WORKERS).map(worker).collect()
+    };
+    let mut workers: Vec<_> = if at_once { Vec::new() } else { work() };
     while !scenario.is_complete() {
         match draw.below(8) {
             0 => scenario
@@ -241,6 +295,9 @@ fn sleepers_model(seed: u64, mutant: Option<Mutant>) {
                 .for_each(|upto| engine.confirm(upto)),
         }
         bell.ring();
+    }
+    if at_once {
+        workers = work();
     }
     let mut bed = bell.state.lock().unwrap();
     while bed.asleep < WORKERS {
@@ -262,11 +319,15 @@ fn sleepers_model(seed: u64, mutant: Option<Mutant>) {
 
 #[test]
 fn nobody_sleeps_over_what_can_be_done() {
-    explore(25, 20, |seed| sleepers_model(seed, None));
+    explore(100, 20, |seed| sleepers_model(seed, false, None));
+    explore(50, 40, |seed| sleepers_model(seed, true, None));
+    // Three have to meet in a few steps each.
     let caught = catch_unwind(|| {
-        explore(60, 20, |seed| {
-            sleepers_model(seed, Some(Mutant::LeaveCommittable))
-        })
+        for seed in seeds(300) {
+            let mutant = Some(Mutant::LeaveCommittable);
+            let model = move || sleepers_model(seed, true, mutant);
+            run(Bursts::new(seed, 3_000), model);
+        }
     });
     assert!(caught.is_err(), "what nobody commits was not noticed");
 }
