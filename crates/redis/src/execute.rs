@@ -79,6 +79,9 @@ pub fn execute(tx: Tx, argv: Args, caller: Caller, terms: Terms) -> ProcedureFut
         return ready(errors::OUT_OF_MEMORY);
     }
     tx.note(|| Note::Began(command.name));
+    if is_script && command.is(Flags::READONLY) {
+        tx.note(|| Note::Read);
+    }
     match command.run {
         Run::Data(run) => run(tx, Arguments::of_argv(argv)),
         Run::Pure(run) => ready(run(&argv[1..])),

@@ -13,6 +13,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use txn::{Event, Key, Note, Outcome, ProcedureFuture, Reply, Told};
 
+/// What a script by itself tells under: what it does is told under its commands' names.
+pub(crate) const SCRIPT: &str = "eval";
+
 /// How many in this process want to be told.
 static WANTED: AtomicUsize = AtomicUsize::new(0);
 
@@ -68,12 +71,17 @@ impl Future for Telling {
 /// The reply, with what the notes come to.
 fn told(reply: Reply, notes: Vec<Note>) -> Reply {
     let mut events = Vec::new();
+    let reads_nothing = notes.first() == Some(&Note::Began(SCRIPT)) && !notes.contains(&Note::Read);
+    if reads_nothing {
+        events.push(Event::ReadNothing);
+    }
     let mut command = "";
     let mut named = None;
     for note in notes {
         match note {
             Note::Began(name) => (command, named) = (name, None),
             Note::Named(name) => named = Some(name),
+            Note::Read => {}
             Note::Cleared => events.push(Event::Cleared),
             Note::Published(message) => events.push(Event::Message(message)),
             Note::Wrote {

@@ -384,6 +384,26 @@ fn who_has_read_a_key_is_told_when_it_is_written() {
 }
 
 #[test]
+fn a_script_that_reads_nothing_leaves_no_copy() {
+    let (server, _dir) = TestServer::start(&[]);
+    let (mut reader, mut other) = (server.client(), server.client());
+    reader.line("HELLO 3");
+    reader.talk(&[
+        ("CLIENT TRACKING ON", "OK"),
+        ("EVAL return(redis.call('set',KEYS[1],'x')) 1 a", "OK"),
+    ]);
+    other.talk(&[("SET a 1", "OK")]);
+    // One that reads anything has read all of its keys.
+    reader.talk(&[("EVAL return(redis.call('get',KEYS[1])) 2 b c", "nil")]);
+    other.talk(&[("SET c 1", "OK")]);
+    assert_eq!(next(&mut reader), ">[\"invalidate\" [\"c\"]]");
+    // What was read before stays a copy.
+    reader.talk(&[("GET d", "nil"), ("EVAL return(1) 1 d", "1")]);
+    other.talk(&[("SET d 1", "OK")]);
+    assert_eq!(next(&mut reader), ">[\"invalidate\" [\"d\"]]");
+}
+
+#[test]
 fn a_client_chooses_what_it_is_told_of() {
     let (server, _dir) = TestServer::start(&[]);
     let (mut reader, mut other) = (server.client(), server.client());

@@ -25,6 +25,8 @@ pub enum Note {
         /// Whether it has a time to live.
         expires: bool,
     },
+    /// A script runs a command that reads.
+    Read,
     /// It removed every key of the user's space.
     Cleared,
     /// It published a message.
@@ -58,6 +60,8 @@ pub enum Event {
     Cleared,
     /// A message was published.
     Message(Message),
+    /// A script ran that had keys to read, and read none: its client has learnt nothing of them.
+    ReadNothing,
 }
 
 /// A reply with what others are told.

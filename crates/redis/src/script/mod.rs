@@ -82,7 +82,7 @@ use crate::errors;
 use crate::execute::Terms;
 use crate::parse;
 use crate::table::{FunctionCommand, ScriptCommand};
-use crate::telling::telling;
+use crate::telling::{SCRIPT, telling};
 use run::{Digest, Execution, Program};
 use sha1::Digest as _;
 use std::future::poll_fn;
@@ -221,7 +221,7 @@ impl Procedure for ScriptProcedure {
 
     fn run(&self, tx: Tx, call: Call) -> ProcedureFuture {
         telling(
-            "eval",
+            SCRIPT,
             start(tx, self.command, Arguments::Call(call), Terms::default()),
         )
     }

@@ -195,9 +195,9 @@ impl Hub {
         tracking.broadcast(None);
     }
 
-    /// Replies to reads of these keys are on their way to it.
-    pub fn has_read(&self, session: SessionId, keys: &[Key]) {
-        self.state.lock().tracking.has_read(session, keys);
+    /// Replies to reads of these keys are on their way to it: of this script, which may have read none.
+    pub fn has_read(&self, session: SessionId, keys: &[Key], script: Option<u64>) {
+        self.state.lock().tracking.has_read(session, keys, script);
     }
 
     /// It is about to read these keys.
@@ -243,6 +243,7 @@ impl NewsListener for Hub {
                     state.tracking.cleared(item.id);
                     state.lines.cleared();
                 }
+                Event::ReadNothing => state.tracking.read_nothing(item.id),
                 Event::Key { key, class, name } => {
                     state.tracking.written(&key, Some(item.id));
                     if may_serve(&name) {

@@ -46,6 +46,8 @@ struct Tracked {
 /// What is known of who has read a key.
 #[derive(Default)]
 struct Reader {
+    /// It may have a copy.
+    has_read: bool,
     /// Replies that are under way.
     pins: u32,
     /// The key was written meanwhile.
@@ -60,6 +62,8 @@ pub struct Tracking {
     readers: BTreeMap<Key, BTreeMap<SessionId, Reader>>,
     /// Prefixes, with those who named them.
     prefixes: BTreeMap<Blob, OfPrefix>,
+    /// Requests of theirs, not answered yet, that have read nothing of what was remembered for them.
+    read_nothing: BTreeSet<(SessionId, u64)>,
 }
 
 /// What is known of a prefix.
@@ -90,6 +94,7 @@ impl Tracking {
     /// Somebody does not want to be told any more. What it has read is forgotten when it is written.
     pub fn end(&mut self, session: SessionId) {
         if self.sessions.remove(&session).is_some() {
+            self.read_nothing.retain(|(other, _)| *other != session);
             self.prefixes.retain(|_, of_prefix| {
                 of_prefix.sessions.remove(&session);
                 !of_prefix.sessions.is_empty()
@@ -127,8 +132,17 @@ impl Tracking {
         }
     }
 
-    /// Replies that read keys are on their way to the client.
-    pub fn has_read(&mut self, session: SessionId, keys: &[Key]) {
+    /// A script that was about to read keys has read none.
+    pub fn read_nothing(&mut self, id: RequestId) {
+        if self.sessions.contains_key(&id.session) {
+            self.read_nothing.insert((id.session, id.sequence));
+        }
+    }
+
+    /// Replies that read keys are on their way to the client: that of this script, if it is one.
+    pub fn has_read(&mut self, session: SessionId, keys: &[Key], script: Option<u64>) {
+        let request = script.map(|sequence| (session, sequence));
+        let has_read = request.is_none_or(|request| !self.read_nothing.remove(&request));
         for key in keys {
             let Some(of_key) = self.readers.get_mut(key) else {
                 continue;
@@ -137,11 +151,16 @@ impl Tracking {
                 continue;
             };
             reader.pins = reader.pins.saturating_sub(1);
-            if reader.pins == 0 && reader.was_written {
-                of_key.remove(&session);
-                if of_key.is_empty() {
-                    self.readers.remove(key);
-                }
+            reader.has_read |= has_read;
+            let has_copy = reader.has_read;
+            if reader.pins > 0 || has_copy && !reader.was_written {
+                continue;
+            }
+            of_key.remove(&session);
+            if of_key.is_empty() {
+                self.readers.remove(key);
+            }
+            if has_copy {
                 let names: Arc<[Blob]> = Arc::from([Blob::from(key.as_bytes())]);
                 self.tell(session, Some(&names), None);
             }

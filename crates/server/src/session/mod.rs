@@ -551,7 +551,7 @@ impl Session {
             return;
         }
         self.begin_call(desk, &resolved, &argv);
-        self.note_reads(desk, command, &argv);
+        self.note_reads(desk, command, &argv, true);
         if !matches!(command.run, Run::Connection(_)) {
             self.forget_caching();
         }

@@ -15,16 +15,24 @@ use txn::{Args, Blob, Footprint, Key, Reply, Weight};
 /// Keys of which copies are old; `None`: perhaps all.
 type Invalidated = Option<Arc<[Blob]>>;
 
+/// Keys that are about to be read.
+#[derive(Default)]
+struct Reads {
+    keys: Vec<Key>,
+    /// By a script alone, which may read none of them.
+    by_script: bool,
+}
+
 /// How a connection is told.
 #[derive(Default)]
 pub(super) struct Tracks {
     options: TrackingOptions,
     /// CLIENT CACHING, for the next command or block.
     caching: Option<bool>,
-    /// Keys that the present command reads.
-    reads: Vec<Key>,
-    /// Keys that are read by replies which are under way, with the last request that these wait for.
-    under_way: VecDeque<(u64, Vec<Key>)>,
+    /// What the present command reads.
+    reads: Option<Reads>,
+    /// What is read by replies which are under way, with the last request that these wait for.
+    under_way: VecDeque<(u64, Reads)>,
     /// What the connection's own requests have invalidated, with those: they are answered first.
     own: VecDeque<(u64, Invalidated)>,
 }
@@ -273,8 +281,14 @@ impl Session {
         ])
     }
 
-    /// Has it remembered what a command is about to read, if it is to be.
-    pub(super) fn note_reads(&mut self, desk: &Desk<'_>, command: &Command, argv: &Args) {
+    /// Has it remembered what a command, alone or in a block, is about to read, if it is to be.
+    pub(super) fn note_reads(
+        &mut self,
+        desk: &Desk<'_>,
+        command: &Command,
+        argv: &Args,
+        is_alone: bool,
+    ) {
         let Some(tracks) = &mut self.tracks else {
             return;
         };
@@ -303,7 +317,9 @@ impl Session {
                 let others = keys.iter().filter(|&key| !runtime.keeps(key));
                 others.for_each(|key| desk.shared.hub.written_unheard(key));
             }
-            tracks.reads.extend(keys);
+            let reads = tracks.reads.get_or_insert_default();
+            reads.by_script = is_alone && matches!(command.run, Run::Script(_));
+            reads.keys.extend(keys);
         }
     }
 
@@ -332,16 +348,17 @@ impl Session {
         let Some(tracks) = &mut self.tracks else {
             return;
         };
-        if !tracks.reads.is_empty() {
+        if let Some(reads) = tracks.reads.take() {
             let last = self.replies.next_sequence() - 1;
-            let reads = std::mem::take(&mut tracks.reads);
             tracks.under_way.push_back((last, reads));
         }
-        while let Some((_, keys)) = tracks
+        while let Some((last, reads)) = tracks
             .under_way
             .pop_front_if(|(last, _)| *last < self.replies.first_sequence())
         {
-            shared.hub.has_read(self.client.session, &keys);
+            let script = reads.by_script.then_some(last);
+            let session = self.client.session;
+            shared.hub.has_read(session, &reads.keys, script);
         }
     }
 

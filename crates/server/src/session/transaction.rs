@@ -199,7 +199,7 @@ impl Session {
             .collect::<Vec<_>>();
         for argv in &ordered {
             if let Ok(resolved) = table::resolve(argv) {
-                self.note_reads(desk, resolved.command, argv);
+                self.note_reads(desk, resolved.command, argv, false);
             }
         }
         let mut reach = desk.reach(&ordered);
