@@ -30,17 +30,23 @@ fn update() -> Arc<Request> {
     )))
 }
 
-fn give_up() -> Arc<Request> {
+/// Asks for a record, does not wait for it, and reads another one, or not.
+fn give_up(reads: bool) -> Arc<Request> {
     request(Arc::new(FnProcedure::new(
         "give-up",
-        |mut tx, _| async move {
+        move |mut tx, _| async move {
             let key = Key::from("k");
-            let mut read = pin!(tx.get_for_update(&key));
-            poll_fn(|context| {
-                let _ = read.as_mut().poll(context);
-                Poll::Ready(())
-            })
-            .await;
+            {
+                let mut read = pin!(tx.get_for_update(&key));
+                poll_fn(|context| {
+                    let _ = read.as_mut().poll(context);
+                    Poll::Ready(())
+                })
+                .await;
+            }
+            if reads {
+                tx.get(&Key::from("x")).await?;
+            }
             Ok(Reply::Nil)
         },
     )))
@@ -48,12 +54,21 @@ fn give_up() -> Arc<Request> {
 
 #[test]
 fn a_wait_that_was_given_up_holds_nobody_up() {
+    run(false);
+}
+
+#[test]
+fn a_wait_that_was_given_up_for_another_record_holds_nobody_up() {
+    run(true);
+}
+
+fn run(reads: bool) {
     let engine = Sparkle::new(ordo_execute::sparkle::Options::new(2));
     engine.deliver(Batch {
         epoch: Epoch(1),
         time_ms: 1,
         first: Position(1),
-        requests: vec![update(), give_up(), update()],
+        requests: vec![update(), give_up(reads), update()],
         groups: Vec::new(),
         digest: 0,
     });

@@ -3,7 +3,7 @@
 //! The merge gives all partitions the same sequence; each then puts its part of it into an order that lets siblings confirm each
 //! other early:
 //!
-//! 1. read-only transactions over several partitions come first: they read what the epoch before has left (the paper has them run
+//! 1. read-only transactions over several partitions come first in their section: in the first one they read what the epoch before has left (the paper has them run
 //!    without speculation; here they speculate like all others);
 //! 2. transactions over the same partitions stand together, as a *group*, so that each confirms the next one;
 //! 3. between groups there is work that needs no sibling, while they settle: transactions of this partition only, and more of them

@@ -34,8 +34,7 @@ use txn::{
 const PAUSE: Duration = Duration::from_millis(5);
 /// While there is none, or nothing to evict.
 const LONG_PAUSE: Duration = Duration::from_millis(100);
-/// How many are evicted by one transaction, at most. An engine keeps the room that its largest transactions took, for each that may be on
-/// its way at once: many victims would take more memory than they give back.
+/// How many are evicted by one transaction, at most: while it is on its way it takes memory itself.
 const VICTIMS_MAX: usize = 64;
 /// Where nothing may be evicted, so many records are looked through in each partition for what nobody needs any more.
 const COLLECTED: usize = 256 << 10;

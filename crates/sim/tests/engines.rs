@@ -64,6 +64,7 @@ fn sparkle(workers: usize, draw: &mut Draw) -> Arc<dyn Engine> {
     let capacity = draw.pick(&[32, 64, 4096]);
     Arc::new(Sparkle::new(Options {
         capacity,
+        window_min: draw.pick(&[0, 0, 16, 512]),
         ..Options::new(workers)
     }))
 }

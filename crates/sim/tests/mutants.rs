@@ -21,6 +21,7 @@ fn find(mutant: Mutant) -> Option<(u64, String)> {
         let capacity = draw.pick(&[32, 64, 4096]);
         Arc::new(Sparkle::new(Options {
             capacity,
+            window_min: draw.pick(&[0, 0, 16, 512]),
             mutant: Some(mutant),
             ..Options::new(workers)
         }))

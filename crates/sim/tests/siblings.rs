@@ -32,6 +32,7 @@ fn one_way(way: Way, kind: Kind, seed: u64) -> Result<Report, String> {
             Kind::Sparkle(variant) => Arc::new(Sparkle::new(Options {
                 // Small capacities make positions share slots.
                 capacity: draw.pick(&[32, 64, 4096]),
+                window_min: draw.pick(&[0, 16, 512]),
                 partition: place.partition,
                 variant,
                 // In no order.

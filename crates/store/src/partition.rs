@@ -73,6 +73,8 @@ impl<M: Meta> Partition<M> {
                     return work(&mut cell);
                 }
             }
+            // Whoever killed it is about to remove it, and may not come to that for long.
+            self.index.remove(record);
             let key = record.key().clone();
             *record = self.get_or_insert(&key);
         }

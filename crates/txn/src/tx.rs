@@ -227,7 +227,8 @@ impl Tx {
         })
     }
 
-    /// The transaction's place in the final order.
+    /// The transaction's place in the final order of its partition. A transaction over several partitions has another one at each: what
+    /// keys it reads and writes, and what it replies, must not depend on it.
     pub fn position(&self) -> Position {
         self.context.position
     }

@@ -69,7 +69,7 @@ struct Sibling<K, V> {
 struct Other<K, V> {
     number: AbortNumber,
     anchored: bool,
-    values: Vec<(K, V)>,
+    values: Values<K, V>,
 }
 
 impl<K: Clone + Eq + Hash, V: PartialEq> Sibling<K, V> {
@@ -101,7 +101,7 @@ impl<K: Clone + Eq + Hash, V: PartialEq> Sibling<K, V> {
         let begin = || Other {
             number,
             anchored: false,
-            values: Vec::new(),
+            values: Values::default(),
         };
         // Each for itself: what an ended process has left on its way must not push out what the one in its place says.
         let mut others = self.others.iter();
@@ -120,8 +120,13 @@ impl<K: Clone + Eq + Hash, V: PartialEq> Sibling<K, V> {
             return None;
         }
         other.anchored |= anchored;
-        other.values.extend_from_slice(values);
-        other.anchored.then(|| std::mem::take(&mut other.values))
+        // It may be told again what it knows.
+        for (key, value) in values {
+            if other.values.get(key).is_none() {
+                other.values.push(key.clone(), value.clone());
+            }
+        }
+        other.anchored.then(|| other.values.take())
     }
 
     /// Takes note of a number; whether what is said under it counts.
@@ -135,13 +140,13 @@ impl<K: Clone + Eq + Hash, V: PartialEq> Sibling<K, V> {
                 if is_active(Mutant::KeepOldValues) {
                     return true;
                 }
-                let mut values = self.values.take();
+                let mut values = std::mem::take(&mut self.values);
                 if let Some(known) = known.filter(|_| number == AbortNumber::FINAL) {
                     // Another era's number is anchored. That may be a process that has ended, which says nothing more: what this
                     // one tells still counts, once its own is.
                     let anchored = self.anchored == Some(known);
                     if anchored {
-                        self.values = std::mem::take(&mut values).into_iter().collect();
+                        self.values = std::mem::take(&mut values);
                     }
                     self.others.push(Other {
                         number: known,

@@ -125,14 +125,8 @@ pub(super) fn install(
 }
 
 /// Undoes one write: Algorithm 2's `UnlockOrRemove`. `next` is the ticket of the next incarnation, which keeps the lock
-/// (reserved) if it can; `None` if there will be none.
-pub(super) fn undo(
-    shared: &Shared,
-    me: Position,
-    next: Option<Ticket>,
-    write: &mut Write,
-    cleared: bool,
-) {
+/// (reserved) if it can; `None` if there will be none. (One that has cleared has said before that it has not.)
+pub(super) fn undo(shared: &Shared, me: Position, next: Option<Ticket>, write: &mut Write) {
     let user = write.record.key().space() == Space::User;
     let held = write.installed || write.locked;
     let Write {
@@ -152,7 +146,7 @@ pub(super) fn undo(
         shared.partition.with(record, |cell| {
             if *installed && !keep_version {
                 if user {
-                    counting_live(shared, cell, me, cleared, |cell| {
+                    counting_live(shared, cell, me, false, |cell| {
                         cell.versions.remove(me);
                     });
                 } else {

@@ -20,7 +20,7 @@ use txn::{
 /// Why a poll of a procedure came back pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pause {
-    /// The step's budget is spent: the worker keeps the transaction.
+    /// The step's budget is spent: the worker keeps the transaction, unless an earlier one waits for a worker.
     Budget,
     /// It waits for the lock of a record.
     Lock,
@@ -329,11 +329,11 @@ impl Execution {
         });
         match found {
             Found::Seen(read) => {
-                body.waiting_on = None;
+                body.waited_on(&record);
                 Poll::Ready(Ok(read))
             }
             Found::Locked(read) => {
-                body.waiting_on = None;
+                body.waited_on(&record);
                 match body.writes.find(&record) {
                     Some(place) => {
                         let write = &mut body.writes.list[place];
@@ -347,7 +347,7 @@ impl Execution {
                 Poll::Ready(Ok(read))
             }
             Found::Wait => {
-                body.waiting_on = Some(record);
+                body.waits_on(record);
                 self.pause(Pause::Lock)
             }
         }

@@ -46,15 +46,18 @@
 //!   ones, earliest first (of those that the worker may take).
 //!
 //! # Invariants
-//! - `final_committed <= confirmed`, `final_committed < head <= started <= filled` (positions; see [`Shared`]).
-//! - Waiting goes from later to earlier transactions only, so there is no deadlock; the earliest unfinished one never waits.
+//! - `final_committed <= confirmed`, `final_committed < head <= started <= filled` (positions; the last does not hold during a
+//!   retraction: see [`Shared`]).
+//! - Waiting goes from later to earlier transactions only, so there is no deadlock; the earliest unfinished one waits for nobody of its
+//!   partition.
 //! - A doomed transaction never final-commits: only earlier transactions and siblings' values doom; all of the former have
 //!   final-committed, and all of the latter are final.
 //! - Between partitions, waiting goes from later to earlier transactions too, or to the siblings of the same one: the
 //!   earliest unfinished one is at the head of all its partitions.
 //! - A lock, a place among the waiters, an installed version above the watermark: each keeps its record in the index.
 //!
-//! The latch of one record is the largest critical section on the path of a transaction; the committer's latch is taken by
+//! The latch of one record is the largest critical section on the path of a transaction of one partition (siblings have the latches of
+//! their books and of what is to be said, and filling slots that of the backlog, which a delivery holds); the committer's latch is taken by
 //! whoever finds the head committable, and by whoever counts many restarts; only a count of the whole space waits for it, and a
 //! delivery to an engine that has nothing to do.
 

@@ -7,7 +7,7 @@ use txn::Position;
 #[derive(Debug)]
 pub(super) struct ReadySet {
     words: Box<[AtomicU64]>,
-    /// May be read before the bit is: a hint that is never too low for long.
+    /// A hint that may be too high for a moment, and is never too low.
     count: AtomicU64,
     mask: u64,
 }

@@ -55,8 +55,7 @@ pub(super) struct Worker {
     /// Bodies on their way back to those who fill slots.
     #[allow(clippy::vec_box, reason = "bodies move between slots as pointers")]
     spare: Vec<Box<Body>>,
-    /// Records whose older versions nobody needs once the position is behind the watermark; ascending but for overlaps of
-    /// commit runs.
+    /// Records whose older versions nobody needs once the position is behind the watermark; ascending.
     garbage: VecDeque<(Position, RecordRef<KeyState>)>,
 }
 
@@ -378,7 +377,7 @@ impl Worker {
             }
             execution.budget -= 1;
             let write = &mut execution.body.writes.list[place];
-            commit::undo(&self.shared, position, next, write, false);
+            commit::undo(&self.shared, position, next, write);
         }
         let body = &mut execution.body;
         body.writes.list.retain(|write| write.locked);
@@ -396,10 +395,7 @@ impl Worker {
                 }
             }
             None => {
-                body.writes.list.clear();
-                body.writes.reindex();
-                body.request = None;
-                body.member = None;
+                body.clear();
                 self.put_back(|shared, position| {
                     let status = &shared.slot(position).status;
                     let ticket = Ticket::new(position, status.load().incarnation());
@@ -470,11 +466,6 @@ impl Worker {
                     self.garbage.push_back((position, write.record));
                 }
             }
-            body.writes.reindex();
-            body.cleared = false;
-            body.waiting_on = None;
-            body.member = None;
-            body.elsewhere.clear();
             if let (Some(request), Some(outcome)) = (body.request.take(), body.outcome.take()) {
                 effects.committed(Committed {
                     position,
@@ -482,6 +473,7 @@ impl Worker {
                     outcome,
                 });
             }
+            body.clear();
         }
         self.spare.append(&mut finished);
         self.finished = finished;

@@ -33,8 +33,9 @@ pub(super) struct Body {
     pub(super) future: Option<ProcedureFuture>,
     pub(super) writes: WriteSet,
     pub(super) outcome: Option<Outcome>,
-    /// The record among whose waiters the transaction is, or whose lock was handed to it there.
-    pub(super) waiting_on: Option<RecordRef<KeyState>>,
+    /// The records among whose waiters the transaction is, or whose locks were handed to it there: one, unless its procedure asks for
+    /// something else while it waits.
+    pub(super) waiting_on: Vec<RecordRef<KeyState>>,
     /// It clears the user's space.
     pub(super) cleared: bool,
     /// Its book, if it has siblings.
@@ -48,27 +49,62 @@ impl Body {
     pub(super) fn position(&self) -> Position {
         self.context.position
     }
-    /// Leaves the waiters. A lock that was handed over meanwhile is kept as one that was taken, to be let go with the others.
+    /// Is among the waiters of a record.
+    pub(super) fn waits_on(&mut self, record: RecordRef<KeyState>) {
+        if !self
+            .waiting_on
+            .iter()
+            .any(|other| RecordRef::ptr_eq(other, &record))
+        {
+            self.waiting_on.push(record);
+        }
+    }
+    /// Has what it waited for of a record.
+    #[inline]
+    pub(super) fn waited_on(&mut self, record: &RecordRef<KeyState>) {
+        if !self.waiting_on.is_empty() {
+            self.waiting_on
+                .retain(|other| !RecordRef::ptr_eq(other, record));
+        }
+    }
+    /// Leaves all waiters. A lock that was handed over meanwhile is kept as one that was taken, to be let go with the others.
     pub(super) fn stop_waiting(&mut self) {
-        let Some(record) = self.waiting_on.take() else {
-            return;
-        };
         let position = self.position();
-        let handed = {
-            let mut cell = record.latch_held();
-            cell.meta.leave(position);
-            cell.meta.held_by(position)
-        };
-        if handed {
-            match self.writes.find(&record) {
-                Some(place) => self.writes.list[place].locked = true,
-                None => {
-                    self.writes.push(Write::locked(record));
+        while let Some(record) = self.waiting_on.pop() {
+            let handed = {
+                let mut cell = record.latch_held();
+                cell.meta.leave(position);
+                cell.meta.held_by(position)
+            };
+            if handed {
+                match self.writes.find(&record) {
+                    Some(place) => self.writes.list[place].locked = true,
+                    None => {
+                        self.writes.push(Write::locked(record));
+                    }
                 }
             }
         }
     }
+    /// Is empty for the next transaction, without the room that a large one took: bodies go from hand to hand, and in time all of them
+    /// would have it.
+    pub(super) fn clear(&mut self) {
+        self.request = None;
+        self.future = None;
+        self.outcome = None;
+        self.member = None;
+        self.cleared = false;
+        self.waiting_on.clear();
+        self.writes.clear();
+        match self.elsewhere.capacity() > ROOM_KEPT {
+            true => self.elsewhere = FixedMap::default(),
+            false => self.elsewhere.clear(),
+        }
+    }
 }
+
+/// Records for which a body keeps room.
+const ROOM_KEPT: usize = 256;
 
 /// A record that the transaction writes, or has locked to write.
 pub(super) struct Write {
@@ -174,6 +210,15 @@ impl WriteSet {
                 .insert(WriteSet::address(&self.list[place].record), place);
         }
         place
+    }
+    /// Forgets all, and gives back much room.
+    pub(super) fn clear(&mut self) {
+        if self.list.capacity() > ROOM_KEPT {
+            *self = WriteSet::default();
+        } else {
+            self.list.clear();
+            self.reindex();
+        }
     }
     /// To be called after the list was changed otherwise than by [`WriteSet::push`].
     pub(super) fn reindex(&mut self) {

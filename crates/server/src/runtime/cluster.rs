@@ -48,6 +48,11 @@ impl Runtime {
         self.inner.engines.of(partition).is_some()
     }
 
+    /// By which version of the slots commands are routed.
+    pub fn slots_version(&self) -> u32 {
+        self.inner.outside.routing.with(|map| map.slots_version)
+    }
+
     /// Brings what a session knows of the slots up to date.
     pub fn refresh_routing(&self, copy: &mut Routing) {
         self.inner.outside.routing.refresh(copy);

@@ -790,6 +790,7 @@ impl Inner {
                 self.wake_executors();
                 return;
             }
+            self.wake_for_heavy();
         }
         // Its next step may be long in coming, and others can go on with what it has at hand only now.
         self.engines.finish(worker, replies);

@@ -271,6 +271,14 @@ impl Inner {
         self.ports.put(&mut replies, own);
     }
 
+    /// Wakes executors for heavy work, which who does only light work has left to them: others may wait for it, while the caller goes on.
+    fn wake_for_heavy(&self) {
+        let heavy = self.engines.waiting().heavy;
+        if heavy > 0 {
+            self.bed.wake(heavy.min(self.workers as u64) as usize);
+        }
+    }
+
     /// Wakes executors for what callers leave to them.
     fn wake_executors(&self) {
         let waiting = self.engines.waiting();
@@ -816,6 +824,7 @@ impl Runtime {
                 inner.wake_executors();
                 return;
             }
+            inner.wake_for_heavy();
         }
         // The caller may have what it wants, and not come back soon: others can go on with what is at hand only now.
         let finish = AssertUnwindSafe(|| inner.engines.finish(port.worker, &mut replies));

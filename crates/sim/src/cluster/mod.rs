@@ -39,6 +39,7 @@ use crate::world::{
 };
 use client::Client;
 use epochs::Epochs;
+use execute::sparkle::WINDOW_MIN_ACROSS;
 use node::cluster::ClusterOptions;
 use node::{FsyncPolicy, Limits};
 use operator::Operator;
@@ -58,6 +59,8 @@ struct Plan {
     engine: EngineKind,
     workers: u16,
     capacity: usize,
+    /// The least speculation window of an engine (Sparkle).
+    window_min: usize,
     fsync: FsyncPolicy,
     limits: Limits,
     hosts: u16,
@@ -94,6 +97,8 @@ impl Plan {
             engine: options.engine,
             workers: options.workers,
             capacity: options.capacity,
+            // By a draw of its own: seeds go on meaning the same otherwise.
+            window_min: Draw::new(options.seed ^ 0x77).pick(&[0, 16, WINDOW_MIN_ACROSS]),
             fsync,
             limits: Limits {
                 in_flight_requests_max: options.in_flight,

@@ -197,6 +197,7 @@ impl Process {
             let engine: Box<dyn Engine> = match plan.engine {
                 EngineKind::Sparkle => Box::new(Sparkle::new(SparkleOptions {
                     capacity: plan.capacity,
+                    window_min: plan.window_min,
                     ..SparkleOptions::of(made_for)
                 })),
                 EngineKind::Calvin => Box::new(Calvin::of(partition, workers)),
