@@ -81,5 +81,6 @@ pub fn register(registry: &mut Registry) -> Result<(), NameTaken> {
     registry.register(Arc::new(ExpireSystemProcedure))?;
     registry.register(Arc::new(StreamEndsProcedure))?;
     registry.register(Arc::new(waiting::RetryProcedure))?;
+    registry.register(Arc::new(waiting::BehindProcedure))?;
     registry.register(Arc::new(WatchProcedure))
 }

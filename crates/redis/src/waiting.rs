@@ -2,10 +2,13 @@
 //!
 //! Nothing waits inside a transaction. A connection tries the command as it is; if there is nothing, it waits until one of the keys is
 //! written, and tries again. Who waits longest for a key is to be served first, so a connection tries only those keys for which nobody
-//! else was there before it ([`Wait::attempt`]). (Reading a stream takes nothing from others: all who wait try.)
+//! else was there before it ([`Wait::attempt`]). (Reading a stream takes nothing from others: all who wait try. What is new for a consumer
+//! group is taken: its consumers wait behind each other, and not behind those of other groups.)
 //!
 //! Who waits already is not disturbed by a key that becomes something else, as in Redis. So all attempts but the first are the procedure
-//! `redis.waiting` ([`RetryProcedure`]), which leaves such keys out.
+//! `redis.waiting` ([`RetryProcedure`]), which leaves such keys out, and writes nothing unless it delivers something: what an attempt
+//! writes has others try. The first hears what is wrong with any of its keys, also with those for which others wait: then it is the
+//! procedure `redis.waiting-behind` ([`BehindProcedure`]).
 
 use crate::commands::options;
 use crate::errors;
@@ -14,6 +17,7 @@ use crate::parse;
 use crate::table;
 use crate::telling::telling;
 use std::ops::Range;
+use txn::value::{StreamId, StreamValue};
 use txn::{
     Args, Blob, Call, Footprint, Intent, Key, Outcome, Procedure, ProcedureFuture, Reply, Tx, Value,
 };
@@ -33,6 +37,12 @@ pub fn timeout(word: &Blob) -> Result<Option<u64>, Reply> {
     }
 }
 
+const SIDES: [&str; 2] = ["LEFT", "RIGHT"];
+
+fn is_one(word: &Blob, of: [&str; 2]) -> bool {
+    of.iter().any(|name| options::is(word, name))
+}
+
 const STREAM_GONE: Reply = Reply::error("UNBLOCKED the stream key no longer exists");
 
 /// What a command takes from.
@@ -43,6 +53,17 @@ enum From {
     Streams,
     /// Streams, by a consumer group: these have to be there.
     Groups,
+}
+
+/// How one who waits for a key stands to others who do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// It only reads.
+    Reads,
+    /// It takes what it finds, so others wait behind it.
+    Takes,
+    /// It takes what is new for this consumer group, so others of the group wait behind it.
+    TakesFor(Blob),
 }
 
 /// How a command waits.
@@ -56,8 +77,8 @@ pub struct Wait {
     counted: Option<usize>,
     /// For how long; `None`: for ever.
     pub timeout_ms: Option<u64>,
-    /// Whether it takes what it finds, so that others have to wait behind it.
-    pub takes: bool,
+    /// How it stands to others who wait.
+    pub manner: Manner,
     /// The places of those ids that stand for the ends of streams as they are now (`$`).
     ends: Vec<usize>,
 }
@@ -78,16 +99,32 @@ impl Wait {
                 keys,
                 counted: None,
                 timeout_ms: timeout(&argv[timeout_at]).ok()?,
-                takes: true,
+                manner: Manner::Takes,
                 ends: Vec::new(),
             })
         };
         match name {
             "blpop" | "brpop" | "bzpopmin" | "bzpopmax" => plain(1..last, last),
+            "blmove" if ![&argv[3], &argv[4]].iter().all(|end| is_one(end, SIDES)) => None,
             "blmove" | "brpoplpush" => plain(1..2, last),
             "blmpop" | "bzmpop" => {
                 let count = options::count(&argv[2], 1, errors::NO_KEYS).ok()?;
                 let end = count.checked_add(3).filter(|&end| end < argv.len())?;
+                let ends = if name == "blmpop" {
+                    SIDES
+                } else {
+                    ["MIN", "MAX"]
+                };
+                let is_right = is_one(&argv[end], ends)
+                    && match &argv[end + 1..] {
+                        [] => true,
+                        [word, count] => {
+                            options::is(word, "COUNT")
+                                && options::count(count, 1, errors::SYNTAX).is_ok()
+                        }
+                        _ => false,
+                    };
+                is_right.then_some(())?;
                 Some(Wait {
                     counted: Some(2),
                     ..plain(3..end, 1)?
@@ -113,6 +150,10 @@ impl Wait {
         if in_group && ids.clone().any(|at| argv[at].as_bytes() != b">") {
             return None;
         }
+        let group = argv[..streams]
+            .iter()
+            .position(|word| options::is(word, "GROUP"))
+            .and_then(|at| argv.get(at + 1).cloned());
         let is_end = |at: &usize| !in_group && argv[*at].as_bytes() == b"$";
         Some(Wait {
             argv: argv.clone(),
@@ -124,9 +165,17 @@ impl Wait {
             keys,
             counted: None,
             timeout_ms: (timeout_ms > 0).then_some(timeout_ms),
-            takes: false,
+            manner: match in_group {
+                true => Manner::TakesFor(group?),
+                false => Manner::Reads,
+            },
             ends: ids.filter(is_end).collect(),
         })
+    }
+
+    /// The command's words.
+    pub fn argv(&self) -> &Args {
+        &self.argv
     }
 
     /// The keys that it waits for, in the order in which it tries them.
@@ -152,7 +201,7 @@ impl Wait {
 
     /// The command for some of its keys. `None` if there are none.
     pub fn attempt(&self, mut may_try: impl FnMut(&Blob) -> bool) -> Option<Args> {
-        if !self.takes {
+        if self.manner == Manner::Reads {
             return Some(self.argv.clone());
         }
         let keys: Vec<Blob> = self
@@ -168,9 +217,54 @@ impl Wait {
         if let Some(at) = self.counted {
             argv[at] = Blob::from(keys.len().to_string().as_bytes());
         }
+        let left_out = self.keys.len() - keys.len();
         argv.extend(keys);
-        argv.extend_from_slice(&self.argv[self.keys.end..]);
+        // Each stream has an id, and by a group they are all alike.
+        let skipped = if self.from == From::Groups {
+            left_out
+        } else {
+            0
+        };
+        argv.extend_from_slice(&self.argv[self.keys.end + skipped..]);
         Some(Args(argv.into_iter().collect()))
+    }
+
+    /// The first attempt where somebody is there before it for some keys: the arguments of [`BehindProcedure`]. `None` if nobody is.
+    pub fn behind(&self, mut may_take: impl FnMut(&Blob) -> bool) -> Option<Args> {
+        if self.manner != Manner::Takes {
+            return None;
+        }
+        let free: Vec<Blob> = (self.keys().iter().filter(|&key| may_take(key)))
+            .cloned()
+            .collect();
+        if free.len() == self.keys.len() {
+            return None;
+        }
+        let count = Blob::from(free.len().to_string().as_bytes());
+        let words = std::iter::once(count).chain(free);
+        Some(Args(words.chain(self.argv.iter().cloned()).collect()))
+    }
+
+    /// Whether a value is of the kind that it takes from.
+    fn fits(&self, value: &Value) -> bool {
+        matches!(
+            (self.from, value),
+            (From::Lists, Value::List(_))
+                | (From::SortedSets, Value::SortedSet(_))
+                | (From::Streams | From::Groups, Value::Stream(_))
+        )
+    }
+
+    /// Whether a stream has something for the group by which it is read: if it has that group no more, an error.
+    fn has_news(&self, stream: &StreamValue) -> bool {
+        let Manner::TakesFor(group) = &self.manner else {
+            return true;
+        };
+        let Some(group) = stream.group(group) else {
+            return true;
+        };
+        let first = group.last_id.next();
+        first.is_some_and(|first| stream.range(first..=StreamId::MAX).next().is_some())
     }
 
     /// The reply when the time is up.
@@ -210,21 +304,20 @@ async fn retry(mut tx: Tx, argv: Args) -> Outcome {
     let Some(wait) = Wait::of(&argv) else {
         return Ok(errors::SYNTAX);
     };
-    let intent = match wait.takes {
-        true => Intent::Update,
-        false => Intent::Read,
+    let intent = match wait.manner {
+        Manner::Takes => Intent::Update,
+        // What is there for a group is hardly ever there for the second who looks.
+        Manner::Reads | Manner::TakesFor(_) => Intent::Read,
     };
     let mut fitting: Vec<&Blob> = Vec::with_capacity(wait.keys().len());
     for name in wait.keys() {
         let read = tx.read(&Key::from(name), intent).await?;
         let value = read.entry.map(|entry| entry.value);
         let fits = match (wait.from, &value) {
-            (From::Groups, Some(Value::Stream(_))) => true,
+            (From::Groups, Some(Value::Stream(stream))) => wait.has_news(stream),
             (From::Groups, _) => return Ok(STREAM_GONE),
             (_, None) => true,
-            (From::Lists, Some(Value::List(_)))
-            | (From::SortedSets, Some(Value::SortedSet(_)))
-            | (From::Streams, Some(Value::Stream(_))) => true,
+            (_, Some(value)) if wait.fits(value) => true,
             (From::Streams, Some(_)) => return Ok(wait.nothing()),
             _ => false,
         };
@@ -236,6 +329,59 @@ async fn retry(mut tx: Tx, argv: Args) -> Outcome {
         Some(argv) => execute(tx, argv, Caller::Block, Terms::default()).await,
         None => Ok(wait.nothing()),
     }
+}
+
+/// The procedure `redis.waiting-behind`: the first attempt of a command that takes, where others wait for some of its keys. Its arguments:
+/// how many keys it may take from, these keys, and the words of the command.
+pub struct BehindProcedure;
+
+impl BehindProcedure {
+    /// The keys that it may take from, and the words of the command.
+    fn parts(words: Vec<Blob>) -> Option<(Vec<Blob>, Args)> {
+        let mut words = words.into_iter();
+        let count = parse::unsigned(&words.next()?)?;
+        let free: Vec<Blob> = words.by_ref().take(usize::try_from(count).ok()?).collect();
+        let argv = Args(words.collect());
+        (!argv.is_empty()).then_some((free, argv))
+    }
+}
+
+impl Procedure for BehindProcedure {
+    fn name(&self) -> &str {
+        "redis.waiting-behind"
+    }
+    fn footprint(&self, args: &Args) -> Footprint {
+        let parts = BehindProcedure::parts(args.iter().cloned().collect());
+        parts.map_or_else(
+            || Footprint::of_keys(Vec::new(), Vec::new()),
+            |(_, argv)| RetryProcedure.footprint(&argv),
+        )
+    }
+    fn run(&self, tx: Tx, call: Call) -> ProcedureFuture {
+        let parts = BehindProcedure::parts(call.iter().cloned().collect());
+        telling("redis.waiting", Box::pin(first(tx, parts)))
+    }
+}
+
+async fn first(mut tx: Tx, parts: Option<(Vec<Blob>, Args)>) -> Outcome {
+    let Some((free, wait)) = parts.and_then(|(free, argv)| Some((free, Wait::of(&argv)?))) else {
+        return Ok(errors::SYNTAX);
+    };
+    for name in wait.keys() {
+        let read = tx.read(&Key::from(name), Intent::Update).await?;
+        let Some(entry) = read.entry else {
+            continue;
+        };
+        if !wait.fits(&entry.value) {
+            return Ok(errors::WRONG_TYPE);
+        }
+        if free.contains(name)
+            && let Some(argv) = wait.attempt(|other| other == name)
+        {
+            return execute(tx, argv, Caller::Block, Terms::default()).await;
+        }
+    }
+    Ok(wait.nothing())
 }
 
 /// Whether an event of this name may bring what somebody waits for. What only takes away does not.
@@ -255,6 +401,8 @@ pub fn may_serve(event: &str) -> bool {
             | "xtrim"
             | "xdel"
             | "lset"
+            // XREADGROUP and XACK, XCLAIM and XAUTOCLAIM: nothing is new by them.
+            | ""
     )
 }
 
@@ -301,6 +449,10 @@ mod tests {
             "XREAD STREAMS a 0",
             "XREADGROUP GROUP g c BLOCK 0 STREAMS a 0",
             "BLMPOP 0 3 a LEFT",
+            "BLMPOP 0 1 a FRONT",
+            "BLMPOP 0 1 a LEFT COUNT 0",
+            "BZMPOP 0 1 a LEFT",
+            "BLMOVE a b LEFT UP 0",
         ] {
             assert_eq!(wait(words), None, "{words}");
         }
@@ -320,6 +472,10 @@ mod tests {
             Some("BLMPOP 0 1 a LEFT")
         );
         assert_eq!(tries("BLPOP b 0"), None);
+        assert_eq!(
+            tries("XREADGROUP GROUP g c BLOCK 0 STREAMS a b c > > >").as_deref(),
+            Some("XREADGROUP GROUP g c BLOCK 0 STREAMS a c > >")
+        );
         assert_eq!(
             tries("XREAD BLOCK 0 STREAMS a b 1 2").as_deref(),
             Some("XREAD BLOCK 0 STREAMS a b 1 2"),

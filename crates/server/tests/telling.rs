@@ -166,6 +166,63 @@ fn what_follows_a_wait_waits_with_it() {
 }
 
 #[test]
+fn consumers_of_a_group_wait_behind_each_other_and_order_nothing_meanwhile() {
+    let (server, _dir) = TestServer::start(&[]);
+    let mut other = server.client();
+    other.talk(&[
+        ("XGROUP CREATE s g $ MKSTREAM", "OK"),
+        ("XGROUP CREATE s h $", "OK"),
+    ]);
+    let mut waiters: Vec<Client> = Vec::new();
+    for (place, group) in ["g", "g", "h"].iter().enumerate() {
+        let mut waiter = server.client();
+        let line = format!("XREADGROUP GROUP {group} c{place} COUNT 1 BLOCK 0 STREAMS s >");
+        send(&mut waiter, &line);
+        other.wait_for_info(&format!("blocked_clients:{}", place + 1));
+        waiters.push(waiter);
+    }
+    // Their attempts come to an end: what they look at is not theirs to write.
+    let mut position = || {
+        let info = other.info();
+        let field = info
+            .lines()
+            .find(|line| line.starts_with("delivered_position:"));
+        let position = field.map(ToOwned::to_owned);
+        (0..300).for_each(|_| assert_eq!(other.line("PING"), "PONG"));
+        position.expect("a field of INFO")
+    };
+    let is_still = (0..100).any(|_| position() == position());
+    assert!(is_still, "somebody who waits orders something all the time");
+    other.line("XADD s 1-1 f 1");
+    assert!(next(&mut waiters[0]).contains("1-1"));
+    assert!(next(&mut waiters[2]).contains("1-1"));
+    other.line("XADD s 1-2 f 2");
+    assert!(next(&mut waiters[1]).contains("1-2"));
+}
+
+#[test]
+fn who_comes_behind_others_hears_what_is_wrong() {
+    let (server, _dir) = TestServer::start(&[]);
+    let (mut waiter, mut other) = (server.client(), server.client());
+    send(&mut waiter, "BLPOP a b 0");
+    other.wait_for_info("blocked_clients:1");
+    other.talk(&[
+        ("SET a v", "OK"),
+        (
+            "BLPOP a 0",
+            "-WRONGTYPE Operation against a key holding the wrong kind of value",
+        ),
+        ("BLMOVE b c FOO LEFT 0", "-ERR syntax error"),
+        ("BLMPOP 0 1 b FOO", "-ERR syntax error"),
+        ("RPUSH free x", "1"),
+        ("BLPOP b free 0", "[\"free\" \"x\"]"),
+        ("BLPOP b 0.01", "nil-array"),
+        ("RPUSH b 1", "1"),
+    ]);
+    assert_eq!(next(&mut waiter), "[\"b\" \"1\"]");
+}
+
+#[test]
 fn a_client_that_is_gone_takes_nothing() {
     let (server, _dir) = TestServer::start(&[]);
     let mut other = server.client();

@@ -37,15 +37,13 @@ pub enum Mutant {
     KeepWritesOfAborted,
     /// A scan does not wait for the transactions before it.
     ScanTooEarly,
-    /// What is retracted beyond the speculation window is not undone.
-    LeaveRetracted,
     /// A worker that held the committer's latch in vain does not look at the head again. (Only one who sleeps notices.)
     LeaveCommittable,
 }
 
 impl Mutant {
     /// All that whoever steps again and again can notice.
-    pub const ALL: [Mutant; 18] = [
+    pub const ALL: [Mutant; 17] = [
         Mutant::SkipReadDependency,
         Mutant::SkipAbsentReadDependency,
         Mutant::SkipCascadeOnRemove,
@@ -63,6 +61,5 @@ impl Mutant {
         Mutant::SkipDoomOnClear,
         Mutant::KeepWritesOfAborted,
         Mutant::ScanTooEarly,
-        Mutant::LeaveRetracted,
     ];
 }

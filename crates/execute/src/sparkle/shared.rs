@@ -272,8 +272,7 @@ impl Shared {
     /// Transactions from here on have to wait, though they are ready: they were begun before the window shrank.
     fn ready_end(&self, head: Position) -> Position {
         // What is retracted has to be undone wherever it stands: the head may get no further before.
-        let is_retracting = self.retracting.load(Ordering::SeqCst);
-        match is_retracting && !self.has(Mutant::LeaveRetracted) {
+        match self.retracting.load(Ordering::SeqCst) {
             true => Position(head.0 + self.slots.len() as u64),
             false => Position(self.window_end()),
         }

@@ -27,9 +27,9 @@ use crate::runtime::{NewsItem, NewsListener, Runtime};
 use lines::Lines;
 use parking_lot::Mutex;
 use redis_surface::telling::{Wanted, want};
-use redis_surface::waiting::may_serve;
+use redis_surface::waiting::{Manner, may_serve};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicUsize, Ordering};
 use tracking::Tracking;
 use txn::{Blob, Event, Key, Message, Reply, SessionId};
 
@@ -84,6 +84,8 @@ pub struct Hub {
     notify: AtomicU16,
     /// How many connections wait for a key.
     waiting_count: AtomicUsize,
+    /// By which version of the slots connections know where their keys are.
+    slots_version: AtomicU32,
 }
 
 #[derive(Default)]
@@ -131,6 +133,18 @@ impl Hub {
         }
     }
 
+    /// Where slots have moved, other nodes may execute now what writes a key: who waits looks (and goes on looking every so often), and
+    /// who has read what this node does not keep any more takes its copies for old. Called now and then.
+    pub fn follow_routing(&self, runtime: &Runtime) {
+        let version = runtime.slots_version();
+        if self.slots_version.swap(version, Ordering::Relaxed) == version {
+            return;
+        }
+        let mut state = self.state.lock();
+        state.lines.rerouted();
+        state.tracking.rerouted(|key| runtime.keeps(key));
+    }
+
     /// Sets what of keys is published (`notify-keyspace-events`).
     pub fn set_notify(&self, flags: NotifyFlags) {
         self.notify.store(flags.0, Ordering::Relaxed);
@@ -152,20 +166,20 @@ impl Hub {
     }
 
     /// A connection begins to wait for keys, behind all who wait for them.
-    pub fn wait(&self, listener: &Listener, keys: &[Key], takes: bool) {
+    pub fn wait(&self, listener: &Listener, keys: &[Key], manner: &Manner) {
         self.waiting_count.fetch_add(1, Ordering::Relaxed);
-        self.state.lock().lines.enter(listener, keys, takes);
+        self.state.lock().lines.enter(listener, keys, manner);
     }
 
-    /// Whether nobody waits for a key before a connection. One that does not wait yet comes behind all.
-    pub fn is_next(&self, session: SessionId, key: &Key) -> bool {
-        self.state.lock().lines.is_next(session, key)
+    /// Whether nobody waits for a key before a connection, and in its manner. One that does not wait yet comes behind all.
+    pub fn is_next(&self, session: SessionId, key: &Key, manner: &Manner) -> bool {
+        self.state.lock().lines.is_next(session, key, manner)
     }
 
     /// It waits no more. Who was behind it is told to look.
-    pub fn leave(&self, session: SessionId, keys: &[Key], takes: bool) {
+    pub fn leave(&self, session: SessionId, keys: &[Key], manner: &Manner) {
         self.waiting_count.fetch_sub(1, Ordering::Relaxed);
-        self.state.lock().lines.leave(session, keys, takes);
+        self.state.lock().lines.leave(session, keys, manner);
     }
 
     /// How many connections wait for a key.

@@ -205,6 +205,14 @@ impl Tracking {
         }
     }
 
+    /// Slots have moved: nobody tells this node of writes to keys that it does not keep.
+    pub fn rerouted(&mut self, keeps: impl Fn(&Key) -> bool) {
+        let lost = self.readers.keys().filter(|&key| !keeps(key));
+        for key in lost.cloned().collect::<Vec<Key>>() {
+            self.forget(&key, None);
+        }
+    }
+
     /// A request has written all that it writes: who has named a prefix is told of its keys, in one message as by Redis.
     pub fn broadcast(&mut self, by: Option<RequestId>) {
         let mut told = Vec::new();

@@ -250,8 +250,12 @@ impl IoThread {
                     };
                     let ended = event.is_read_closed() || event.is_error();
                     if ended && connection.session().is_waiting() {
-                        // It is not read meanwhile, and must not take what others wait for.
-                        self.close(token);
+                        // It is not read meanwhile, and must not take what others wait for. But what an attempt takes is to be sent.
+                        if connection.session().tries() {
+                            connection.session().close_after_replies();
+                        } else {
+                            self.close(token);
+                        }
                         continue;
                     }
                     if event.is_readable() || ended {
@@ -612,6 +616,7 @@ impl IoThread {
             if self.ticks.is_multiple_of(TICKS_PER_SWEEP) {
                 self.shared.sample(self.now_ms);
                 self.shared.hub.rest(&self.shared.runtime);
+                self.shared.hub.follow_routing(&self.shared.runtime);
             }
         }
     }

@@ -200,6 +200,7 @@ pub struct Commands {
     watch: Arc<dyn Procedure>,
     stream_ends: Arc<dyn Procedure>,
     retry: Arc<dyn Procedure>,
+    behind: Arc<dyn Procedure>,
 }
 
 impl Default for Commands {
@@ -211,6 +212,7 @@ impl Default for Commands {
             watch: Arc::new(redis_surface::WatchProcedure),
             stream_ends: Arc::new(redis_surface::StreamEndsProcedure),
             retry: Arc::new(redis_surface::waiting::RetryProcedure),
+            behind: Arc::new(redis_surface::waiting::BehindProcedure),
         }
     }
 }

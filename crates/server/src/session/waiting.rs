@@ -9,7 +9,7 @@ use crate::shared::Shared;
 use redis_surface::waiting::Wait;
 use redis_surface::{Action, Involved, table};
 use std::sync::atomic::Ordering;
-use txn::{Args, Footprint, Key, Reply};
+use txn::{Args, Blob, Footprint, Key, Reply};
 
 /// What is written where this node keeps no replica it is not told of: then it looks every so often.
 const LOOK_MS: u64 = 25;
@@ -36,6 +36,11 @@ impl Session {
     /// Whether the connection waits for a key.
     pub fn is_waiting(&self) -> bool {
         self.waiting.is_some()
+    }
+
+    /// Whether it waits, and has an attempt under way: there is a reply to come.
+    pub fn tries(&self) -> bool {
+        self.waiting.as_ref().is_some_and(|waiting| waiting.tries)
     }
 
     /// When it gives that up, in milliseconds since 1970.
@@ -104,16 +109,19 @@ impl Session {
         let Some(waiting) = &mut self.waiting else {
             return;
         };
-        let argv = waiting
-            .wait
-            .attempt(|key| hub.is_next(session, &Key::from(key)));
+        let wait = &waiting.wait;
+        let is_first = !waiting.has_entered;
+        let is_next = |key: &Blob| hub.is_next(session, &Key::from(key), &wait.manner);
+        let (argv, behind) = match is_first {
+            true => (Some(wait.argv().clone()), wait.behind(is_next)),
+            false => (wait.attempt(is_next), None),
+        };
         let Some(argv) = argv else {
             waiting.tries = false;
             return self.wait_on(desk);
         };
         waiting.tries = true;
         waiting.again = false;
-        let is_first = !waiting.has_entered;
         if !is_first {
             self.call_goes_on(desk);
         }
@@ -122,10 +130,14 @@ impl Session {
         };
         let reach = desk.reach(std::slice::from_ref(&argv));
         let completion = Some(Completion::Attempt);
-        if !is_first {
+        let again = match behind {
+            Some(words) => Some((desk.commands.behind.clone(), words)),
+            None if is_first => None,
+            None => Some((desk.commands.retry.clone(), argv.clone())),
+        };
+        if let Some((procedure, words)) = again {
             let footprint = resolved.command.footprint_without_keys();
-            let procedure = desk.commands.retry.clone();
-            return self.transact(desk, procedure, argv, footprint, reach, completion);
+            return self.transact(desk, procedure, words, footprint, reach, completion);
         }
         let prepared = desk.commands.table.prepare_resolved(resolved, argv);
         if let Action::Transaction {
@@ -173,6 +185,10 @@ impl Session {
 
     /// There is nothing yet.
     fn wait_on(&mut self, desk: &mut Desk<'_>) {
+        if self.closing {
+            // Nobody is there to wait, or may.
+            return self.stop_waiting(desk);
+        }
         let listener = self.listener();
         let Some(waiting) = &mut self.waiting else {
             return;
@@ -182,7 +198,7 @@ impl Session {
             waiting.has_entered = true;
             let hub = &desk.shared.hub;
             hub.begin_interest(&desk.shared.runtime);
-            hub.wait(&listener, &waiting.keys, waiting.wait.takes);
+            hub.wait(&listener, &waiting.keys, &waiting.wait.manner);
             self.client.blocked.store(true, Ordering::SeqCst);
             return self.attempt(desk);
         }
@@ -212,7 +228,7 @@ impl Session {
             self.client.blocked.store(false, Ordering::SeqCst);
             shared
                 .hub
-                .leave(self.client.session, &waiting.keys, waiting.wait.takes);
+                .leave(self.client.session, &waiting.keys, &waiting.wait.manner);
             shared.hub.end_interest(1);
         }
     }
