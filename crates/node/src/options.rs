@@ -9,9 +9,9 @@ use txn::Procedure;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum FsyncPolicy {
     /// Once it is fsynced: an acknowledged write survives the loss of power.
+    #[default]
     Always,
     /// Once it is written: an acknowledged write survives the death of the process. Fsynced every second.
-    #[default]
     Everysec,
     /// Once it is written. The operating system decides when it reaches the disk.
     No,

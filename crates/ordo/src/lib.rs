@@ -53,7 +53,7 @@
 //!   reply leaves everything, an error reply included.
 //! * **Durable.** What the log holds are the calls, not their effects: at the next start they run again, behind the newest
 //!   checkpoint. So register every procedure that a log may contain *before* [`Options::open`], and never reuse a name for
-//!   another meaning. When an answered write survives what is [`FsyncPolicy`]'s to say.
+//!   another meaning. An answered write survives the loss of power, unless [`Options::fsync`] says that less is enough.
 //!
 //! # What procedures must keep
 //!

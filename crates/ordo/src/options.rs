@@ -57,7 +57,8 @@ impl Options {
         Ok(self)
     }
 
-    /// When a write counts as durable, and its call is answered: once a second by default.
+    /// When a write counts as durable, and its call is answered. By default ([`FsyncPolicy::Always`], as `ordo serve` has it) once
+    /// it is on the disk, so that it survives the loss of power.
     pub fn fsync(mut self, policy: FsyncPolicy) -> Options {
         self.fsync = policy;
         self

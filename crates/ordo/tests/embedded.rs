@@ -154,6 +154,11 @@ fn every_way_to_fail_has_its_own_error() {
 fn a_log_with_an_unknown_procedure_says_what_is_missing() {
     let dir = tempfile::tempdir().unwrap();
     let ordo = Ordo::open(dir.path()).unwrap();
+    assert_eq!(
+        ordo.status().fsync,
+        FsyncPolicy::Always,
+        "as the server, unless told otherwise"
+    );
     ordo.register("add", add).unwrap();
     ordo.call("add", ["a", "1"]).unwrap();
     drop(ordo);
