@@ -16,6 +16,8 @@ use txn::{Position, Registry};
 
 /// Replay runs at most so many transactions ahead of their final commits.
 const AHEAD_MAX: u64 = 4096;
+/// Between two words on the progress of loading so many records go by.
+const TOLD_EVERY: u64 = 4096;
 
 /// What recovery found and did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,6 +55,28 @@ impl fmt::Display for RecoveryReport {
             "replayed {} transactions up to position {} in {} ms",
             self.replayed, self.last, self.elapsed_ms
         )
+    }
+}
+
+/// How far recovery is. Neither number ever falls, unless a checkpoint turns out to be damaged and an older one is loaded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryProgress {
+    /// Records that were loaded from the checkpoint.
+    pub records: u64,
+    /// Transactions of the log that were replayed, as far as the engine has got.
+    pub replayed: u64,
+}
+
+impl fmt::Display for RecoveryProgress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let RecoveryProgress { records, replayed } = self;
+        match replayed {
+            0 => write!(f, "{records} records of the checkpoint so far"),
+            _ => write!(
+                f,
+                "{records} records of the checkpoint, and {replayed} transactions of the log so far"
+            ),
+        }
     }
 }
 
@@ -146,7 +170,8 @@ pub(crate) struct Found {
 /// Starts a node from the files on a disk, or a new one on an empty disk.
 ///
 /// `make_engine` makes an empty engine; it is called again if a damaged checkpoint was half loaded. `log_boot_id` is a
-/// number that clients cannot guess and that differs at every start. The calling thread replays as every worker in turn.
+/// number that clients cannot guess and that differs at every start. The calling thread replays as every worker in turn, and
+/// calls `tell` with its progress every few thousand records and transactions.
 pub fn recover<D: Disk>(
     disk: &Arc<D>,
     options: NodeOptions,
@@ -154,6 +179,7 @@ pub fn recover<D: Disk>(
     log_boot_id: u64,
     registry: &Registry,
     make_engine: &dyn Fn() -> Arc<dyn Engine>,
+    tell: &mut dyn FnMut(RecoveryProgress),
 ) -> Result<Recovered<D>, RecoverError> {
     let io = |action| move |cause| RecoverError::Io { action, cause };
     let positions = checkpoint::list(&**disk).map_err(io("listing the directory"))?;
@@ -166,6 +192,12 @@ pub fn recover<D: Disk>(
         match checkpoint::read(&**disk, position, |image| {
             records += 1;
             engine.view().load(image);
+            if records % TOLD_EVERY == 0 {
+                tell(RecoveryProgress {
+                    records,
+                    replayed: 0,
+                });
+            }
         }) {
             Ok(header) => {
                 engine
@@ -193,6 +225,8 @@ pub fn recover<D: Disk>(
         boot: header.boot,
         replayed: 0,
         foreign: None,
+        records: report.records,
+        tell,
     };
     let log_options = LogOptions {
         segment_bytes,
@@ -297,6 +331,9 @@ struct Replay<'a> {
     replayed: u64,
     /// The epoch at which the log's digest differs from the checkpoint's.
     foreign: Option<u64>,
+    /// What was loaded before.
+    records: u64,
+    tell: &'a mut dyn FnMut(RecoveryProgress),
 }
 
 impl Replay<'_> {
@@ -335,6 +372,10 @@ impl Replay<'_> {
         self.engine.confirm(last);
         if last.0 - self.engine.view().final_position().0 > AHEAD_MAX {
             run_until(self.engine, last);
+            (self.tell)(RecoveryProgress {
+                records: self.records,
+                replayed: self.replayed,
+            });
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::rig::Rig;
 use order::{Disk, DiskFile};
-use ordo_node::{Event, FsyncPolicy, NodeOptions, RecoverError};
+use ordo_node::{Event, FsyncPolicy, NodeOptions, RecoverError, RecoveryProgress};
 use sim::disk::VirtualDisk;
 use std::sync::Arc;
 use txn::Position;
@@ -53,6 +53,29 @@ fn the_log_alone_is_the_database() {
     );
     second.submit("a", 1).unwrap();
     assert_eq!((second.last(), second.value("a")), (Position(141), 141));
+}
+
+#[test]
+fn a_long_recovery_tells_how_far_it_is() {
+    let disk = Arc::new(VirtualDisk::new(1));
+    let mut opts = options(FsyncPolicy::No);
+    opts.checkpoint_bytes = 0;
+    let mut first = Rig::recover(&disk, opts.clone()).unwrap();
+    for n in 0..5_000 {
+        first.submit(&format!("k{n}"), 1).unwrap();
+    }
+    first.checkpoint();
+    for _ in 0..100 {
+        first.submit("a", 100).unwrap();
+    }
+    let second = Rig::recover(&disk, opts).unwrap();
+    let told = |progress: &RecoveryProgress| (progress.records, progress.replayed);
+    let told: Vec<_> = second.progress.iter().map(told).collect();
+    assert_eq!(told, [(4096, 0), (5000, 4100), (5000, 8200)]);
+    assert_eq!(
+        (second.report.records, second.report.replayed),
+        (5000, 10_000)
+    );
 }
 
 #[test]

@@ -3,7 +3,8 @@
 use execute::{Budget, Committed, Engine, Progress, Serial, WorkerId};
 use order::{Log, SyncTicket};
 use ordo_node::{
-    Effects, Event, Node, NodeOptions, RecoverError, RecoveryReport, Refused, recover,
+    Effects, Event, Node, NodeOptions, RecoverError, RecoveryProgress, RecoveryReport, Refused,
+    recover,
 };
 use sim::disk::VirtualDisk;
 use std::sync::Arc;
@@ -41,6 +42,8 @@ pub struct Rig {
     pub log: Log<VirtualDisk>,
     pub effects: Effects,
     pub report: RecoveryReport,
+    /// What was told while it was recovered.
+    pub progress: Vec<RecoveryProgress>,
     /// A sync that the node asked for: it ends when the test says so.
     pub ticket: Option<SyncTicket<VirtualDisk>>,
     /// Syncs that the node asked for.
@@ -61,9 +64,16 @@ impl Rig {
         registry.register(add_procedure()).unwrap();
         redis_surface::register(&mut registry).unwrap();
         let boot = disk.counters().writes + 1;
-        let recovered = recover(disk, options, 8192, boot, &registry, &|| {
-            Arc::new(Serial::new())
-        })?;
+        let mut progress = Vec::new();
+        let recovered = recover(
+            disk,
+            options,
+            8192,
+            boot,
+            &registry,
+            &|| Arc::new(Serial::new()),
+            &mut |told| progress.push(told),
+        )?;
         Ok(Rig {
             disk: disk.clone(),
             session: ordo_node::session::compose(recovered.node.boot(), 0, 0),
@@ -71,6 +81,7 @@ impl Rig {
             engine: recovered.engine,
             log: recovered.log,
             report: recovered.report,
+            progress,
             effects: Effects::default(),
             ticket: None,
             syncs_asked: 0,

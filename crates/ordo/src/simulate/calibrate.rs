@@ -180,9 +180,15 @@ fn order_ns() -> Result<(u64, u64)> {
                 ..NodeOptions::default()
             };
             let disk = Arc::new(VirtualDisk::new(1));
-            let mut recovered = node::recover(&disk, options, 64 << 20, 1, &registry, &|| {
-                Arc::new(Serial::new())
-            })?;
+            let mut recovered = node::recover(
+                &disk,
+                options,
+                64 << 20,
+                1,
+                &registry,
+                &|| Arc::new(Serial::new()),
+                &mut |_| {},
+            )?;
             let mut effects = node::Effects::default();
             let batches: Vec<Vec<Arc<Request>>> = (0..400)
                 .map(|batch| {

@@ -99,6 +99,8 @@ const ASK_OTHERS_FIRST: Duration = Duration::from_secs(2);
 const ASK_OTHERS: Duration = Duration::from_secs(10);
 /// How long a thread that asks looks away, unless it is woken.
 const ASK_LOOKS: Duration = Duration::from_millis(100);
+/// How often a start that takes long says how far it is.
+const TELL_EVERY: Duration = Duration::from_secs(5);
 /// How long a shutdown waits for transactions to end. What does not is in the log, and is replayed at the next start.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
 
@@ -366,6 +368,7 @@ impl Runtime {
             ..Assignment::alone(worker_ids)
         };
         let make_engine = &options.engine;
+        let mut told = started;
         let Recovered {
             node,
             engine,
@@ -384,6 +387,12 @@ impl Runtime {
             log_boot_id(),
             registry,
             &|| make_engine(assignment),
+            &mut |progress| {
+                if told.elapsed() > TELL_EVERY {
+                    told = Instant::now();
+                    tracing::info!("loading: {progress}");
+                }
+            },
         )?;
         let boot = node.boot();
         let preparer = log.preparer();
@@ -538,7 +547,12 @@ impl Runtime {
     /// Waits until the order has given this process its boot id.
     fn wait_for_boot(&self, is_gone: &dyn Fn(&PartitionMap) -> Option<String>) {
         let inner = &*self.inner;
-        let mut told = Instant::now();
+        let executed = || -> u64 {
+            let engines = inner.engines.iter();
+            engines.map(|engine| engine.view().final_position().0).sum()
+        };
+        let began = executed();
+        let (mut told, mut executed_then) = (Instant::now(), began);
         let mut ask = Instant::now() + ASK_OTHERS_FIRST;
         let mut core = inner.core.lock();
         while inner.halted.get().is_none() {
@@ -550,12 +564,20 @@ impl Runtime {
                 inner.ports.begin(boot.0);
                 return;
             }
-            if told.elapsed() > Duration::from_secs(5) {
-                tracing::info!(
-                    "waiting for the other nodes: clients are served once a majority of them is there, those of a new cluster \
-                     once all of them are"
-                );
-                told = Instant::now();
+            if told.elapsed() > TELL_EVERY {
+                let executed_now = executed();
+                if executed_now > executed_then {
+                    tracing::info!(
+                        "loading: {} transactions of the log so far",
+                        executed_now - began
+                    );
+                } else {
+                    tracing::info!(
+                        "waiting for the other nodes: clients are served once a majority of them is there, those of a new cluster \
+                         once all of them are"
+                    );
+                }
+                (told, executed_then) = (Instant::now(), executed_now);
             }
             if Instant::now() >= ask {
                 let map = member.newest_map().clone();

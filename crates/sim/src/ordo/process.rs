@@ -139,6 +139,7 @@ impl Process {
             boot_id,
             &system.registry,
             &make,
+            &mut |_| {},
         );
         let recovered = match recovered {
             Ok(recovered) => recovered,
