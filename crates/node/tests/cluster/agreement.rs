@@ -228,6 +228,60 @@ fn a_follower_that_lost_its_tail_comes_back() {
     assert_eq!(groups[2].status().last, groups[leader].status().last);
 }
 
+/// A leader takes those for late only that have told it so: who has said nothing since the election may have everything.
+#[test]
+fn a_new_leader_knows_no_lag_of_those_it_has_not_heard() {
+    let base = Base {
+        members: Members {
+            voters: vec![NodeId(1), NodeId(2), NodeId(3)],
+            ..Members::default()
+        },
+        ..Base::default()
+    };
+    let new = |me| {
+        let hard = HardState::default();
+        RaftGroup::new(NodeId(me), P0, base.clone(), vec![], hard, 1, 1 << 20).expect("a group")
+    };
+    let mut groups: Vec<RaftGroup> = (1..=3).map(new).collect();
+    // Only the first `reached` of the nodes hear anything.
+    let pump = |groups: &mut Vec<RaftGroup>, reached: usize| loop {
+        let mut wire: Vec<(NodeId, Bytes)> = Vec::new();
+        for group in groups.iter_mut() {
+            while let Some(turn) = group.turn() {
+                wire.extend(turn.messages.into_iter().chain(turn.promises));
+                group.kept(turn.number);
+            }
+        }
+        wire.retain(|(to, _)| usize::from(to.0) <= reached);
+        if wire.is_empty() {
+            break;
+        }
+        for (to, bytes) in wire {
+            let _ = groups[usize::from(to.0) - 1].handle(Input::Message(bytes));
+        }
+    };
+    while groups[0].leads().is_none() {
+        let _ = groups[0].handle(Input::Tick);
+        pump(&mut groups, 2);
+    }
+    let lags = |group: &RaftGroup| {
+        let status = group.status();
+        [1, 2, 3].map(|node| status.lag(NodeId(node)))
+    };
+    assert_eq!(lags(&groups[0]), [Some(0), Some(0), None]);
+    assert_eq!(lags(&groups[1]), [None; 3], "it does not lead");
+    for _ in 0..10 {
+        let _ = groups[0].handle(Input::Tick);
+        pump(&mut groups, 3);
+    }
+    assert_eq!(lags(&groups[0]), [Some(0); 3]);
+    for _ in 0..3 {
+        let _ = groups[0].handle(Input::Propose(Bytes::from_static(b"entry")));
+        pump(&mut groups, 2);
+    }
+    assert_eq!(lags(&groups[0]), [Some(0), Some(0), Some(3)]);
+}
+
 /// Two of three nodes, each of which leads a group, do not reach each other; the third reaches both.
 #[test]
 fn one_cut_link_between_two_leaders_does_not_stop_the_cluster() {

@@ -284,8 +284,17 @@ pub struct GroupStatus {
     pub applied: u64,
     /// The members.
     pub members: Members,
-    /// What the others have, if it leads.
+    /// What each replica has, if this one leads: 0 for one that has said nothing to this leader yet.
     pub matched: Vec<(NodeId, u64)>,
+}
+
+impl GroupStatus {
+    /// How many entries a replica lacks. `None` unless this one leads and has heard so: a new leader knows nothing of the
+    /// others until they answer.
+    pub fn lag(&self, node: NodeId) -> Option<u64> {
+        let (_, matched) = self.matched.iter().find(|(other, _)| *other == node)?;
+        (*matched > 0).then(|| self.last.saturating_sub(*matched))
+    }
 }
 
 /// One replica's part in a consensus group.

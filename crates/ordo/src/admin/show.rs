@@ -190,7 +190,8 @@ fn problems(status: &ClusterStatus) -> Vec<String> {
         .collect();
     if !headless.is_empty() {
         problems.push(format!(
-            "Nobody is known to lead partition {}: writes wait until a majority of its replicas can talk to each other.",
+            "Nobody is known to lead partition {}: writes wait. Another leader is there within a second or so; if this stays, no majority of \
+             the replicas can talk to each other.",
             headless.join(", ")
         ));
     }

@@ -80,6 +80,7 @@ pub struct ReplicaStatus {
     /// `leader`, `follower`, `learner` (it gets the data, and does not count yet), `expected` (it is to keep a replica, and
     /// has none), or `leaving` (it still has one that it is not to keep).
     pub role: String,
-    /// How many entries of the group's log it does not have, as far as its leader (if that is the node that answers) knows.
+    /// How many entries of the group's log it does not have, as far as its leader (if that is the node that answers) knows: a
+    /// leader that was just elected has heard of nobody.
     pub lag: Option<u64>,
 }

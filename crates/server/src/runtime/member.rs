@@ -493,10 +493,6 @@ impl Member {
                 .into_iter()
                 .collect();
             let replicas = entry.replicas.values().chain(&others).map(|&node| {
-                let matched = group.as_ref().and_then(|group| {
-                    let found = group.matched.iter().find(|(other, _)| *other == node);
-                    found.map(|(_, matched)| group.last - matched)
-                });
                 let learner = group
                     .as_ref()
                     .is_some_and(|group| group.members.learners.contains(&node));
@@ -510,7 +506,7 @@ impl Member {
                 ReplicaStatus {
                     node: node.0,
                     role: role.to_owned(),
-                    lag: matched,
+                    lag: group.as_ref().and_then(|group| group.lag(node)),
                 }
             });
             PartitionStatus {
