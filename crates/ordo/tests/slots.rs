@@ -196,5 +196,11 @@ fn slots_move_under_load_and_nobody_sees_an_error() {
         }
         let keys = ACCOUNTS + 1 + steps.iter().map(|steps| steps + 1).sum::<u64>();
         assert_eq!(call(&["DBSIZE"]), Answer::Text(keys.to_string()));
+        // Of all partitions that the node keeps, not of its first alone.
+        let info = format!("{:?}", call(&["INFO", "keyspace"]));
+        assert!(
+            info.contains(&format!("db0:keys={keys},expires=0")),
+            "{info}"
+        );
     }
 }

@@ -48,7 +48,8 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
         "info",
         "has Ordo's facts under Redis's names where they mean the same. In `commandstats` and `latencystats` a call lasts from its \
          admission to its reply, the order and the disk included and waiting for a key not; a MULTI block's time is EXEC's, and its commands \
-         have equal shares of it; what scripts and functions call is not counted",
+         have equal shares of it; what scripts and functions call is not counted. `keyspace` counts the keys of the partitions that this \
+         node keeps; `expires` and `avg_ttl` are exact up to 8,192 keys of a partition, and estimated from as many beyond",
     ),
     (
         "latency|doctor latency|graph latency|history latency|latest latency|reset",

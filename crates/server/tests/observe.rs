@@ -77,6 +77,30 @@ fn seen(monitor: &mut Client) -> String {
 }
 
 #[test]
+fn keys_that_expire_are_counted_with_what_they_have_left() {
+    let (server, _dir) = TestServer::start(&[]);
+    let mut client = server.client();
+    assert_eq!(told(&mut client, "keyspace", "db0"), None);
+    for line in [
+        "SET a 1",
+        "SET b 1 EX 100",
+        "HSET c f v",
+        "PEXPIRE c 300000",
+    ] {
+        client.line(line);
+    }
+    let db = told(&mut client, "keyspace", "db0").expect("there are keys");
+    let ttl_ms = db.strip_prefix("keys=3,expires=2,avg_ttl=");
+    let ttl_ms: u64 = ttl_ms.and_then(|ms| ms.parse().ok()).expect(&db);
+    assert!((140_000..=200_000).contains(&ttl_ms), "{db}");
+    for line in ["PERSIST b", "DEL c"] {
+        client.line(line);
+    }
+    let db = told(&mut client, "keyspace", "db0");
+    assert_eq!(db.as_deref(), Some("keys=2,expires=0,avg_ttl=0"));
+}
+
+#[test]
 fn calls_are_counted_by_how_they_end() {
     let (server, _dir) = TestServer::start(&[]);
     let mut client = server.client();

@@ -101,6 +101,11 @@ impl Runtime {
             .collect()
     }
 
+    /// The records of each partition that this node keeps.
+    pub fn kept(&self) -> impl Iterator<Item = &dyn View> {
+        self.inner.engines.iter().map(|engine| engine.view())
+    }
+
     /// Looks through so many records of each partition for what nobody needs any more: sooner than the executors would in passing.
     pub fn collect(&self, records: usize) {
         for engine in self.inner.engines.iter() {

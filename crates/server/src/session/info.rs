@@ -2,6 +2,7 @@
 
 use super::Desk;
 use super::cluster::topology::{Topology, split_address};
+use super::keyspace::Keyspace;
 use crate::cluster::ClusterView;
 use crate::hub::Kind;
 use crate::memory::{resident_bytes, used_bytes};
@@ -398,12 +399,15 @@ fn errorstats(desk: &Desk<'_>, out: &mut String) {
 }
 
 fn keyspace(desk: &Desk<'_>, out: &mut String) {
-    let view = desk.shared.runtime.engine().view();
-    let snapshot = view.open();
-    let keys = view.count_at(&snapshot);
-    view.close(snapshot);
+    let runtime = &desk.shared.runtime;
+    let Keyspace {
+        keys,
+        expires,
+        ttl_ms_average,
+    } = Keyspace::of(runtime.kept(), runtime.now_ms());
     if keys > 0 {
-        field(out, "db0", format_args!("keys={keys},expires=0,avg_ttl=0"));
+        let told = format_args!("keys={keys},expires={expires},avg_ttl={ttl_ms_average}");
+        field(out, "db0", told);
     }
 }
 

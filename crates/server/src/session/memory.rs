@@ -2,6 +2,7 @@
 
 use super::Desk;
 use super::info::peak_bytes;
+use super::keyspace;
 use crate::memory::{resident_bytes, used_bytes};
 use redis_surface::table::MemoryCommand;
 use std::sync::atomic::Ordering;
@@ -30,20 +31,12 @@ fn buffer_bytes(desk: &Desk<'_>) -> u64 {
     buffered.sum::<usize>() as u64
 }
 
-fn keys_count(desk: &Desk<'_>) -> u64 {
-    let view = desk.shared.runtime.engine().view();
-    let snapshot = view.open();
-    let keys = view.count_at(&snapshot);
-    view.close(snapshot);
-    keys
-}
-
 fn stats(desk: &Desk<'_>) -> Reply {
     let used = used_bytes();
     let peak = peak_bytes().max(used);
     let startup = desk.shared.startup_bytes.min(used);
     let data = used - startup;
-    let keys = keys_count(desk);
+    let keys = keyspace::keys(desk.shared.runtime.kept());
     let percent = |part: u64, whole: u64| match whole {
         0 => 0.0,
         whole => part as f64 * 100.0 / whole as f64,

@@ -26,6 +26,7 @@ mod durability;
 mod flights;
 mod identity;
 mod info;
+mod keyspace;
 mod memory;
 mod observe;
 pub mod replies;
