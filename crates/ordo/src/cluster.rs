@@ -24,20 +24,21 @@ pub enum Cluster {
 /// `ordo cluster start`.
 #[derive(Args)]
 pub struct StartArgs {
-    /// The number of nodes: 1 to 7. A cluster that exists keeps what it has.
+    /// The number of nodes of a new cluster: 1 to 7. One that exists has its own: leave this out, or say the same; another number is
+    /// refused.
     #[arg(long, value_name = "NODES")]
     local: Option<u16>,
-    /// The number of zones, to which the nodes are dealt in turn [default: each node is one]. Every zone has a replica of
-    /// everything, spread over its nodes. A cluster that exists keeps what it has.
+    /// The number of zones of a new cluster, to which the nodes are dealt in turn [default: each node is one]. Every zone has a replica of
+    /// everything, spread over its nodes. For one that exists, as with --local.
     #[arg(long)]
     zones: Option<u16>,
-    /// The number of partitions [default: 1, or as many as a zone has nodes]. A cluster that exists keeps what it has.
+    /// The number of partitions of a new cluster [default: 1, or as many as a zone has nodes]. For one that exists, as with --local.
     #[arg(long)]
     partitions: Option<u16>,
     /// Where the description, the data and the output of the nodes are.
     #[arg(long, default_value = "ordo-cluster")]
     dir: PathBuf,
-    /// The first node's port for clients; the others have the next ones [default: 7001].
+    /// The first node's port for clients in a new cluster; the others have the next ones [default: 7001]. For one that exists, as with --local.
     #[arg(long)]
     port: Option<u16>,
     /// Serves clients by TLS alone, and has the nodes talk to each other by TLS. Certificates come as settings: -- --tls-cert-file FILE
