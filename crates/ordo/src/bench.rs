@@ -128,7 +128,7 @@ pub struct RedisArgs {
     /// The server's password.
     #[arg(long)]
     password: Option<String>,
-    /// get, set, fill, transfer, script50us or longscript.
+    /// get, set, lpush, sadd, hset, zadd, xadd, lrange, mset, fill, transfer, script50us or longscript.
     #[arg(long)]
     workload: redis::Workload,
     /// Connections.

@@ -9,7 +9,8 @@ use std::path::PathBuf;
 /// What to reproduce.
 #[derive(Subcommand)]
 pub enum Reproduce {
-    /// Section 5 of the Sparkle paper: real runs on this machine's cores, and the scale model beyond.
+    /// The evaluation of the Sparkle paper (Li, Van Roy, Romano, VLDB 2019, section 5): its figures, by real runs with one and two threads on
+    /// this machine, and by a model of a cluster for all that takes more cores and nodes.
     Sparkle(Box<SparkleArgs>),
 }
 
@@ -22,10 +23,11 @@ pub struct SparkleArgs {
     /// Fewer points and shorter runs.
     #[arg(long)]
     quick: bool,
-    /// Only these figures: 6a, 6b, 7, 8, 9, 10, 3p (three real processes beside their model).
+    /// Only these figures of the paper, with commas between them: 6a, 6b, 7, 8, 9, 10; or 3p, which is ours: three real processes beside
+    /// their model, to see how far the model can be trusted.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Seed of records, calls and network.
+    /// Seed of records, calls and the model's network.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
@@ -34,27 +36,29 @@ pub struct SparkleArgs {
 
 /// What the scale model takes for granted.
 #[derive(Args)]
-#[command(next_help_heading = "The scale model")]
+#[command(next_help_heading = "What the model takes for granted")]
 pub struct ModelArgs {
-    /// Milliseconds from one epoch to the next.
+    /// Milliseconds from one epoch to the next: calls are ordered in batches, one of each node in an epoch.
     #[arg(long, default_value_t = 5.0)]
     epoch_ms: f64,
-    /// Milliseconds from a call to its epoch's delivery: the paper's delay in the place of replication. It is added to latencies only.
+    /// Milliseconds from a call until its epoch is ordered and comes to the engines: the time that agreement takes, which is not modelled
+    /// itself. It makes latencies longer, and changes no throughput.
     #[arg(long, default_value_t = 200.0)]
     order_ms: f64,
-    /// Milliseconds from an epoch's delivery to its confirmation.
+    /// Milliseconds for which an epoch may still be taken back once the engines have it; its calls are answered after that at the earliest.
     #[arg(long, default_value_t = 0.0)]
     confirm_ms: f64,
-    /// Microseconds of a message's way from node to node.
+    /// Microseconds that a message takes from node to node.
     #[arg(long, default_value_t = 50.0)]
     latency_us: f64,
-    /// Microseconds between two rounds in which a node tells others what it has to say.
+    /// Microseconds for which a node gathers what it has to tell the others, before it sends that as one message to each.
     #[arg(long, default_value_t = 20.0)]
     round_us: f64,
-    /// Gigabits that a node sends in a second.
+    /// Gigabits per second that a node can send.
     #[arg(long, default_value_t = 10.0)]
     gigabits: f64,
-    /// Nanoseconds of an engine's step, instead of what is measured on this machine.
+    /// Nanoseconds of a step of an engine, which executes one operation on one key. If not given, `ordo reproduce` measures it on this machine, and
+    /// `ordo bench model` takes 140.
     #[arg(long, value_name = "NS")]
     step_ns: Option<u64>,
 }

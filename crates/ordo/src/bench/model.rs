@@ -11,7 +11,8 @@ use sim::scale::{self, Contender, Report, SparkleVariant};
 /// `ordo bench model`.
 #[derive(Args)]
 pub struct ModelCommand {
-    /// Engines: sparkle, calvin, ssmr, nocc (one node only). Ratios are to the first.
+    /// Engines, one run of the model for each: sparkle, calvin, ssmr, or nocc (no concurrency control, with `--nodes 1` only). Ratios are
+    /// to the first. docs/benchmarks.md tells what they are.
     #[arg(
         long,
         default_value = "sparkle",
@@ -19,7 +20,9 @@ pub struct ModelCommand {
         value_name = "sparkle|calvin|ssmr|nocc"
     )]
     engine: Vec<String>,
-    /// How sparkle's siblings confirm each other, as in Fig. 9 of its paper; with several, sparkle runs with each.
+    /// When a partition tells the others of a transaction what they need from it (Fig. 9 of the Sparkle paper): `cons` once it can't be wrong
+    /// any more, `cc` at once, and confirms it once all before it is final, `sc` at once, and confirms it while that is still speculative, `sc-schedule` likewise,
+    /// with the transactions of several partitions grouped in the order, as a real cluster has it. With several, sparkle runs with each.
     #[arg(
         long,
         default_value = "sc-schedule",
@@ -27,22 +30,23 @@ pub struct ModelCommand {
         value_name = "cons|cc|sc|sc-schedule"
     )]
     sparkle_variant: Vec<SparkleVariant>,
-    /// tpcc, new-order-payment or synthetic; on one node also ycsb and bank.
+    /// What clients call: tpcc, new-order-payment or synthetic; with `--nodes 1` also ycsb and bank.
     #[arg(long)]
     workload: String,
-    /// Nodes, with one partition each.
+    /// Nodes of the modelled cluster. Each has one partition, and nobody else has a replica of it.
     #[arg(long, default_value_t = 8)]
     nodes: u16,
-    /// Workers of each node.
+    /// Threads of each node that execute. They are modelled, too: this machine needs no such number of cores.
     #[arg(long, default_value_t = 5)]
     workers: usize,
-    /// Calls of each node that are under way.
+    /// Clients of each node. Each waits for the result of its call before it sends the next.
     #[arg(long, default_value_t = 20_000)]
     clients: usize,
-    /// Seed of records, calls and network.
+    /// Seed of records, calls and network: the same seed and options give the same run.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Compares the final state with that of the serial execution: for small runs.
+    /// Afterwards executes all calls again, one after the other, and fails unless that gives the same records. Slow: for
+    /// small runs, as in the example of docs/benchmarks.md.
     #[arg(long)]
     judged: bool,
     /// One JSON object per run instead of a table.
