@@ -221,6 +221,16 @@ fn of_command(command: &'static str) -> (u8, Kind, Cow<'static, str>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::{COMMANDS, Flags};
+
+    /// Nobody who waits is woken by what has no name.
+    #[test]
+    fn only_what_brings_nobody_anything_has_no_name() {
+        let writes = COMMANDS.iter().filter(|command| command.is(Flags::WRITE));
+        let nameless = writes.filter(|command| of_command(command.name).2.is_empty());
+        let names: Vec<&str> = nameless.map(|command| command.name).collect();
+        assert_eq!(names, Vec::<&str>::new());
+    }
 
     fn names(command: &'static str, writes: &[(&str, bool, bool)]) -> Vec<String> {
         let mut notes = vec![Note::Began(command)];
