@@ -391,6 +391,32 @@ fn a_pause_holds_writes_until_it_ends() {
 }
 
 #[test]
+fn a_pause_of_writes_holds_what_may_write_and_what_publishes_and_nothing_else() {
+    let (server, _dir) = TestServer::start(&[]);
+    let mut client = server.client();
+    let (mut publisher, mut script, mut block) =
+        (server.client(), server.client(), server.client());
+    let ready = [("MULTI", "OK"), ("GET k", "QUEUED")];
+    client.talk(&ready);
+    client.talk(&[("CLIENT PAUSE 100000 WRITE", "QUEUED")]);
+    block.talk(&ready);
+    block.talk(&[("PUBLISH c m", "QUEUED")]);
+    client.talk(&[("EXEC", "[nil OK]")]);
+    // A block that only reads goes on, and so does a script that only reads.
+    client.talk(&ready);
+    client.talk(&[("EXEC", "[nil]"), ("EVAL_RO return(1) 0", "1")]);
+    publisher.send(&["PUBLISH", "c", "m"]);
+    script.send(&["EVAL", "return 1", "0"]);
+    block.send(&["EXEC"]);
+    client.wait_for_info("blocked_clients:3");
+    client.talk(&[("CLIENT UNPAUSE", "OK")]);
+    assert_eq!(show(&publisher.read()), "0");
+    assert_eq!(show(&script.read()), "1");
+    assert_eq!(show(&block.read()), "[nil 0]");
+    client.wait_for_info("blocked_clients:0");
+}
+
+#[test]
 fn settings_are_listed_and_changed() {
     let (server, _dir) = TestServer::start(&[]);
     let mut client = server.client();

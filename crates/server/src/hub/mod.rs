@@ -29,7 +29,7 @@ use parking_lot::Mutex;
 use redis_surface::telling::{Wanted, want};
 use redis_surface::waiting::{Manner, may_serve};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use tracking::Tracking;
 use txn::{Blob, Event, Key, Message, Reply, SessionId};
 
@@ -82,8 +82,6 @@ pub struct Hub {
     state: Mutex<State>,
     interest: Mutex<Interest>,
     notify: AtomicU16,
-    /// How many connections wait for a key.
-    waiting_count: AtomicUsize,
     /// By which version of the slots connections know where their keys are.
     slots_version: AtomicU32,
 }
@@ -167,7 +165,6 @@ impl Hub {
 
     /// A connection begins to wait for keys, behind all who wait for them.
     pub fn wait(&self, listener: &Listener, keys: &[Key], manner: &Manner) {
-        self.waiting_count.fetch_add(1, Ordering::Relaxed);
         self.state.lock().lines.enter(listener, keys, manner);
     }
 
@@ -178,13 +175,7 @@ impl Hub {
 
     /// It waits no more. Who was behind it is told to look.
     pub fn leave(&self, session: SessionId, keys: &[Key], manner: &Manner) {
-        self.waiting_count.fetch_sub(1, Ordering::Relaxed);
         self.state.lock().lines.leave(session, keys, manner);
-    }
-
-    /// How many connections wait for a key.
-    pub fn waiting_count(&self) -> usize {
-        self.waiting_count.load(Ordering::Relaxed)
     }
 
     /// A connection wants to be told when keys that it reads are written.

@@ -79,6 +79,8 @@ pub struct Client {
     pub subscriptions: [AtomicUsize; 3],
     /// Whether it waits for a key.
     pub blocked: AtomicBool,
+    /// Whether its command waits for the end of CLIENT PAUSE, or for room.
+    pub paused: AtomicBool,
     /// MONITOR.
     pub monitors: AtomicBool,
     /// Whether it is told when keys that it has read are written, and in which way: letters of CLIENT LIST, or 0.
@@ -123,6 +125,11 @@ impl Client {
         counts.any(|count| count.load(Ordering::Relaxed) > 0)
     }
 
+    /// Whether its command waits, for whatever may last: Redis calls it blocked.
+    pub fn is_blocked(&self) -> bool {
+        self.blocked.load(Ordering::Relaxed) || self.paused.load(Ordering::Relaxed)
+    }
+
     /// Its line in CLIENT LIST, without the line's end.
     pub fn line(&self, now_ms: u64) -> String {
         let load = |number: &AtomicUsize| number.load(Ordering::Relaxed);
@@ -133,7 +140,7 @@ impl Client {
             (self.monitors.load(Ordering::Relaxed), "O"),
             (channels + patterns + shards > 0, "P"),
             (block > 0, "x"),
-            (self.blocked.load(Ordering::Relaxed), "b"),
+            (self.is_blocked(), "b"),
             (tracking & TRACKS != 0, "t"),
             (tracking & REDIRECTION_BROKEN != 0, "R"),
             (tracking & BROADCAST != 0, "B"),
@@ -228,6 +235,7 @@ impl Clients {
             mailbox,
             subscriptions: Default::default(),
             blocked: AtomicBool::new(false),
+            paused: AtomicBool::new(false),
             monitors: AtomicBool::new(false),
             tracking: AtomicUsize::new(0),
             redirect: AtomicU64::new(0),

@@ -145,7 +145,11 @@ fn clients(desk: &Desk<'_>, out: &mut String) {
         "client_recent_max_output_buffer",
         largest(|client| client.output_bytes.load(Ordering::Relaxed)),
     );
-    field(out, "blocked_clients", desk.shared.hub.waiting_count());
+    field(
+        out,
+        "blocked_clients",
+        all.iter().filter(|client| client.is_blocked()).count(),
+    );
     let tracking = |client: &Arc<Client>| client.tracking.load(Ordering::Relaxed) > 0;
     field(
         out,

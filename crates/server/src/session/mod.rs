@@ -62,6 +62,7 @@ use redis_surface::{Action, Caller, CommandTable, Involved, Memory, Watched};
 use replies::{Answered, Replies, Treatment, reply_of};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use tracking::Tracks;
 use transaction::{Block, Published};
 use txn::{
@@ -462,6 +463,8 @@ impl Session {
         match self.hold.take() {
             None | Some(Hold::Answers) => {}
             Some(Hold::Command(argv) | Hold::Pause(argv)) => {
+                // Unless it has to wait on.
+                self.client.paused.store(false, Ordering::Relaxed);
                 self.admit(desk, argv);
                 self.note_progress(desk.shared);
             }
@@ -532,9 +535,13 @@ impl Session {
             && (command.is(Flags::DENYOOM) && self.block.is_none()
                 || matches!(command.run, Run::Connection(ConnectionCommand::Exec))
                     && self.needs_memory());
-        let is_paused =
-            desk.shared.pause.holds(may_write(command), desk.now_ms) && !during_pause(command);
+        let writes = match command.run {
+            Run::Connection(ConnectionCommand::Exec) => self.block_writes(),
+            _ => waits_for_writers(command),
+        };
+        let is_paused = desk.shared.pause.holds(writes, desk.now_ms) && !during_pause(command);
         if is_paused || is_evicting {
+            self.client.paused.store(true, Ordering::Relaxed);
             self.hold = Some(Hold::Pause(argv));
             return;
         }
@@ -1015,6 +1022,16 @@ fn may_write(command: &Command) -> bool {
     command.is(Flags::WRITE)
         || matches!(command.run, Run::Script(_))
         || matches!(command.run, Run::Connection(ConnectionCommand::Exec))
+}
+
+/// Commands that CLIENT PAUSE WRITE holds, also inside a block: those that are ordered for what they do, which for publishing is to
+/// tell others.
+fn waits_for_writers(command: &Command) -> bool {
+    match command.run {
+        Run::Script(_) => !command.footprint_without_keys().read_only,
+        Run::Connection(_) => false,
+        _ => command.is(Flags::WRITE) || command.is(Flags::PUBSUB),
+    }
 }
 
 /// Commands that CLIENT PAUSE does not hold: else nobody could end it.

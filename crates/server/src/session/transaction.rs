@@ -3,7 +3,7 @@
 //! A block becomes one request: its commands, and the watched keys with the versions that WATCH saw. Whether they are
 //! still the same is decided inside the ordered transaction, so a race has one outcome everywhere.
 
-use super::{Completion, Desk, Reach, Session, config, is_word};
+use super::{Completion, Desk, Reach, Session, config, is_word, waits_for_writers};
 use crate::observe::Subject;
 use redis_surface::acl::Deed;
 use redis_surface::table::{self, CommandNumber, ConnectionCommand, Flags, Resolved, Run};
@@ -71,6 +71,8 @@ pub(super) struct Block {
     pub(super) faulty: bool,
     /// A command may take more memory.
     needs_memory: bool,
+    /// A command waits for the end of CLIENT PAUSE WRITE.
+    writes: bool,
 }
 
 impl Session {
@@ -128,6 +130,11 @@ impl Session {
         self.block.as_ref().is_some_and(|block| block.needs_memory)
     }
 
+    /// Whether CLIENT PAUSE WRITE holds the open block.
+    pub(super) fn block_writes(&self) -> bool {
+        self.block.as_ref().is_some_and(|block| block.writes)
+    }
+
     /// Queues a command in the open block.
     pub(super) fn queue(&mut self, desk: &mut Desk<'_>, resolved: Resolved, argv: Args) {
         if resolved.command.is(Flags::NO_MULTI) {
@@ -152,6 +159,7 @@ impl Session {
                 return self.reject(desk, Some(resolved.number()), TOO_LONG);
             }
             block.needs_memory |= resolved.command.is(Flags::DENYOOM);
+            block.writes |= waits_for_writers(resolved.command);
             if matches!(resolved.command.run, Run::Connection(_)) {
                 block.own.push(block.commands.len());
             }
