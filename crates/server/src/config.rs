@@ -69,7 +69,7 @@ impl Kind {
             Kind::Text => "a text".to_owned(),
             Kind::Words => "words with spaces between them".to_owned(),
             Kind::Users => "'<name> [<rule> ...]', once for each user".to_owned(),
-            Kind::Notify => "letters of Kg$lshzxetdEAmn".to_owned(),
+            Kind::Notify => "letters of KEg$lshzxetdA: there are no events of missed and of new keys (m, n)".to_owned(),
             Kind::Percentiles => "numbers from 0 to 100 with spaces between them".to_owned(),
             Kind::OutputLimits => {
                 "'<class> <hard limit> <soft limit> <soft seconds>' with a class of normal, slave or pubsub".to_owned()
@@ -278,7 +278,7 @@ settings! {
     lfu_decay_time: u64, "lfu-decay-time", Kind::Number(0, 65535), "1", Anytime,
         "Minutes after which a counter of uses has shrunk by one. 0: it does not.";
     notify_keyspace_events: NotifyFlags, "notify-keyspace-events", Kind::Notify, "", Anytime,
-        "Which changes of keys are published, and where: letters as in Redis. Empty: none.";
+        "Which changes of keys are published, and where: letters as in Redis, of which m and n are refused. Empty: none.";
     tracking_table_max_keys: u64, "tracking-table-max-keys", Kind::Number(0, u64::MAX), "1000000", Anytime,
         "How many keys are remembered for clients that are told when they are written (CLIENT TRACKING). 0: any number.";
     shutdown_timeout: u64, "shutdown-timeout", Kind::Number(0, 86400), "10", Anytime,

@@ -1,7 +1,8 @@
 //! `notify-keyspace-events`: which changes of keys are published.
 
-/// Letters of the setting, in the order in which Redis prints them.
-const LETTERS: &[u8] = b"g$lshzxetdKEmn";
+/// Letters of the setting, in the order in which Redis prints them. Not those of keys that were missed (m) and of new ones (n): reads
+/// tell nobody anything, and a write does not look at what was there.
+const LETTERS: &[u8] = b"g$lshzxetdKE";
 /// What `A` stands for.
 const ALL: &[u8] = b"g$lshzxetd";
 
@@ -68,14 +69,16 @@ mod tests {
             ("", ""),
             ("KEA", "AKE"),
             ("Elg", "glE"),
-            ("Kg$lshzxetdm", "AKm"),
+            ("Kg$lshzxetd", "AK"),
         ] {
             assert_eq!(
                 NotifyFlags::parse(text).map(NotifyFlags::text).as_deref(),
                 Some(shown)
             );
         }
-        assert_eq!(NotifyFlags::parse("Kq"), None);
+        for unknown in ["Kq", "KEAm", "KEAn"] {
+            assert_eq!(NotifyFlags::parse(unknown), None);
+        }
         let flags = NotifyFlags::parse("El").unwrap_or_default();
         assert!(flags.has_class(b'l') && flags.has_keyevent());
         assert!(!flags.has_class(b'h') && !flags.has_keyspace());
