@@ -450,6 +450,8 @@ fn a_script_that_reads_nothing_leaves_no_copy() {
         ("EVAL return(redis.call('set',KEYS[1],'x')) 1 a", "OK"),
     ]);
     other.talk(&[("SET a 1", "OK")]);
+    reader.talk(&[("EVAL_RO return(redis.call('ping')) 1 a", "PONG")]);
+    other.talk(&[("SET a 2", "OK")]);
     // One that reads anything has read all of its keys.
     reader.talk(&[("EVAL return(redis.call('get',KEYS[1])) 2 b c", "nil")]);
     other.talk(&[("SET c 1", "OK")]);

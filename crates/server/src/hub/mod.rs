@@ -31,7 +31,7 @@ use redis_surface::waiting::{Manner, may_serve};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use tracking::Tracking;
-use txn::{Blob, Event, Key, Message, Reply, SessionId};
+use txn::{Blob, Event, Key, Message, Reply, RequestId, SessionId};
 
 /// A connection, as the hub knows it.
 #[derive(Clone)]
@@ -203,6 +203,11 @@ impl Hub {
     /// Replies to reads of these keys are on their way to it: of this script, which may have read none.
     pub fn has_read(&self, session: SessionId, keys: &[Key], script: Option<u64>) {
         self.state.lock().tracking.has_read(session, keys, script);
+    }
+
+    /// A script of a connection has read nothing of what it was about to read.
+    pub fn read_nothing(&self, id: RequestId) {
+        self.state.lock().tracking.read_nothing(id);
     }
 
     /// It is about to read these keys.

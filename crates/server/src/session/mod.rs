@@ -66,7 +66,7 @@ use std::sync::atomic::Ordering;
 use tracking::Tracks;
 use transaction::{Block, Published};
 use txn::{
-    Args, Footprint, Key, PartitionId, PartitionRoute, Procedure, Reply, Request, RequestId,
+    Args, Event, Footprint, Key, PartitionId, PartitionRoute, Procedure, Reply, Request, RequestId,
     SessionId, Stop, Weight,
 };
 
@@ -857,6 +857,12 @@ impl Session {
             }
         } else if self.flights.is_late(id) || self.comes_again(desk, id, &outcome) {
             return;
+        }
+        // What is read beside the order reaches nobody who takes events off replies.
+        if let Ok(Reply::Told(told)) = &outcome
+            && told.events.contains(&Event::ReadNothing)
+        {
+            desk.shared.hub.read_nothing(id);
         }
         self.ended(desk, id, outcome);
         self.note_progress(desk.shared);
