@@ -40,13 +40,119 @@ pub fn integer_text(value: i64) -> txn::Blob {
     txn::Blob::new(itoa::Buffer::new().format(value).as_bytes())
 }
 
-/// A floating-point number: what C's `strtod` takes from the whole text (hexadecimal excepted), but not NaN.
+/// A text without the spaces that C takes before a number.
+pub fn without_spaces(bytes: &[u8]) -> &[u8] {
+    let is_space = |byte: &u8| byte.is_ascii_whitespace() || *byte == b'\x0b';
+    let start = bytes.iter().position(|byte| !is_space(byte));
+    start.map_or(&[], |start| &bytes[start..])
+}
+
+/// A floating-point number: what C's `strtod` takes from the whole text, if that fits, but not NaN.
 pub fn float(bytes: &[u8]) -> Option<f64> {
-    let value: f64 = std::str::from_utf8(bytes).ok()?.parse().ok()?;
-    if value.is_nan() || (value.is_infinite() && bytes.iter().any(u8::is_ascii_digit)) {
+    let value = nearest_float(bytes)?;
+    let has_overflown = value.is_infinite() && bytes.iter().any(u8::is_ascii_digit);
+    let has_vanished = value == 0.0 && has_digits_set(bytes);
+    (!value.is_nan() && !has_overflown && !has_vanished).then_some(value)
+}
+
+/// What is nearest to a floating-point number: infinite if that is too large, 0 if it is too small.
+pub fn nearest_float(bytes: &[u8]) -> Option<f64> {
+    let (sign, magnitude) = match bytes {
+        [b'-', magnitude @ ..] => (-1.0, magnitude),
+        [b'+', magnitude @ ..] => (1.0, magnitude),
+        magnitude => (1.0, magnitude),
+    };
+    match magnitude {
+        [b'0', b'x' | b'X', digits @ ..] => Some(sign * hexadecimal(digits)?),
+        _ => std::str::from_utf8(bytes).ok()?.parse().ok(),
+    }
+}
+
+/// Whether a number's digits, those of its exponent excepted, are not all 0.
+fn has_digits_set(bytes: &[u8]) -> bool {
+    let is_hexadecimal = bytes.iter().any(|byte| matches!(byte, b'x' | b'X'));
+    let exponent = if is_hexadecimal { b'p' } else { b'e' };
+    let digits = bytes
+        .iter()
+        .take_while(|byte| !byte.eq_ignore_ascii_case(&exponent));
+    let is_set = |byte: &u8| byte.is_ascii_hexdigit() && *byte != b'0';
+    digits.into_iter().any(is_set)
+}
+
+/// What stands behind `0x`: hexadecimal digits with or without a point, and the power of two that they are multiplied by, with or
+/// without `p` and a number. Rounded to the nearest, ties to even, as C does.
+fn hexadecimal(digits: &[u8]) -> Option<f64> {
+    /// Beyond this the numbers of the digits that fit into memory change nothing.
+    const EXPONENT_MAX: i64 = 1 << 40;
+    let end = digits.iter().position(|byte| matches!(byte, b'p' | b'P'));
+    let (digits, exponent) = digits.split_at(end.unwrap_or(digits.len()));
+    let mut exponent = match exponent {
+        [] => 0,
+        [_, b'-', exponent @ ..] => -power(exponent, EXPONENT_MAX)?,
+        [_, b'+', exponent @ ..] | [_, exponent @ ..] => power(exponent, EXPONENT_MAX)?,
+    };
+    let (mut mantissa, mut has_digits, mut is_behind_point) = (0u64, false, false);
+    for &byte in digits {
+        if byte == b'.' && !is_behind_point {
+            is_behind_point = true;
+            continue;
+        }
+        let digit = u64::from((byte as char).to_digit(16)?);
+        has_digits = true;
+        if mantissa >> 60 == 0 {
+            mantissa = mantissa << 4 | digit;
+            exponent -= if is_behind_point { 4 } else { 0 };
+        } else {
+            // No more than whether there is something decides how to round.
+            mantissa |= u64::from(digit != 0);
+            exponent += if is_behind_point { 0 } else { 4 };
+        }
+    }
+    has_digits.then(|| scaled(mantissa, exponent))
+}
+
+/// Decimal digits as a number of at most `most`.
+fn power(digits: &[u8], most: i64) -> Option<i64> {
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    Some(value)
+    let add = |power: i64, digit: &u8| (power * 10 + i64::from(digit - b'0')).min(most);
+    Some(digits.iter().fold(0, add))
+}
+
+/// `mantissa` times two to the power of `exponent`, rounded to the nearest, ties to even.
+fn scaled(mantissa: u64, exponent: i64) -> f64 {
+    /// The exponent of the least number above 0.
+    const LEAST: i64 = -1074;
+    if mantissa == 0 {
+        return 0.0;
+    }
+    let first = exponent + i64::from(mantissa.ilog2());
+    if first > i64::from(f64::MAX_EXP) {
+        return f64::INFINITY;
+    }
+    // The exponent of the last bit that is kept, and how many bits are lost.
+    let last = (first - i64::from(f64::MANTISSA_DIGITS) + 1).max(LEAST);
+    let kept = match last - exponent {
+        lost @ ..=0 => mantissa << -lost,
+        lost @ 1..=64 => {
+            let mantissa = u128::from(mantissa);
+            let (kept, rest, half) = (
+                mantissa >> lost,
+                mantissa & ((1 << lost) - 1),
+                1 << (lost - 1),
+            );
+            let is_up = rest > half || rest == half && kept % 2 == 1;
+            kept as u64 + u64::from(is_up)
+        }
+        _ => 0,
+    };
+    let unit = match last {
+        ..-1022 => f64::from_bits(1 << (last - LEAST)),
+        _ => f64::from_bits(((last + 1023) as u64) << 52),
+    };
+    // Exact: what was kept fits.
+    kept as f64 * unit
 }
 
 /// The text of a floating-point number: the shortest that reads back as the same, integers without a fraction.
@@ -84,14 +190,19 @@ pub fn plain_float_text(value: f64) -> String {
     text.to_owned()
 }
 
+/// A number that is to be added: also one that is too small for 64 bits, which adds nothing. Redis has 80 bits for it.
+pub fn term(bytes: &[u8]) -> Option<f64> {
+    float(bytes).or_else(|| nearest_float(bytes).filter(|&value| value == 0.0))
+}
+
 /// The sum of two numbers that INCRBYFLOAT and HINCRBYFLOAT reply and store, or why there is none.
 ///
 /// Redis adds in 80-bit floating point and prints up to 17 fractional digits, so that 0.1 + 0.2 is 0.3. Where both
 /// numbers have at most 17 fractional digits and are below 10^20, we add them exactly, as decimals: the same text where
 /// 80 bits suffice, and no noise where they don't. Other numbers are added as 64-bit floats.
 pub fn float_sum(old: &[u8], increment: &[u8]) -> Result<String, FloatSumError> {
-    let old_float = float(old).ok_or(FloatSumError::NotAFloat)?;
-    let increment_float = float(increment).ok_or(FloatSumError::NotAFloat)?;
+    let old_float = term(old).ok_or(FloatSumError::NotAFloat)?;
+    let increment_float = term(increment).ok_or(FloatSumError::NotAFloat)?;
     if let (Some(a), Some(b)) = (decimal(old), decimal(increment)) {
         return Ok(decimal_text(a + b));
     }
@@ -191,11 +302,95 @@ mod tests {
             (".", "1", Err(FloatSumError::NotAFloat)),
             ("1e308", "1e308", Err(FloatSumError::NotFinite)),
             ("1e400", "1", Err(FloatSumError::NotAFloat)),
+            ("0x10", "0.5", Ok("16.5")),
+            ("-0x.8", "1e-400", Ok("-0.5")),
         ] {
             assert_eq!(
                 float_sum(a.as_bytes(), b.as_bytes()),
                 sum.map(str::to_owned),
                 "{a} + {b}"
+            );
+        }
+    }
+
+    /// What Redis 7.0 makes of these.
+    #[test]
+    fn floats_are_read_as_c_does() {
+        for (text, value) in [
+            ("0x10", Some(16.0)),
+            ("0X1p4", Some(16.0)),
+            ("-0x1.8", Some(-1.5)),
+            ("+0x10", Some(16.0)),
+            ("0x", None),
+            ("0x.8", Some(0.5)),
+            ("0x10.", Some(16.0)),
+            ("0x.", None),
+            ("0x1.2.3", None),
+            ("0x1p", None),
+            ("0x1p+4", Some(16.0)),
+            ("0x1p+-4", None),
+            ("0x.p1", None),
+            ("0xinf", None),
+            ("0x-1", None),
+            ("0x 1", None),
+            ("0x1p-1074", Some(5e-324)),
+            ("0x1p-1075", None),
+            ("0x1.8p-1075", Some(5e-324)),
+            ("0x3p-1075", Some(1e-323)),
+            ("0x1p-1060", Some(8.094_771_541_462_983e-320)),
+            ("0x0.8p-1022", Some(1.112_536_929_253_600_7e-308)),
+            ("0x1.fffffffffffffp-1023", Some(f64::MIN_POSITIVE)),
+            ("0x1p-2000", None),
+            ("0x1p1023", Some(2f64.powi(1023))),
+            ("0x1p1024", None),
+            ("0x1.fffffffffffff8p1023", None),
+            ("0x1.fffffffffffff7fp1023", Some(f64::MAX)),
+            ("0x1.00000000000008p0", Some(1.0)),
+            (
+                "0x1.000000000000080000000000000001p0",
+                Some(1.0 + f64::EPSILON),
+            ),
+            ("0x1.00000000000018p0", Some(1.0 + 2.0 * f64::EPSILON)),
+            ("0x10000000000000000000000", Some(2f64.powi(88))),
+            ("0x0.000000000000000000000001", Some(2f64.powi(-96))),
+            ("0x0", Some(0.0)),
+            ("0x0p99999999999999999999", Some(0.0)),
+            ("0x1p99999999999999999999", None),
+            ("0x1p-99999999999999999999", None),
+            ("inf", Some(f64::INFINITY)),
+            ("-Infinity", Some(f64::NEG_INFINITY)),
+            ("nan", None),
+            ("1E+5", Some(1e5)),
+            (".5", Some(0.5)),
+            ("5.", Some(5.0)),
+            ("00012", Some(12.0)),
+            ("1e400", None),
+            ("1e-310", Some(1e-310)),
+            ("1e-400", None),
+            ("0e99999999999", Some(0.0)),
+            ("-0", Some(0.0)),
+            ("", None),
+            (".", None),
+            (" 1", None),
+            ("1 ", None),
+            ("1d", None),
+        ] {
+            assert_eq!(float(text.as_bytes()), value, "{text}");
+        }
+    }
+
+    #[test]
+    fn hexadecimal_floats_are_rounded_as_decimal_ones_are() {
+        // The same numbers in both writings.
+        let mut mantissa = 0x9e37_79b9_7f4a_7c15u64;
+        for shift in 0..64 {
+            mantissa = mantissa.rotate_left(7).wrapping_mul(5) >> (shift % 12);
+            let text = format!("0x{mantissa:x}.p{}", shift % 5);
+            let same = u128::from(mantissa) << (shift % 5);
+            assert_eq!(
+                float(text.as_bytes()),
+                float(same.to_string().as_bytes()),
+                "{text}"
             );
         }
     }

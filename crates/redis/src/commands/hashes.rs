@@ -97,7 +97,7 @@ pub async fn hincrby(tx: &mut Tx, args: &[Blob]) -> Outcome {
 
 /// HINCRBYFLOAT key field increment
 pub async fn hincrbyfloat(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    match parse::float(&args[2]) {
+    match parse::term(&args[2]) {
         None => return Ok(errors::NOT_A_FLOAT),
         Some(increment) if increment.is_infinite() => return Ok(errors::INFINITE_INCREMENT),
         Some(_) => {}
@@ -106,7 +106,7 @@ pub async fn hincrbyfloat(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let (mut fields, expires_at_ms) =
         to_change(found!(find::<HashValue>(tx, &key, Intent::Update)));
     let old = fields.get(&args[1]).cloned().unwrap_or(Blob::new(b"0"));
-    if parse::float(&old).is_none() {
+    if parse::term(&old).is_none() {
         return Ok(errors::HASH_VALUE_NOT_A_FLOAT);
     }
     let sum = Blob::from(argument!(

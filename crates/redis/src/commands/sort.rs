@@ -149,22 +149,16 @@ impl Pattern<'_> {
     }
 }
 
-/// A number as C's `strtod` reads it (hexadecimal excepted): with spaces before it, and none where there is nothing at all.
+/// A number as C's `strtod` reads it: with spaces before it, and none where there is nothing at all.
 fn weight(bytes: &[u8]) -> Option<f64> {
     // A zero byte ends the text.
     let text = bytes.split(|&byte| byte == 0).next()?;
     if text.is_empty() {
         return Some(0.0);
     }
-    let is_space = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\n' | 0x0b | 0x0c | b'\r');
-    let start = text.iter().position(|byte| !is_space(byte))?;
-    let weight = parse::float(&text[start..])?;
-    // C reports a number that is too small.
-    let mut mantissa = text
-        .iter()
-        .take_while(|byte| !byte.eq_ignore_ascii_case(&b'e'));
-    let is_zero = !mantissa.any(|byte| (b'1'..=b'9').contains(byte));
-    (is_zero || !(weight == 0.0 || weight.is_subnormal())).then_some(weight)
+    let weight = parse::float(parse::without_spaces(text))?;
+    // C reports a number that is too small, and SORT minds.
+    (!weight.is_subnormal()).then_some(weight)
 }
 
 /// The elements of a collection that are wanted, in its own order, backwards if descending; all if they are to be sorted.

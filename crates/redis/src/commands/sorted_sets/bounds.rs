@@ -2,6 +2,7 @@
 
 use crate::commands::options;
 use crate::errors;
+use crate::parse;
 use std::ops::Range;
 use txn::value::SortedSetValue;
 use txn::{Blob, Reply};
@@ -61,10 +62,9 @@ impl ScoreEnd {
     /// infinite then), and nothing at all is 0: what C's `strtod` says.
     fn parse(argument: &Blob) -> Option<ScoreEnd> {
         let excluded = argument.strip_prefix(b"(");
-        let text = std::str::from_utf8(excluded.unwrap_or(argument)).ok()?;
-        let score = match text {
-            "" => 0.0,
-            text => text.trim_ascii_start().parse().ok()?,
+        let score = match excluded.unwrap_or(argument) {
+            b"" => 0.0,
+            text => parse::nearest_float(parse::without_spaces(text))?,
         };
         (!f64::is_nan(score)).then_some(ScoreEnd {
             score,

@@ -20,13 +20,19 @@ use txn::{Blob, Reply};
 const INVALID_ID: Reply =
     Reply::error("ERR Invalid stream ID specified as stream command argument");
 
+/// A part of an id: C's `strtoull` reads it, which takes spaces and a `+` before it.
+fn part(text: &[u8]) -> Option<u64> {
+    let text = parse::without_spaces(text);
+    parse::unsigned(text.strip_prefix(b"+").unwrap_or(text))
+}
+
 /// An id as a client writes it: `ms-sequence`, or `ms` with a sequence number that the command has for that.
 fn id(text: &[u8], missing_sequence: u64) -> Result<StreamId, Reply> {
     let (ms, sequence) = match text.iter().position(|&byte| byte == b'-') {
-        Some(dash) => (&text[..dash], parse::unsigned(&text[dash + 1..])),
+        Some(dash) => (&text[..dash], part(&text[dash + 1..])),
         None => (text, Some(missing_sequence)),
     };
-    match (parse::unsigned(ms), sequence) {
+    match (part(ms), sequence) {
         (Some(ms), Some(sequence)) => Ok(StreamId { ms, sequence }),
         _ => Err(INVALID_ID),
     }
