@@ -165,8 +165,7 @@ fn of_command(command: &'static str) -> (u8, Kind, Cow<'static, str>) {
         "getex" | "expire" | "pexpire" | "expireat" | "pexpireat" | "persist" => {
             (b'g', Times, "expire")
         }
-        "incr" | "decr" | "incrby" => (b'$', Puts, "incrby"),
-        "decrby" => (b'$', Puts, "decrby"),
+        "incr" | "decr" | "incrby" | "decrby" => (b'$', Puts, "incrby"),
         "incrbyfloat" => (b'$', Puts, "incrbyfloat"),
         "append" | "setrange" | "setbit" => (b'$', Puts, command),
         "bitfield" => (b'$', Puts, "setbit"),
@@ -180,7 +179,8 @@ fn of_command(command: &'static str) -> (u8, Kind, Cow<'static, str>) {
             (b'l', Takes, command)
         }
         "sadd" => (b's', Puts, "sadd"),
-        "srem" | "spop" | "smove" => (b's', Takes, command),
+        "srem" | "smove" => (b's', Takes, "srem"),
+        "spop" => (b's', Takes, "spop"),
         "sinterstore" | "sunionstore" | "sdiffstore" => (b's', Puts, command),
         "zadd" | "geoadd" => (b'z', Puts, "zadd"),
         "zincrby" => (b'z', Puts, "zincr"),
@@ -282,6 +282,13 @@ mod tests {
             ("expire", &[("a", false, false)], &["gdel a"]),
             ("persist", &[("a", true, false)], &["gpersist a"]),
             ("sinterstore", &[("a", false, false)], &["gdel a"]),
+            ("decrby", &[("a", true, false)], &["$incrby a"]),
+            ("spop", &[("a", true, false)], &["sspop a"]),
+            (
+                "smove",
+                &[("a", false, false), ("b", true, false)],
+                &["ssrem a", "gdel a", "ssrem b"],
+            ),
             (
                 "xgroup|create",
                 &[("a", true, false)],

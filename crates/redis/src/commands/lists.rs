@@ -242,6 +242,13 @@ pub(super) async fn move_element(
     };
     if from_key == to_key {
         to.push(&mut list, element.clone());
+        // One write, of which two things are told.
+        tx.note(|| Note::Named(to.push_event()));
+        tx.note(|| Note::Wrote {
+            key: to_key,
+            is_present: true,
+            expires: expires_at_ms != 0,
+        });
     } else {
         let (mut other, expires_at_ms) = to_change(destination);
         to.push(&mut other, element.clone());

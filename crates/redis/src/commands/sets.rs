@@ -7,7 +7,7 @@ use super::strings::{argument, found};
 use crate::chance::Chance;
 use crate::errors;
 use txn::value::SetValue;
-use txn::{Blob, Intent, Key, Outcome, Reply, Tx};
+use txn::{Blob, Intent, Key, Note, Outcome, Reply, Tx};
 
 pub(super) fn bulks<'a>(members: impl Iterator<Item = &'a Blob>) -> Vec<Reply> {
     members.cloned().map(Reply::Bulk).collect()
@@ -64,6 +64,7 @@ pub async fn smove(tx: &mut Tx, args: &[Blob]) -> Outcome {
     put(tx, &from, set, expires_at_ms).await?;
     let (mut set, expires_at_ms) = to_change::<SetValue>(destination);
     if set.add(member) {
+        tx.note(|| Note::Named("sadd"));
         put(tx, &to, set, expires_at_ms).await?;
     }
     Ok(Reply::Integer(1))

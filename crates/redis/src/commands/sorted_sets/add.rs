@@ -5,7 +5,7 @@ use crate::commands::options;
 use crate::commands::strings::{argument, found};
 use crate::errors;
 use txn::value::{Scored, SortedSetValue};
-use txn::{Blob, Intent, Key, Outcome, Reply, Tx};
+use txn::{Blob, Intent, Key, Note, Outcome, Reply, Tx};
 
 /// What ZADD's options say.
 #[derive(Clone, Copy, Debug, Default)]
@@ -127,6 +127,9 @@ pub(in crate::commands) async fn add(
         last = Reply::Double(score);
     }
     if added + changed > 0 {
+        if options.increment {
+            tx.note(|| Note::Named("zincr"));
+        }
         put(tx, &key, set, expires_at_ms).await?;
     }
     Ok(match options {
