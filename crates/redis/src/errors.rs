@@ -72,6 +72,11 @@ pub const EXPIRE_NX_WITH_OTHERS: Reply =
 /// EXPIRE with options that exclude each other.
 pub const EXPIRE_GT_WITH_LT: Reply =
     Reply::error("ERR GT and LT options at the same time are not compatible");
+/// A time to wait that is no number of milliseconds.
+pub const TIMEOUT_NOT_AN_INTEGER: Reply =
+    Reply::error("ERR timeout is not an integer or out of range");
+/// A time to wait that was over before it began.
+pub const NEGATIVE_TIMEOUT: Reply = Reply::error("ERR timeout is negative");
 /// OBJECT FREQ: nobody counts accesses.
 pub const NO_LFU: Reply = Reply::error(
     "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between \

@@ -17,14 +17,13 @@ use crate::parse;
 use crate::table;
 use crate::telling::telling;
 use std::ops::Range;
-use txn::value::{StreamId, StreamValue};
+use txn::value::StreamId;
 use txn::{
     Args, Blob, Call, Footprint, Intent, Key, Outcome, Procedure, ProcedureFuture, Reply, Tx, Value,
 };
 
 const NOT_A_FLOAT: Reply = Reply::error("ERR timeout is not a float or out of range");
 const OUT_OF_RANGE: Reply = Reply::error("ERR timeout is out of range");
-const NEGATIVE: Reply = Reply::error("ERR timeout is negative");
 
 /// A timeout in seconds as milliseconds; `None`: for ever.
 pub fn timeout(word: &Blob) -> Result<Option<u64>, Reply> {
@@ -32,7 +31,7 @@ pub fn timeout(word: &Blob) -> Result<Option<u64>, Reply> {
     let ms = (seconds * 1000.0).ceil();
     match ms {
         ms if !ms.is_finite() || ms > i64::MAX as f64 => Err(OUT_OF_RANGE),
-        ms if ms < 0.0 => Err(NEGATIVE),
+        ms if ms < 0.0 => Err(errors::NEGATIVE_TIMEOUT),
         ms => Ok((ms > 0.0).then_some(ms as u64)),
     }
 }
@@ -44,6 +43,8 @@ fn is_one(word: &Blob, of: [&str; 2]) -> bool {
 }
 
 const STREAM_GONE: Reply = Reply::error("UNBLOCKED the stream key no longer exists");
+const GROUP_GONE: Reply =
+    Reply::error("NOGROUP the consumer group this client was blocked on no longer exists");
 
 /// What a command takes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,8 +141,7 @@ impl Wait {
         let block = argv[..streams]
             .iter()
             .position(|word| options::is(word, "BLOCK"))?;
-        let timeout_ms = options::integer(argv.get(block + 1)?).ok()?;
-        let timeout_ms = u64::try_from(timeout_ms).ok()?;
+        let timeout_ms = options::timeout_ms(argv.get(block + 1)?).ok()?;
         let count = (argv.len() - streams - 1) / 2;
         let keys = streams + 1..streams + 1 + count;
         let ids = keys.end..argv.len();
@@ -176,6 +176,14 @@ impl Wait {
     /// The command's words.
     pub fn argv(&self) -> &Args {
         &self.argv
+    }
+
+    /// The consumer group that reads, if one does.
+    fn group(&self) -> Option<&Blob> {
+        match &self.manner {
+            Manner::TakesFor(group) => Some(group),
+            Manner::Reads | Manner::Takes => None,
+        }
     }
 
     /// The keys that it waits for, in the order in which it tries them.
@@ -255,18 +263,6 @@ impl Wait {
         )
     }
 
-    /// Whether a stream has something for the group by which it is read: if it has that group no more, an error.
-    fn has_news(&self, stream: &StreamValue) -> bool {
-        let Manner::TakesFor(group) = &self.manner else {
-            return true;
-        };
-        let Some(group) = stream.group(group) else {
-            return true;
-        };
-        let first = group.last_id.next();
-        first.is_some_and(|first| stream.range(first..=StreamId::MAX).next().is_some())
-    }
-
     /// The reply when the time is up.
     pub fn nothing(&self) -> Reply {
         match options::is(&self.argv[0], "BLMOVE") || options::is(&self.argv[0], "BRPOPLPUSH") {
@@ -314,7 +310,14 @@ async fn retry(mut tx: Tx, argv: Args) -> Outcome {
         let read = tx.read(&Key::from(name), intent).await?;
         let value = read.entry.map(|entry| entry.value);
         let fits = match (wait.from, &value) {
-            (From::Groups, Some(Value::Stream(stream))) => wait.has_news(stream),
+            (From::Groups, Some(Value::Stream(stream))) => {
+                let group = wait.group().and_then(|name| stream.group(name));
+                let Some(group) = group else {
+                    return Ok(GROUP_GONE);
+                };
+                let first = group.last_id.next();
+                first.is_some_and(|first| stream.range(first..=StreamId::MAX).next().is_some())
+            }
             (From::Groups, _) => return Ok(STREAM_GONE),
             (_, None) => true,
             (_, Some(value)) if wait.fits(value) => true,

@@ -74,6 +74,11 @@ fn who_waits_gets_what_comes() {
             "FLUSHALL",
             "-UNBLOCKED the stream key no longer exists",
         ),
+        (
+            "XREADGROUP GROUP g me BLOCK 0 STREAMS s1 s2 > >",
+            "XGROUP DESTROY s2 g",
+            "-NOGROUP the consumer group this client was blocked on no longer exists",
+        ),
     ] {
         other.line("XGROUP CREATE s1 g $ MKSTREAM");
         other.line("XGROUP CREATE s2 g $ MKSTREAM");
@@ -362,8 +367,22 @@ fn changes_of_keys_are_published_as_the_setting_says() {
         &[("rpush", "m"), ("lpop", "l")],
     );
     expect(&mut other, "RPOP l", &[("rpop", "l"), ("del", "l")]);
+    expect(
+        &mut other,
+        "RPOPLPUSH m m",
+        &[("lpush", "m"), ("rpop", "m")],
+    );
     expect(&mut other, "HSET h f v", &[("hset", "h")]);
     expect(&mut other, "ZADD z 1 a", &[("zadd", "z")]);
+    expect(&mut other, "ZADD z INCR 1 a", &[("zincr", "z")]);
+    expect(&mut other, "ZADD z INCR 0 a", &[]);
+    expect(&mut other, "SADD p a", &[("sadd", "p")]);
+    expect(
+        &mut other,
+        "SMOVE p q a",
+        &[("srem", "p"), ("del", "p"), ("sadd", "q")],
+    );
+    expect(&mut other, "DECRBY d 2", &[("incrby", "d")]);
     expect(&mut other, "DEL h z none", &[("del", "h"), ("del", "z")]);
     expect(
         &mut other,

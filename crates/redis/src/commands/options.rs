@@ -24,6 +24,12 @@ pub fn count(argument: &Blob, least: i64, otherwise: Reply) -> Result<usize, Rep
         .ok_or(otherwise)
 }
 
+/// A timeout in milliseconds.
+pub fn timeout_ms(argument: &Blob) -> Result<u64, Reply> {
+    let timeout_ms = parse::integer(argument).ok_or(errors::TIMEOUT_NOT_AN_INTEGER)?;
+    u64::try_from(timeout_ms).map_err(|_| errors::NEGATIVE_TIMEOUT)
+}
+
 /// An integer argument whose opposite is one, too.
 pub fn with_opposite(argument: &Blob) -> Result<i64, Reply> {
     let value = integer(argument)?;

@@ -7,11 +7,9 @@
 
 use super::{Desk, Hold, Session};
 use crate::cluster::ChangeTicket;
-use redis_surface::errors;
+use redis_surface::commands::options;
 use txn::{Blob, Reply};
 
-const TIMEOUT: Reply = Reply::error("ERR timeout is not an integer or out of range");
-const NEGATIVE_TIMEOUT: Reply = Reply::error("ERR timeout is negative");
 const LOCAL: Reply = Reply::error("ERR value is out of range, must be between 0 and 1");
 const REPLICAS: Reply = Reply::error("ERR value is out of range, must be positive");
 
@@ -23,20 +21,12 @@ pub(super) struct Syncing {
     until_ms: u64,
 }
 
-fn integer(word: &[u8]) -> Option<i64> {
-    std::str::from_utf8(word).ok()?.parse().ok()
-}
-
 /// Until when a command waits that says so: 0 is for ever.
-fn until_ms(word: &[u8], now_ms: u64) -> Result<u64, Reply> {
-    match integer(word) {
-        None => Err(TIMEOUT),
-        Some(0) => Ok(u64::MAX),
-        Some(timeout_ms) => match u64::try_from(timeout_ms) {
-            Ok(timeout_ms) => Ok(now_ms.saturating_add(timeout_ms)),
-            Err(_) => Err(NEGATIVE_TIMEOUT),
-        },
-    }
+fn until_ms(word: &Blob, now_ms: u64) -> Result<u64, Reply> {
+    Ok(match options::timeout_ms(word)? {
+        0 => u64::MAX,
+        timeout_ms => now_ms.saturating_add(timeout_ms),
+    })
 }
 
 /// How many replicas beside one are certain to have what was acknowledged.
@@ -54,8 +44,8 @@ fn durable(local: i64, replicas: i64) -> Reply {
 
 /// WAIT numreplicas timeout
 pub(super) fn wait(desk: &Desk<'_>, args: &[Blob]) -> Reply {
-    if integer(&args[0]).is_none() {
-        return errors::NOT_AN_INTEGER;
+    if let Err(error) = options::integer(&args[0]) {
+        return error;
     }
     match until_ms(&args[1], desk.now_ms) {
         Ok(_) => Reply::Integer(certain(desk)),
@@ -66,15 +56,15 @@ pub(super) fn wait(desk: &Desk<'_>, args: &[Blob]) -> Reply {
 impl Session {
     /// WAITAOF numlocal numreplicas timeout
     pub(super) fn wait_for_disk(&mut self, desk: &Desk<'_>, args: &[Blob]) -> Option<Reply> {
-        let wants_local = match integer(&args[0]) {
-            None => return Some(errors::NOT_AN_INTEGER),
-            Some(local @ (0 | 1)) => local == 1,
-            Some(_) => return Some(LOCAL),
+        let wants_local = match options::integer(&args[0]) {
+            Err(error) => return Some(error),
+            Ok(local @ (0 | 1)) => local == 1,
+            Ok(_) => return Some(LOCAL),
         };
-        match integer(&args[1]) {
-            None => return Some(errors::NOT_AN_INTEGER),
-            Some(replicas) if replicas < 0 => return Some(REPLICAS),
-            Some(_) => {}
+        match options::integer(&args[1]) {
+            Err(error) => return Some(error),
+            Ok(replicas) if replicas < 0 => return Some(REPLICAS),
+            Ok(_) => {}
         }
         let until_ms = match until_ms(&args[2], desk.now_ms) {
             Ok(until_ms) => until_ms,

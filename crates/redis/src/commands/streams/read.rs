@@ -76,12 +76,7 @@ impl<'a> Question<'a> {
         loop {
             rest = match rest {
                 [word, value, rest @ ..] if options::is(word, "BLOCK") => {
-                    let timeout_ms = options::integer(value).map_err(|_| {
-                        Reply::error("ERR timeout is not an integer or out of range")
-                    })?;
-                    if timeout_ms < 0 {
-                        return Err(Reply::error("ERR timeout is negative"));
-                    }
+                    options::timeout_ms(value)?;
                     rest
                 }
                 [word, value, rest @ ..] if options::is(word, "COUNT") => {
