@@ -2,6 +2,7 @@
 
 use super::member::Member;
 use super::port::Answer;
+use crate::cluster::ChangeAnswer;
 use crate::disk::RealDisk;
 use bytes::Bytes;
 use execute::siblings::Sent;
@@ -18,6 +19,8 @@ use txn::{NodeId, PartitionId, Position, Request, RequestId};
 /// Where the core hands over what may wait for the disk. Dropped to end the threads at the other ends.
 pub(super) struct Hands {
     pub sync: Sender<SyncTicket<RealDisk>>,
+    /// Who asks for a sync that the node does not want.
+    pub sync_aside: Sender<ChangeAnswer>,
     pub files: Sender<FileWork>,
     pub checkpoint: Sender<Job>,
 }

@@ -608,6 +608,7 @@ impl Runtime {
             staleness_ms_max,
         } = parts;
         let (sync, tickets) = mpsc::channel();
+        let (sync_aside, asked) = mpsc::channel();
         let (files, file_work) = mpsc::channel();
         let (checkpoint, jobs) = mpsc::channel();
         let (reads, read_jobs) = mpsc::channel();
@@ -637,6 +638,7 @@ impl Runtime {
                 machine,
                 Hands {
                     sync,
+                    sync_aside,
                     files,
                     checkpoint,
                 },
@@ -695,6 +697,9 @@ impl Runtime {
         }
         add(threads::start(&inner, "sync", move |inner| {
             threads::sync(inner, &tickets)
+        }))?;
+        add(threads::start(&inner, "sync-aside", move |inner| {
+            threads::sync_aside(inner, &asked)
         }))?;
         add(threads::start(&inner, "files", move |inner| {
             threads::files(inner, &file_work, &preparer)
@@ -765,21 +770,15 @@ impl Runtime {
 
     /// Brings to disk what is in the log: `None` if it is there. The ticket tells when it is.
     pub fn sync_log(&self) -> Option<ChangeTicket> {
-        let sync = self.inner.core.lock().sync_ticket()?;
+        let core = self.inner.core.lock();
+        core.sync_ticket()?;
         let (ticket, answer) = ChangeTicket::open();
-        let run = move || {
-            let synced = sync.sync();
-            answer.answer(match synced {
-                Ok(_) => Ok(String::new()),
-                Err(error) => Err(format!("the log cannot be synced: {error}")),
-            });
+        let unsent = match &core.hands {
+            Some(hands) => hands.sync_aside.send(answer).err().map(|unsent| unsent.0),
+            None => Some(answer),
         };
-        // A thread that cannot be had drops the answer, which then says so.
-        let started = std::thread::Builder::new()
-            .name("ordo-sync-aside".to_owned())
-            .spawn(run);
-        if let Err(error) = started {
-            tracing::warn!("the log cannot be synced aside: {error}");
+        if let Some(answer) = unsent {
+            answer.answer(Err("the node is shutting down".to_owned()));
         }
         Some(ticket)
     }

@@ -392,6 +392,41 @@ fn a_checkpoint_replaces_the_log_before_it() {
 }
 
 #[test]
+fn one_sync_answers_all_who_asked_before_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (runtime, _) = start(options(dir.path(), Kind::Serial, FsyncPolicy::No));
+    let mut client = Client::new(&runtime);
+    client.call("add", &["a", "1"]).unwrap();
+    let log = runtime.status().log;
+    assert!(log.durable < log.last, "nobody has synced yet");
+    let (ask, asked) = mpsc::channel();
+    let tickets: Vec<ChangeTicket> = (0..100)
+        .map(|_| {
+            let (ticket, answer) = ChangeTicket::open();
+            ask.send(answer).unwrap();
+            ticket
+        })
+        .collect();
+    assert!(threads::sync_for_all(&runtime.inner, &asked));
+    for ticket in tickets {
+        assert_eq!(ticket.try_take(), Some(Ok(String::new())));
+    }
+    let log = runtime.status().log;
+    assert_eq!(log.durable, log.last);
+    assert!(runtime.sync_log().is_none(), "nothing is left to sync");
+    drop(ask);
+    assert!(!threads::sync_for_all(&runtime.inner, &asked));
+    // Whoever asks too late is told so.
+    client.call("add", &["a", "1"]).unwrap();
+    runtime.inner.core.lock().hands = None;
+    let late = runtime.sync_log().expect("there is something to sync");
+    assert_eq!(
+        late.try_take(),
+        Some(Err("the node is shutting down".to_owned()))
+    );
+}
+
+#[test]
 fn checkpoints_are_taken_while_writers_go_on_and_miss_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let mut opts = options(dir.path(), Kind::Sparkle, FsyncPolicy::Everysec);

@@ -5,6 +5,7 @@
 //! | executor, one for each worker | a permit | steps the engine, heavy requests included |
 //! | read, one for each worker | requests | reads at snapshots that take long, scripts mostly |
 //! | sync | tickets | makes the log durable; under `always` that confirms |
+//! | sync-aside | WAITAOF | makes the log durable for who asks, all of them at once |
 //! | files | log rotations, checkpoints | prepares the next segment, removes old ones |
 //! | checkpoint | jobs | writes a snapshot to a file |
 //! | tick | 100 ms | the node's clock: everysec, expiry, retries; collects old versions |
@@ -14,6 +15,7 @@
 use super::Inner;
 use super::core::{FileWork, Job};
 use super::port::Replies;
+use crate::cluster::ChangeAnswer;
 use crate::disk::RealDisk;
 use crate::observe::{CHECKPOINT, FSYNC, FSYNC_ALWAYS};
 use execute::snapshot::panic_text;
@@ -117,6 +119,26 @@ pub(super) fn sync(inner: &Arc<Inner>, tickets: &Receiver<SyncTicket<RealDisk>>)
         inner.follow(outcome, None);
         inner.progress.notify_all();
     }
+}
+
+pub(super) fn sync_aside(inner: &Arc<Inner>, asked: &Receiver<ChangeAnswer>) {
+    while sync_for_all(inner, asked) {}
+}
+
+/// Waits for somebody who asks for a sync, and answers with it all who have asked before it begins. False once nobody can ask any more.
+pub(super) fn sync_for_all(inner: &Arc<Inner>, asked: &Receiver<ChangeAnswer>) -> bool {
+    let Ok(first) = asked.recv() else {
+        return false;
+    };
+    let answers: Vec<ChangeAnswer> = std::iter::once(first).chain(asked.try_iter()).collect();
+    let outcome = match sync_log(inner) {
+        Ok(()) => Ok(String::new()),
+        Err(error) => Err(format!("the log cannot be synced: {error}")),
+    };
+    for answer in answers {
+        answer.answer(outcome.clone());
+    }
+    true
 }
 
 pub(super) fn files(inner: &Arc<Inner>, work: &Receiver<FileWork>, preparer: &Preparer<RealDisk>) {
@@ -248,8 +270,8 @@ fn sync_log(inner: &Arc<Inner>) -> io::Result<()> {
             Ok(())
         }
         Err(error) => {
-            let event = Event::LogSyncFailed(error.to_string());
-            let outcome = inner.core.lock().alone(event, inner.now_ms());
+            let failed = io::Error::new(error.kind(), error.to_string());
+            let outcome = inner.core.lock().synced(Err(failed), inner.now_ms());
             inner.follow(outcome, None);
             Err(error)
         }
