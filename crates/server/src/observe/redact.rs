@@ -24,14 +24,27 @@ fn secrets(words: &[Blob]) -> Vec<usize> {
         let word = words.get(place);
         word.is_some_and(|word| word.eq_ignore_ascii_case(name.as_bytes()))
     };
-    let behind = |range: Range<usize>| range.filter(|&place| place < words.len()).collect();
+    let behind = |range: Range<usize>| -> Vec<usize> {
+        range.filter(|&place| place < words.len()).collect()
+    };
     match () {
         () if is(0, "auth") => behind(1..words.len()),
         () if is(0, "acl") && is(1, "setuser") => behind(2..words.len()),
-        () if is(0, "hello") => match (1..words.len()).find(|&place| is(place, "auth")) {
-            Some(auth) => behind(auth + 1..auth + 3),
-            None => Vec::new(),
-        },
+        () if is(0, "hello") => {
+            let (mut place, mut secrets) = (1, Vec::new());
+            while place < words.len() {
+                // What is no option is the version, or makes an error of it all.
+                place += match () {
+                    () if is(place, "auth") => {
+                        secrets.extend(behind(place + 1..place + 3));
+                        3
+                    }
+                    () if is(place, "setname") => 2,
+                    () => 1,
+                };
+            }
+            secrets
+        }
         () if is(0, "config") && is(1, "set") => {
             let names = (2..words.len()).step_by(2);
             let secret = names.filter(|&place| SECRET_SETTINGS.iter().any(|name| is(place, name)));
@@ -69,6 +82,16 @@ mod tests {
                 "HELLO 3 AUTH (redacted) (redacted) SETNAME n",
             ),
             ("hello 2 setname auth", "hello 2 setname auth"),
+            (
+                "hello 3 setname auth auth u p",
+                "hello 3 setname auth auth (redacted) (redacted)",
+            ),
+            (
+                "hello 3 auth auth setname auth auth p",
+                "hello 3 auth (redacted) (redacted) auth (redacted) (redacted)",
+            ),
+            ("hello auth u p", "hello auth (redacted) (redacted)"),
+            ("hello 3 auth p", "hello 3 auth (redacted)"),
             (
                 "config set timeout 1 RequirePass p loglevel debug",
                 "config set timeout 1 RequirePass (redacted) loglevel debug",
