@@ -291,6 +291,38 @@ fn acl_log() {
 }
 
 #[test]
+fn what_was_queued_of_the_connections_own_is_checked_again() {
+    let (server, _dir) = TestServer::start(&[]);
+    let (mut user, mut admin) = (server.client(), server.client());
+    admin.talk(&[("ACL SETUSER u on >p +@all ~* &*", "OK")]);
+    user.talk(&[("AUTH u p", "OK"), ("MULTI", "OK")]);
+    for line in [
+        "CONFIG GET maxmemory",
+        "SET k v",
+        "ACL WHOAMI",
+        "INFO server",
+        "CLIENT GETNAME",
+    ] {
+        user.talk(&[(line, "QUEUED")]);
+    }
+    admin.talk(&[("ACL SETUSER u -config -acl -info", "OK")]);
+    let Reply::Array(replies) = user.call(&["EXEC"]) else {
+        panic!("the block runs");
+    };
+    let [config, set, who, info, name] = &replies[..] else {
+        panic!("one reply for each command: {replies:?}");
+    };
+    for refused in [config, who, info] {
+        let text = "-NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This \
+            command is no longer allowed for the following reason: no permission to execute the command or subcommand";
+        assert_eq!(show(refused), text);
+    }
+    assert_eq!([show(set), show(name)], ["OK", "nil"]);
+    // The newest first.
+    assert_eq!(logged(&mut admin), "command multi info u 1");
+}
+
+#[test]
 fn selectors() {
     let (server, _dir) = TestServer::start(&[]);
     let (mut r, mut r2) = (server.client(), server.client());

@@ -182,6 +182,21 @@ impl Session {
         }
     }
 
+    /// The error of a command of a block that the connection's user could run when it was queued, and cannot run any more.
+    pub(super) fn denied_by_now(
+        &mut self,
+        desk: &Desk<'_>,
+        resolved: &Resolved,
+        argv: &Args,
+    ) -> Option<Reply> {
+        self.follow_users(desk.shared);
+        let user = self.identity.rights.as_ref()?;
+        let denied = check(user, resolved, argv).err()?;
+        let denial = Denial::of(Context::Multi, denied, resolved, argv);
+        self.note_denial(desk, &self.identity.name, denial);
+        Some(denied.reply_in_block())
+    }
+
     /// Whether a command's outcome depends on what its user may do, or on users at all: then it carries who acts.
     pub(super) fn must_act(&self, command: &Command) -> bool {
         match command.run {

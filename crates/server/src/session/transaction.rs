@@ -265,6 +265,20 @@ impl Session {
         None
     }
 
+    /// Runs a command of the connection itself that was queued, if its user may run it still.
+    fn own_command_of_block(&mut self, desk: &mut Desk<'_>, argv: &Args) -> Reply {
+        let Ok(resolved) = table::resolve(argv) else {
+            return errors::NOT_IN_BLOCK;
+        };
+        match resolved.command.run {
+            Run::Connection(command) => match self.denied_by_now(desk, &resolved, argv) {
+                Some(error) => error,
+                None => self.value_command(desk, command, argv),
+            },
+            _ => errors::NOT_IN_BLOCK,
+        }
+    }
+
     /// Completes a transaction command with the reply of its request, and gives the reply that its client gets.
     /// `None` if there is none yet.
     pub(super) fn complete(
@@ -316,11 +330,7 @@ impl Session {
                 for (place, argv) in own {
                     let before = place.saturating_sub(replies.len());
                     replies.extend(ordered.by_ref().take(before));
-                    let run = table::resolve(&argv).map(|resolved| resolved.command.run);
-                    replies.push(match run {
-                        Ok(Run::Connection(command)) => self.value_command(desk, command, &argv),
-                        _ => errors::NOT_IN_BLOCK,
-                    });
+                    replies.push(self.own_command_of_block(desk, &argv));
                 }
                 replies.extend(ordered);
                 Reply::Array(replies)
