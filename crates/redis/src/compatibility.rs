@@ -26,6 +26,10 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
          FCALL_RO, and not PFCOUNT, which writes nothing",
     ),
     (
+        "client|tracking",
+        "BCAST is refused where nodes keep only some of the partitions: see [clusters](cluster.md#zones-with-several-nodes)",
+    ),
+    (
         "cluster|failover cluster|forget cluster|reset cluster|meet cluster|replicate cluster|addslots cluster|delslots cluster|setslot",
         "refused: `ordo admin` changes clusters",
     ),
@@ -50,8 +54,18 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
          outside",
     ),
     (
+        "exec",
+        "commands of the connection itself (CLIENT, CONFIG, INFO, ...) run when all others have, and are held against what the user may do \
+         by then",
+    ),
+    (
         "fcall fcall_ro",
         "as scripts; what the functions of a library share does not outlive a call",
+    ),
+    (
+        "incrbyfloat hincrbyfloat",
+        "exact where both numbers have no exponent, at most 20 digits before the point and 17 behind it; other sums have 64 bits, where \
+         Redis has 80",
     ),
     (
         "info",
@@ -88,7 +102,8 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
     ),
     (
         "object|freq object|idletime",
-        "when a key was used is known for eviction only, to each node by itself: it is not told",
+        "when a key was used is known for eviction only, to each node by itself: it is not told. The idle time is 0, and FREQ \
+         says that no LFU policy is selected, under every policy",
     ),
     (
         "pfcount",
@@ -96,7 +111,8 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
     ),
     (
         "publish spublish",
-        "ordered like a write, and sent once final; the reply counts the listeners of this node, and is 0 in scripts",
+        "ordered like a write, and sent once final; the reply counts the listeners of this node, and is 0 in scripts. Whom messages of \
+         scripts reach in [clusters](cluster.md#zones-with-several-nodes), and in which order those of different channels come, is told there",
     ),
     (
         "save",

@@ -337,7 +337,7 @@ fn slow_calls_are_kept_with_their_words() {
         ),
         (
             "SLOWLOG GET x",
-            "-ERR value is not an integer or out of range",
+            "-ERR count should be greater than or equal to -1",
         ),
     ]);
     client.line("SLOWLOG RESET");
@@ -635,5 +635,9 @@ fn memory_is_told_of() {
             "CLIENT KILL ID 0",
             "-ERR client-id should be greater than 0",
         ),
+        ("CLIENT LIST ID 0 -1", "\"\""),
+        ("CLIENT LIST ID 0 x", "-ERR Invalid client ID"),
+        ("CLIENT LIST ID", "-ERR syntax error"),
+        ("CLIENT LIST ID 0 99 TYPE normal", "\"\""),
     ]);
 }

@@ -383,7 +383,24 @@ fn client_subcommands_tell_and_change_connections() {
 fn a_pause_holds_writes_until_it_ends() {
     let (server, _dir) = TestServer::start(&[]);
     let (mut a, mut b) = (server.client(), server.client());
-    a.talk(&[("CLIENT PAUSE 100000 WRITE", "OK")]);
+    a.talk(&[
+        (
+            "CLIENT PAUSE x",
+            "-ERR timeout is not an integer or out of range",
+        ),
+        ("CLIENT PAUSE -1", "-ERR timeout is negative"),
+        (
+            "CLIENT PAUSE 1 some",
+            "-ERR CLIENT PAUSE mode must be WRITE or ALL",
+        ),
+        (
+            "CLIENT PAUSE 1 WRITE now",
+            "-ERR unknown subcommand or wrong number of arguments for 'PAUSE'. Try CLIENT HELP.",
+        ),
+        ("CLIENT PAUSE 9223372036854775807 ALL", "OK"),
+        ("CLIENT UNPAUSE", "OK"),
+        ("CLIENT PAUSE 100000 WRITE", "OK"),
+    ]);
     b.send(&["SET", "k", "1"]);
     a.talk(&[("GET k", "nil"), ("CLIENT UNPAUSE", "OK")]);
     assert_eq!(show(&b.read()), "OK");

@@ -52,8 +52,15 @@ impl Listener {
 /// What reaches a connection from others.
 #[derive(Clone, Debug)]
 pub enum Delivery {
-    /// To be sent as it is.
-    Push(Arc<Reply>),
+    /// A message, for who still listens when it arrives.
+    Message {
+        /// The push, as it is sent.
+        push: Arc<Reply>,
+        /// What it was subscribed to: this, by this name.
+        kind: Kind,
+        /// See `kind`.
+        name: Blob,
+    },
     /// A line for who monitors.
     Monitored(Arc<Reply>),
     /// Keys that were read were written since.
@@ -71,6 +78,8 @@ pub enum Delivery {
     Look,
     /// CLIENT UNBLOCK.
     Unblock {
+        /// Which of its waits is meant: see [`crate::net::clients::Client::waits`].
+        wait: u64,
         /// With an error rather than as if the time were up.
         with_error: bool,
     },
@@ -270,19 +279,25 @@ impl NewsListener for Hub {
 /// Sends a message to whoever listens.
 fn publish(state: &State, channel: &Blob, payload: &Blob, is_sharded: bool) {
     let mut plain = None;
+    let (exact, word) = match is_sharded {
+        true => (Kind::Shard, "smessage"),
+        false => (Kind::Channel, "message"),
+    };
     state
         .channels
         .receivers(channel, is_sharded, |listener, pattern| {
-            let push = match pattern {
-                None => plain
-                    .get_or_insert_with(|| {
-                        let kind = if is_sharded { "smessage" } else { "message" };
-                        message(kind, None, channel, payload)
-                    })
-                    .clone(),
-                Some(pattern) => message("pmessage", Some(pattern), channel, payload),
+            let (push, kind, name) = match pattern {
+                None => {
+                    let push = plain.get_or_insert_with(|| message(word, None, channel, payload));
+                    (push.clone(), exact, channel)
+                }
+                Some(pattern) => {
+                    let push = message("pmessage", Some(pattern), channel, payload);
+                    (push, Kind::Pattern, pattern)
+                }
             };
-            listener.deliver(Delivery::Push(push));
+            let name = name.clone();
+            listener.deliver(Delivery::Message { push, kind, name });
         });
 }
 

@@ -81,6 +81,8 @@ pub struct Client {
     pub blocked: AtomicBool,
     /// Whether its command waits for the end of CLIENT PAUSE, or for room.
     pub paused: AtomicBool,
+    /// How often it has waited for a key: the number of the present wait, or of the last one.
+    pub waits: AtomicU64,
     /// MONITOR.
     pub monitors: AtomicBool,
     /// Whether it is told when keys that it has read are written, and in which way: letters of CLIENT LIST, or 0.
@@ -236,6 +238,7 @@ impl Clients {
             subscriptions: Default::default(),
             blocked: AtomicBool::new(false),
             paused: AtomicBool::new(false),
+            waits: AtomicU64::new(0),
             monitors: AtomicBool::new(false),
             tracking: AtomicUsize::new(0),
             redirect: AtomicU64::new(0),

@@ -83,7 +83,7 @@ impl Mailbox {
         self.notify();
     }
     /// Takes what was left for connections.
-    pub(super) fn take_deliveries(&self) -> Vec<(SessionId, Delivery)> {
+    pub(crate) fn take_deliveries(&self) -> Vec<(SessionId, Delivery)> {
         std::mem::take(&mut *self.deliveries.lock())
     }
     /// Whether something was left for a connection.

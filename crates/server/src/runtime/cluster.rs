@@ -41,6 +41,12 @@ impl Runtime {
         self.inner.ports.is_spread()
     }
 
+    /// As if there were nodes that do not keep all partitions.
+    #[cfg(test)]
+    pub(crate) fn seem_spread(&self) {
+        self.inner.ports.set_spread(true);
+    }
+
     /// Whether this node executes what writes a key: then it tells of that.
     pub fn keeps(&self, key: &Key) -> bool {
         let partition = |map: &PartitionMap| map.slots().partition_of_key(key);

@@ -175,7 +175,12 @@ impl Session {
     /// Takes what others have for the connection.
     pub fn delivered(&mut self, desk: &mut Desk<'_>, delivery: Delivery) {
         match delivery {
-            Delivery::Push(push) => self.replies.push_at_once(&push, self.protocol),
+            Delivery::Message { push, kind, name } => {
+                // Behind the end of the subscription it would pass for a reply (RESP2).
+                if self.subscriptions.of(kind).contains(&name) {
+                    self.replies.push_at_once(&push, self.protocol);
+                }
+            }
             Delivery::Monitored(line) => {
                 // What was on its way when it stopped to monitor is of no use.
                 if self.monitors() {
@@ -214,7 +219,7 @@ impl Session {
             }
             Delivery::Users => self.users_changed(desk),
             Delivery::Look => self.look_again(desk),
-            Delivery::Unblock { with_error } => self.unblocked(desk, with_error),
+            Delivery::Unblock { wait, with_error } => self.unblocked(desk, wait, with_error),
         }
     }
 

@@ -3,6 +3,7 @@
 use super::{Desk, Session, Speech, is_word};
 use crate::hub::Delivery;
 use crate::net::clients::Client;
+use redis_surface::commands::options;
 use redis_surface::errors;
 use redis_surface::table::ConnectionCommand;
 use std::sync::Arc;
@@ -79,6 +80,7 @@ impl Session {
                 None => errors::SYNTAX,
             },
             (C::ClientNoTouch, [mode]) if switch(mode).is_some() => Reply::OK,
+            (C::ClientPause, [_, _, _, ..]) => errors::subcommand_syntax("CLIENT", &argv[1]),
             (C::ClientPause, [timeout, mode @ ..]) => pause(desk, timeout, mode),
             (C::ClientUnpause, _) => {
                 desk.shared.pause.end();
@@ -163,7 +165,8 @@ impl Session {
             .all()
             .into_iter()
             .filter(|client| {
-                filter.accepts(client) && !(filter.skip_me && client.id == self.client.id)
+                filter.accepts(client, desk.now_ms)
+                    && !(filter.skip_me && client.id == self.client.id)
             })
             .collect();
         for victim in &victims {
@@ -204,6 +207,9 @@ struct Filter {
     older_than_s: Option<u64>,
 }
 
+/// The options of CLIENT LIST.
+const OPTIONS: &[&str] = &["id", "type", "user", "addr", "laddr", "maxage", "skipme"];
+
 impl Filter {
     fn parse(words: &[Blob], kill: bool) -> Result<Filter, Reply> {
         let mut filter = Filter {
@@ -214,17 +220,22 @@ impl Filter {
         while let [option, value, tail @ ..] = rest {
             let text = String::from_utf8_lossy(value).into_owned();
             rest = tail;
-            if is_word(option, "id") {
-                let mut ids = filter.ids.take().unwrap_or_default();
+            if is_word(option, "id") && kill {
                 let id = number(value).filter(|&id| id > 0);
-                ids.push(id.ok_or(Reply::error("ERR client-id should be greater than 0"))?);
-                // CLIENT LIST takes several after one ID.
-                while let ([next, tail @ ..], false) = (rest, kill) {
-                    let Some(id) = number(next) else { break };
-                    ids.push(id);
-                    rest = tail;
+                let id = id.ok_or(Reply::error("ERR client-id should be greater than 0"))?;
+                filter.ids.get_or_insert_default().push(id);
+            } else if is_word(option, "id") {
+                // Several after one ID, up to the next option.
+                let is_option = |word: &Blob| OPTIONS.iter().any(|name| is_word(word, name));
+                let others = rest.iter().take_while(|word| !is_option(word)).count();
+                let (others, tail) = rest.split_at(others);
+                rest = tail;
+                for word in std::iter::once(value).chain(others) {
+                    let id = options::integer(word);
+                    let id = id.map_err(|_| Reply::error("ERR Invalid client ID"))?;
+                    // Nobody has a negative one.
+                    filter.ids.get_or_insert_default().push(id.max(0) as u64);
                 }
-                filter.ids = Some(ids);
             } else if is_word(option, "type") {
                 filter.kind = Some(match text.to_ascii_lowercase().as_str() {
                     "normal" => ClientKind::Normal,
@@ -261,7 +272,7 @@ impl Filter {
         }
     }
 
-    fn accepts(&self, client: &Client) -> bool {
+    fn accepts(&self, client: &Client, now_ms: u64) -> bool {
         let is_of_kind = |kind: ClientKind| match kind {
             ClientKind::Normal => !client.listens(),
             ClientKind::Listener => client.listens(),
@@ -281,14 +292,9 @@ impl Filter {
                 .local_address
                 .as_ref()
                 .is_none_or(|address| *address == client.local_address.to_string())
-            && self.older_than_s.is_none_or(|age_s| {
-                client
-                    .active_ms
-                    .load(Ordering::Relaxed)
-                    .saturating_sub(client.connected_ms)
-                    / 1000
-                    >= age_s
-            })
+            && self
+                .older_than_s
+                .is_none_or(|age_s| now_ms.saturating_sub(client.connected_ms) / 1000 >= age_s)
     }
 }
 
@@ -299,7 +305,7 @@ fn list(desk: &Desk<'_>, filter: &[Blob]) -> Reply {
     };
     let mut text = String::new();
     for client in desk.shared.clients.all() {
-        if filter.accepts(&client) {
+        if filter.accepts(&client, desk.now_ms) {
             text.push_str(&client.line(desk.now_ms));
             text.push('\n');
         }
@@ -324,7 +330,8 @@ fn unblock(desk: &Desk<'_>, id: &Blob, how: &[Blob]) -> Reply {
     let waiting = waiting.filter(|client| client.blocked.load(Ordering::SeqCst));
     Reply::Integer(match waiting {
         Some(client) => {
-            let delivery = Delivery::Unblock { with_error };
+            let wait = client.waits.load(Ordering::SeqCst);
+            let delivery = Delivery::Unblock { wait, with_error };
             client.mailbox.deliver(client.session, delivery);
             1
         }
@@ -332,18 +339,19 @@ fn unblock(desk: &Desk<'_>, id: &Blob, how: &[Blob]) -> Reply {
     })
 }
 
-fn pause(desk: &Desk<'_>, timeout: &[u8], mode: &[Blob]) -> Reply {
+fn pause(desk: &Desk<'_>, timeout: &Blob, mode: &[Blob]) -> Reply {
     let writes_only = match mode {
         [] => false,
         [word] if is_word(word, "all") => false,
         [word] if is_word(word, "write") => true,
-        _ => return errors::SYNTAX,
+        _ => return Reply::error("ERR CLIENT PAUSE mode must be WRITE or ALL"),
     };
-    match number(timeout).and_then(|timeout_ms| desk.now_ms.checked_add(timeout_ms)) {
-        Some(until_ms) => {
+    match options::timeout_ms(timeout) {
+        Ok(timeout_ms) => {
+            let until_ms = desk.now_ms.saturating_add(timeout_ms);
             desk.shared.pause.pause(until_ms, writes_only);
             Reply::OK
         }
-        None => Reply::error("ERR timeout is not an integer or out of range"),
+        Err(error) => error,
     }
 }

@@ -30,12 +30,9 @@ pub(super) fn slow_log(desk: &Desk<'_>, command: SlowLogCommand, argv: &Args) ->
         (SlowLogCommand::Get, words) => {
             let count = match words {
                 [] => SLOW_SHOWN,
-                [count] => match options::integer(count) {
-                    Ok(-1) => usize::MAX,
-                    Ok(count) => match usize::try_from(count) {
-                        Ok(count) => count,
-                        Err(_) => return SLOW_COUNT,
-                    },
+                [all] if all.as_bytes() == b"-1" => usize::MAX,
+                [count] => match options::count(count, 0, SLOW_COUNT) {
+                    Ok(count) => count,
                     Err(error) => return error,
                 },
                 _ => return errors::subcommand_syntax("SLOWLOG", &argv[1]),

@@ -4,13 +4,15 @@ use super::*;
 use crate::cluster::{ChangeAnswer, ChangeTicket, ClusterChange, ClusterView, tests::view};
 use crate::net::clients::Arrival;
 use crate::net::mailbox::Mailbox;
-use crate::runtime::{Membership, Runtime, RuntimeOptions};
+use crate::runtime::{Membership, NewsItem, NewsListener, Runtime, RuntimeOptions};
 use crate::shared::Origin;
 use parking_lot::Mutex;
 use redis_surface::codec::inline;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::Ordering;
 use store::View;
 use tempfile::TempDir;
+use txn::{Blob, Event, Message};
 
 /// A cluster that stays as it is, and keeps what it is asked to change.
 #[derive(Default)]
@@ -47,6 +49,7 @@ struct Room {
     tally: Tally,
     submissions: Submissions,
     session: Session,
+    now_ms: u64,
     _poll: mio::Poll,
     _dir: TempDir,
 }
@@ -98,6 +101,7 @@ impl Room {
             config,
             commands: Commands::default(),
             submissions: Submissions::default(),
+            now_ms: 0,
             _poll: poll,
             _dir: dir,
         }
@@ -112,7 +116,7 @@ impl Room {
             counters: &self.counters,
             tally: &self.tally,
             submissions: &mut self.submissions,
-            now_ms: 0,
+            now_ms: self.now_ms,
         };
         act(&mut self.session, &mut desk);
     }
@@ -130,6 +134,49 @@ impl Room {
     fn call(&mut self, line: &str) -> String {
         let argv = inline::split(line.as_bytes()).expect("balanced quotes");
         self.with(|session, desk| session.command(desk, argv));
+        self.sent()
+    }
+
+    /// Sends a command that goes through the order, and takes what is answered.
+    fn order(&mut self, line: &str) -> String {
+        let argv = inline::split(line.as_bytes()).expect("balanced quotes");
+        self.with(|session, desk| session.command(desk, argv));
+        self.settle();
+        self.sent()
+    }
+
+    /// Lets what was submitted end, and what that leads to.
+    fn settle(&mut self) {
+        while !self.submissions.requests.is_empty() {
+            let requests = std::mem::take(&mut self.submissions).requests;
+            let answers = self.shared.runtime.ask(&self.port, requests, || false);
+            for (id, outcome) in answers.expect("room for a few") {
+                self.with(|session, desk| session.arrived(desk, id, outcome));
+            }
+        }
+    }
+
+    /// Publishes a message, which waits in the mailbox.
+    fn publish(&self, channel: &str, is_sharded: bool) {
+        let message = Message {
+            channel: Blob::from(channel),
+            payload: Blob::from("hello"),
+            is_sharded,
+        };
+        let id = RequestId {
+            session: SessionId(0),
+            sequence: 0,
+            attempt: 0,
+        };
+        let events = vec![Event::Message(message)];
+        self.shared.hub.told(NewsItem { id, events });
+    }
+
+    /// Takes what lies in the mailbox.
+    fn look_into_mailbox(&mut self) -> String {
+        for (_, delivery) in self.session.client().mailbox.take_deliveries() {
+            self.with(|session, desk| session.delivered(desk, delivery));
+        }
         self.sent()
     }
 
@@ -311,4 +358,89 @@ fn a_readonly_connection_is_told_that_its_node_is_behind() {
     assert!(error.contains("staleness_ms_max, 500 ms"), "{error}");
     assert_eq!(told("ERR other"), Err(Stop::abort("ERR other".to_owned())));
     assert_eq!(told_of_age(Ok(Reply::OK), 500), Ok(Reply::OK));
+}
+
+#[test]
+fn a_message_behind_the_end_of_its_subscription_is_dropped() {
+    let mut room = Room::new(None);
+    for (begin, end, is_sharded) in [
+        ("SUBSCRIBE c", "UNSUBSCRIBE c", false),
+        ("SUBSCRIBE c", "UNSUBSCRIBE", false),
+        ("PSUBSCRIBE c* d", "PUNSUBSCRIBE c* d", false),
+        ("SSUBSCRIBE c", "SUNSUBSCRIBE c", true),
+        ("SUBSCRIBE c", "RESET", false),
+    ] {
+        room.call(begin);
+        room.publish("c", is_sharded);
+        room.call(end);
+        assert_eq!(room.look_into_mailbox(), "", "behind {end}");
+        assert_eq!(room.call("ECHO reply"), "$5\r\nreply\r\n");
+        // Who subscribes again misses nothing.
+        room.call(begin);
+        room.publish("c", is_sharded);
+        let told = room.look_into_mailbox();
+        assert!(told.contains("message\r\n"), "behind {begin}: {told}");
+        room.call(end);
+    }
+    // One name in several ways.
+    for line in ["SUBSCRIBE c", "PSUBSCRIBE c", "SSUBSCRIBE c"] {
+        room.call(line);
+    }
+    room.publish("c", false);
+    room.publish("c", true);
+    room.call("PUNSUBSCRIBE c");
+    room.call("SUNSUBSCRIBE c");
+    assert_eq!(
+        room.look_into_mailbox(),
+        "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$5\r\nhello\r\n"
+    );
+}
+
+#[test]
+fn a_wait_is_not_ended_by_what_was_meant_for_the_one_before() {
+    let mut room = Room::new(None);
+    let client = room.session.client().clone();
+    let waits = || client.blocked.load(Ordering::SeqCst);
+    let number = || client.waits.load(Ordering::SeqCst);
+    let unblock = |wait, with_error| Delivery::Unblock { wait, with_error };
+    assert_eq!(room.order("BLPOP k 0"), "");
+    assert!(waits());
+    let first = number();
+    room.with(|session, desk| session.delivered(desk, unblock(first, true)));
+    assert_eq!(
+        room.sent(),
+        "-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n"
+    );
+    // The next command is being tried.
+    assert_eq!(room.call("BLPOP k 0"), "");
+    room.with(|session, desk| session.delivered(desk, unblock(first, true)));
+    room.settle();
+    assert!(waits(), "it waits");
+    room.with(|session, desk| session.delivered(desk, unblock(first, true)));
+    assert_eq!(room.sent(), "");
+    assert!(waits(), "it waits on");
+    let second = number();
+    room.with(|session, desk| session.delivered(desk, unblock(second, false)));
+    assert_eq!(room.sent(), "*-1\r\n");
+    assert!(!waits());
+}
+
+#[test]
+fn an_age_is_measured_up_to_now() {
+    let mut room = Room::new(None);
+    room.now_ms = 10_500;
+    assert!(room.call("CLIENT LIST MAXAGE 10").contains("id=1 "));
+    assert_eq!(room.call("CLIENT LIST MAXAGE 11"), "$0\r\n\r\n");
+    assert_eq!(room.call("CLIENT KILL MAXAGE 10 SKIPME no"), ":1\r\n");
+}
+
+#[test]
+fn who_is_not_told_of_all_keys_cannot_ask_for_all() {
+    let mut room = Room::new(None);
+    room.call("HELLO 3");
+    room.shared.runtime.seem_spread();
+    let refused = room.call("CLIENT TRACKING on BCAST PREFIX a");
+    assert!(refused.starts_with("-ERR BCAST needs a node"), "{refused}");
+    assert_eq!(room.flags(), "N");
+    assert_eq!(room.order("CLIENT TRACKING on"), "+OK\r\n");
 }

@@ -23,6 +23,12 @@ struct Reads {
     by_script: bool,
 }
 
+/// Whoever keeps copies by prefixes would keep old ones.
+const BROADCAST_MISSES_KEYS: Reply = Reply::error(
+    "ERR BCAST needs a node that is told of all keys, and in this cluster a node keeps only some of the partitions: use CLIENT \
+     TRACKING ON without BCAST, which tells of the keys that were read, or give every node all partitions",
+);
+
 /// How a connection is told.
 #[derive(Default)]
 pub(super) struct Tracks {
@@ -129,6 +135,9 @@ impl Session {
             return Err(Reply::error(
                 "ERR PREFIX option requires BCAST mode to be enabled",
             ));
+        }
+        if broadcasts && desk.shared.runtime.is_spread() {
+            return Err(BROADCAST_MISSES_KEYS);
         }
         if let Some(before) = &self.tracks {
             let broadcast_before = matches!(before.options.mode, TrackingMode::Broadcast(_));

@@ -199,6 +199,7 @@ impl Session {
             let hub = &desk.shared.hub;
             hub.begin_interest(&desk.shared.runtime);
             hub.wait(&listener, &waiting.keys, &waiting.wait.manner);
+            self.client.waits.fetch_add(1, Ordering::SeqCst);
             self.client.blocked.store(true, Ordering::SeqCst);
             return self.attempt(desk);
         }
@@ -249,8 +250,14 @@ impl Session {
         }
     }
 
-    /// CLIENT UNBLOCK.
-    pub(super) fn unblocked(&mut self, desk: &mut Desk<'_>, with_error: bool) {
+    /// CLIENT UNBLOCK of this wait, which may have ended since.
+    pub(super) fn unblocked(&mut self, desk: &mut Desk<'_>, wait: u64, with_error: bool) {
+        let is_meant = |waiting: &Waiting| {
+            waiting.has_entered && self.client.waits.load(Ordering::SeqCst) == wait
+        };
+        if !self.waiting.as_deref().is_some_and(is_meant) {
+            return;
+        }
         self.call_goes_on(desk);
         if let Some(waiting) = &mut self.waiting {
             waiting.ended = Some(with_error);
