@@ -209,8 +209,8 @@ pub fn page(expected_failures: &str) -> String {
     }
     page.push_str(CLIENTS);
     page.push_str(
-        "\n## Redis's own tests\n\n`tests/redis-suite/run` runs Redis 7.0's Tcl suite, unmodified, against a server. (`unit/tracking` is \
-         run if it is named: much of it fails so far.) These of its tests fail, or may:\n\n| unit | test | why |\n|---|---|---|\n",
+        "\n## Redis's own tests\n\n`tests/redis-suite/run` runs Redis 7.0's Tcl suite, unmodified, against a server. These of its \
+         tests fail, or may:\n\n| unit | test | why |\n|---|---|---|\n",
     );
     for line in expected_failures.lines() {
         let cells: Vec<&str> = line.splitn(3, '|').collect();

@@ -392,6 +392,7 @@ impl Shared {
     /// Has all go by these settings who do not look at them by themselves.
     pub fn look_at_settings(&self, config: &Config) {
         self.hub.set_notify(config.notify_keyspace_events);
+        self.hub.set_tracked_max(config.tracking_table_max_keys);
         self.latency
             .set_threshold_ms(config.latency_monitor_threshold);
         let len_max = usize::try_from(config.slowlog_max_len).unwrap_or(usize::MAX);

@@ -10,8 +10,8 @@
 // Not the model checker's: nothing that it checks depends on these words.
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// A time of use counts so many milliseconds: 32 bits of them last for 17 years.
-const RECENCY_UNIT_MS: u64 = 128;
+/// A time of use counts so many milliseconds: 32 bits of them last for half a year. (Much may be written, and evicted, in a tenth of a second.)
+const RECENCY_UNIT_MS: u64 = 4;
 const MINUTE_MS: u64 = 60_000;
 /// What a record counts when it is new, so that it is not the first to go (Redis's LFU_INIT_VAL).
 const FREQUENCY_FIRST: u32 = 5;

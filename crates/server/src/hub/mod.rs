@@ -220,9 +220,14 @@ impl Hub {
     }
 
     /// It is about to read these keys.
-    pub fn reads(&self, session: SessionId, keys: impl Iterator<Item = Key>, keys_max: usize) {
-        let keys_max = if keys_max == 0 { usize::MAX } else { keys_max };
+    pub fn reads(&self, session: SessionId, keys: impl Iterator<Item = Key>, keys_max: u64) {
+        let keys_max = limit(keys_max);
         self.state.lock().tracking.reads(session, keys, keys_max);
+    }
+
+    /// Sets how many keys are tracked at most (`tracking-table-max-keys`).
+    pub fn set_tracked_max(&self, keys_max: u64) {
+        self.state.lock().tracking.limit(limit(keys_max));
     }
 
     /// How many keys are tracked, and how many copies of them there may be, and how many prefixes.
@@ -273,6 +278,14 @@ impl NewsListener for Hub {
             }
         }
         state.tracking.broadcast(Some(item.id));
+    }
+}
+
+/// How many a setting allows, of which 0 means any number.
+fn limit(max: u64) -> usize {
+    match max {
+        0 => usize::MAX,
+        max => usize::try_from(max).unwrap_or(usize::MAX),
     }
 }
 

@@ -115,12 +115,17 @@ impl Tracking {
         }
     }
 
-    /// Somebody is about to read keys. If there are more than `keys_max` then, others are forgotten, and their readers told.
+    /// Somebody is about to read keys. No more than `keys_max` are kept: see [`Tracking::limit`].
     pub fn reads(&mut self, session: SessionId, keys: impl Iterator<Item = Key>, keys_max: usize) {
         for key in keys {
             let of_key = self.readers.entry(key).or_default();
             of_key.entry(session).or_default().pins += 1;
         }
+        self.limit(keys_max);
+    }
+
+    /// If there are more than `keys_max` keys, forgets others, and tells their readers.
+    pub fn limit(&mut self, keys_max: usize) {
         while self.readers.len() > keys_max
             && let Some(key) = self.readers.keys().next().cloned()
         {
@@ -178,6 +183,10 @@ impl Tracking {
             let Some(tracked) = self.sessions.get(&session) else {
                 return false;
             };
+            if matches!(tracked.options.mode, TrackingMode::Broadcast(_)) {
+                // It has read the key in another mode, before.
+                return false;
+            }
             if tracked.options.no_loop && by.is_some_and(|by| by.session == session) {
                 return reader.pins > 0;
             }

@@ -275,7 +275,6 @@ impl Session {
                 }
             }
         }
-        prefixes.retain(|prefix| !prefix.is_empty());
         prefixes.sort_unstable();
         Reply::Map(vec![
             (
@@ -315,7 +314,6 @@ impl Session {
         }
         if let Involved::Keys(keys) = redis_surface::involved(argv) {
             let keys_max = desk.config.tracking_table_max_keys;
-            let keys_max = usize::try_from(keys_max).unwrap_or(usize::MAX);
             let session = self.client.session;
             desk.shared
                 .hub
