@@ -37,6 +37,10 @@ pub struct TrackingOptions {
     pub redirect: Option<(u64, Option<Listener>)>,
 }
 
+/// Requests of a connection, at most, of which it is kept that they have read nothing: as many as may be on their way. Of one that is
+/// forgotten its keys are tracked in vain.
+const READ_NOTHING_KEPT: u64 = 1024;
+
 /// Whose copies are invalidated.
 struct Tracked {
     listener: Listener,
@@ -141,6 +145,12 @@ impl Tracking {
     pub fn read_nothing(&mut self, id: RequestId) {
         if self.sessions.contains_key(&id.session) {
             self.read_nothing.insert((id.session, id.sequence));
+            // Of one whose keys were not remembered, or that is answered already, nobody takes it out.
+            let old = (id.session, id.sequence.saturating_sub(READ_NOTHING_KEPT));
+            let from = (id.session, 0);
+            while let Some(&first) = self.read_nothing.range(from..old).next() {
+                self.read_nothing.remove(&first);
+            }
         }
     }
 
@@ -275,5 +285,33 @@ impl Tracking {
     pub fn counts(&self) -> (usize, usize, usize) {
         let items = self.readers.values().map(BTreeMap::len).sum();
         (self.readers.len(), items, self.prefixes.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use txn::SessionId;
+
+    #[test]
+    fn of_scripts_that_read_nothing_no_more_is_kept_than_may_be_on_their_way() {
+        let mut tracking = Tracking::default();
+        let session = SessionId(1);
+        let id = |sequence| RequestId {
+            session,
+            sequence,
+            attempt: 0,
+        };
+        tracking.read_nothing(id(1));
+        assert!(tracking.read_nothing.is_empty(), "nobody tracks");
+        let poll = mio::Poll::new().expect("a poll");
+        let waker = mio::Waker::new(poll.registry(), mio::Token(0)).expect("a waker");
+        let mailbox = Arc::new(crate::net::mailbox::Mailbox::new(waker));
+        let listener = Listener { session, mailbox };
+        tracking.begin(&listener, &TrackingOptions::default());
+        (1..5_000).for_each(|sequence| tracking.read_nothing(id(sequence)));
+        assert_eq!(tracking.read_nothing.len() as u64, READ_NOTHING_KEPT + 1);
+        tracking.end(session);
+        assert!(tracking.read_nothing.is_empty());
     }
 }
