@@ -83,7 +83,7 @@ pub use log::{
 };
 pub use map::{
     Changed, Control, Described, LEVEL_FIRST, MapError, NODES_MAX, NodeEntry, PARTITIONS_MAX,
-    PartitionEntry, PartitionMap,
+    PartitionEntry, PartitionMap, PlaceError,
 };
 pub use record::{Address, Content};
 pub use report::{Cut, Report};

@@ -174,16 +174,19 @@ impl RaftGroup {
 }
 
 impl RaftGroup {
-    /// Under `everysec` and `no` a log may have lost entries in a power loss that others count on, which the library takes to
-    /// be impossible: it would go on as if they were there, or panic. So who is told that more is agreed than it has says what
-    /// it has, and the leader begins there. Knowing less of a follower than is true costs messages only.
-    fn mend(&mut self, message: &mut Message) {
-        // Nor does it expect a leader that is no part of its group any more.
+    /// The library does not expect that a leader is no part of its group any more: such a one follows.
+    fn step_down_if_removed(&mut self) {
         let raft = &mut self.raft.raft;
         if raft.state == StateRole::Leader && raft.prs().get(raft.id).is_none() {
             let term = raft.term;
             raft.become_follower(term, INVALID_ID);
         }
+    }
+
+    /// Under `everysec` and `no` a log may have lost entries in a power loss that others count on, which the library takes to
+    /// be impossible: it would go on as if they were there, or panic. So who is told that more is agreed than it has says what
+    /// it has, and the leader begins there. Knowing less of a follower than is true costs messages only.
+    fn mend(&mut self, message: &mut Message) {
         let last = self.raft.raft.raft_log.last_index();
         match message.get_msg_type() {
             MessageType::MsgHeartbeat if message.commit > last => {
@@ -218,6 +221,7 @@ impl RaftGroup {
 
 impl Group for RaftGroup {
     fn handle(&mut self, input: Input) -> Result<(), Refusal> {
+        self.step_down_if_removed();
         let result = match input {
             Input::Tick => {
                 self.raft.tick();
@@ -334,6 +338,7 @@ impl Group for RaftGroup {
     }
 
     fn kept(&mut self, number: u64) {
+        self.step_down_if_removed();
         self.raft.on_persist_ready(number);
         self.advance_applied();
         self.set_timeout();
