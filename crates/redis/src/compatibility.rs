@@ -218,7 +218,10 @@ pub fn page(expected_failures: &str) -> String {
             let test = test.replace('|', "\\|");
             let _ = match unit.strip_prefix('~') {
                 Some(unit) => writeln!(page, "| {unit} | {test} | now and then: {why} |"),
-                None => writeln!(page, "| {unit} | {test} | {why} |"),
+                None => {
+                    let unit = unit.trim_start_matches('!');
+                    writeln!(page, "| {unit} | {test} | {why} |")
+                }
             };
         }
     }

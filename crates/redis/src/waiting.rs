@@ -263,13 +263,9 @@ impl Wait {
         )
     }
 
-    /// The reply when the time is up.
-    pub fn nothing(&self) -> Reply {
-        match options::is(&self.argv[0], "BLMOVE") || options::is(&self.argv[0], "BRPOPLPUSH") {
-            true => Reply::Nil,
-            false => Reply::NilArray,
-        }
-    }
+    /// The reply when the time is up, also of those that reply one element: in a block, where they do not wait, these reply
+    /// [`Reply::Nil`].
+    pub const NOTHING: Reply = Reply::NilArray;
 
     /// Whether a reply says that there is nothing.
     pub fn found_nothing(reply: &Reply) -> bool {
@@ -321,7 +317,7 @@ async fn retry(mut tx: Tx, argv: Args) -> Outcome {
             (From::Groups, _) => return Ok(STREAM_GONE),
             (_, None) => true,
             (_, Some(value)) if wait.fits(value) => true,
-            (From::Streams, Some(_)) => return Ok(wait.nothing()),
+            (From::Streams, Some(_)) => return Ok(Wait::NOTHING),
             _ => false,
         };
         if fits {
@@ -330,7 +326,7 @@ async fn retry(mut tx: Tx, argv: Args) -> Outcome {
     }
     match wait.attempt(|name| fitting.contains(&name)) {
         Some(argv) => execute(tx, argv, Caller::Block, Terms::default()).await,
-        None => Ok(wait.nothing()),
+        None => Ok(Wait::NOTHING),
     }
 }
 
@@ -384,7 +380,7 @@ async fn first(mut tx: Tx, parts: Option<(Vec<Blob>, Args)>) -> Outcome {
             return execute(tx, argv, Caller::Block, Terms::default()).await;
         }
     }
-    Ok(wait.nothing())
+    Ok(Wait::NOTHING)
 }
 
 /// Whether an event of this name may bring what somebody waits for. What only takes away does not.
@@ -400,7 +396,6 @@ pub fn may_serve(event: &str) -> bool {
             | "zpopmax"
             | "expire"
             | "persist"
-            | "expired"
             | "xtrim"
             | "xdel"
             | "lset"

@@ -22,7 +22,9 @@ use txn::{Args, Blob, ProcedureFuture, Reply, Stop, Tx};
 pub(super) const STEPS_PER_TICK: u32 = 1000;
 /// What calling a command counts for, besides its instructions: so that a loop of calls reaches its limit about when the most
 /// expensive other work does.
-const STEPS_PER_CALL: u64 = 100;
+pub(super) const STEPS_PER_CALL: u64 = 100;
+/// Bytes of a call's words and its reply that count as a step.
+const BYTES_PER_STEP: usize = 16;
 /// Which part of a call's steps loading a library may take: every call of its functions begins with the same steps.
 const LOAD_STEPS_SHARE: u64 = 10;
 /// The longest integer that `%.17g` writes without an exponent.
@@ -401,6 +403,13 @@ impl Host {
             return Ok(Err(argv(arguments).err().unwrap_or_default().to_owned()));
         }
         run.next_call += 1;
+        let words = arguments.iter().filter_map(|word| match word {
+            Value::String(word) => Some(word.as_bytes().len()),
+            _ => None,
+        });
+        let bytes = words.sum::<usize>() + run.execution.replies[index].bytes();
+        // Whoever charges next looks at the sum.
+        run.steps = run.steps.saturating_add((bytes / BYTES_PER_STEP) as u64);
         match &run.execution.replies[index] {
             Reply::Error(text) => Ok(Err(text.clone().into_owned())),
             reply => convert::to_lua(lua, reply, run.resp3).map(Ok),

@@ -268,6 +268,11 @@ pub async fn xsetid(tx: &mut Tx, args: &[Blob]) -> Outcome {
         return Ok(errors::NO_SUCH_KEY);
     };
     let mut stream = StreamValue::clone(&old);
+    if last_id < stream.max_deleted_id {
+        return Ok(Reply::error(
+            "ERR The ID specified in XSETID is smaller than current max_deleted_entry_id",
+        ));
+    }
     if let Some(last) = stream.last() {
         if last_id < last.id {
             return Ok(Reply::error(

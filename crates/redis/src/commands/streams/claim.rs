@@ -109,7 +109,6 @@ impl Terms<'_> {
         let before = pending.map_or(1, |pending| pending.deliveries);
         let deliveries = self.deliveries.unwrap_or(before + u64::from(!self.just_id));
         stream.update_group(group, |group| {
-            group.see(self.consumer, self.now_ms);
             group.activate(self.consumer, self.now_ms);
             group.give(Pending {
                 id,
@@ -160,6 +159,7 @@ pub async fn xclaim(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let mut stream = StreamValue::clone(&old);
     stream.update_group(group, |group| {
         group.last_id = group.last_id.max(claim.last_id);
+        group.see(&args[2], terms.now_ms);
     });
     let mut replies = Vec::new();
     for id in claim.ids {
@@ -222,6 +222,9 @@ pub async fn xautoclaim(tx: &mut Tx, args: &[Blob]) -> Outcome {
     };
     let mut stream = StreamValue::clone(&old);
     let (mut claimed, mut deleted) = (Vec::new(), Vec::new());
+    stream.update_group(group, |group| {
+        group.see(&args[2], terms.now_ms);
+    });
     let mut looks = limit.saturating_mul(LOOKS_PER_CLAIM);
     // By the old version, which nothing of this changes.
     let pending = old.group(group).map(|group| {

@@ -2,7 +2,7 @@
 
 use super::super::convert::{error_table, line, status_table, string};
 use super::super::digest_of;
-use super::super::run::{Host, RaisedReply, argv};
+use super::super::run::{Host, RaisedReply, STEPS_PER_CALL, argv};
 use crate::table::{self, ResolveError};
 use crate::{REDIS_VERSION, REDIS_VERSION_NUM};
 use mlua::{Lua, MultiValue, Table, Value};
@@ -17,6 +17,10 @@ const REPLICATION: [(&str, i64); 5] = [
     ("REPL_REPLICA", 2),
     ("REPL_ALL", 3),
 ];
+
+/// What a digest takes, beside its bytes.
+const STEPS_PER_DIGEST: u64 = 200;
+const BYTES_DIGESTED_PER_STEP: u64 = 2;
 
 fn raise<T>(text: &str) -> mlua::Result<T> {
     Err(mlua::Error::external(RaisedReply(text.to_owned())))
@@ -51,10 +55,12 @@ fn status_reply(lua: &Lua, values: MultiValue) -> mlua::Result<Value> {
     }
 }
 
-fn sha1hex(lua: &Lua, values: MultiValue) -> mlua::Result<Value> {
+fn sha1hex(host: &Host, lua: &Lua, values: &MultiValue) -> mlua::Result<Value> {
     match values.front() {
         Some(value) if values.len() == 1 => {
             let text = lua.coerce_string(value.clone())?;
+            let bytes = text.as_ref().map_or(0, |text| text.as_bytes().len());
+            host.charge(STEPS_PER_DIGEST + bytes as u64 / BYTES_DIGESTED_PER_STEP)?;
             string(
                 lua,
                 &digest_of(
@@ -101,6 +107,7 @@ fn set_repl(lua: &Lua, values: MultiValue) -> mlua::Result<()> {
 
 /// `redis.acl_check_cmd`: whether the script's user may run a command, whatever the number of its words.
 fn acl_check_cmd(host: &Host, values: &MultiValue) -> mlua::Result<bool> {
+    host.charge(STEPS_PER_CALL)?;
     let words = argv(values).or_else(raise)?;
     match table::resolve(&words) {
         Err(ResolveError::Unknown | ResolveError::UnknownSubcommand(_)) => {
@@ -134,7 +141,10 @@ pub(super) fn library(lua: &Lua, host: &Rc<Host>) -> mlua::Result<Table> {
     library.set("setresp", host.function(lua, setresp)?)?;
     library.set("error_reply", lua.create_function(error_reply)?)?;
     library.set("status_reply", lua.create_function(status_reply)?)?;
-    library.set("sha1hex", lua.create_function(sha1hex)?)?;
+    library.set(
+        "sha1hex",
+        host.function(lua, |host, lua, values| sha1hex(host, lua, &values))?,
+    )?;
     library.set("log", lua.create_function(log)?)?;
     library.set("set_repl", lua.create_function(set_repl)?)?;
     library.set(

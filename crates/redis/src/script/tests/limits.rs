@@ -38,6 +38,10 @@ fn too_many_steps_roll_back() {
         "local t = {} for i = 1, 2000 do t[i] = i end while true do table.insert(t, 1, 1) table.remove(t, 1) end",
         "local t = {} for i = 1, 2000 do t[i] = 'x' end while true do table.concat(t) end",
         "string.rep('x', 1e9)",
+        "local s = ('x'):rep(10000) for i = 1, 1000 do redis.sha1hex(s) end",
+        "for i = 1, 25000 do redis.sha1hex('x') end",
+        "for i = 1, 50000 do redis.acl_check_cmd('GET', 'x') end",
+        "local s = ('x'):rep(1000000) for i = 1, 80 do redis.call('ECHO', s) end",
         "for i = 1, 1e9 do local x = ('x'):rep(100) end",
     ] {
         let outcome = double.eval(script);
