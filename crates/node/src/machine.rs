@@ -1,7 +1,7 @@
 //! The state machine.
 
 use crate::checkpoint::{CheckpointFailed, CheckpointJob, CheckpointWritten, KEPT};
-use crate::expiry::ExpiryScan;
+use crate::expiry::{ExpiryScan, PAGE_ENTRIES};
 use crate::options::{FsyncPolicy, NodeOptions};
 use crate::recover::Found;
 use crate::schedule::Schedule;
@@ -10,6 +10,7 @@ use order::{BatchTooLarge, Sequencer, Tail};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use store::checkpoint::Header;
+use txn::Key;
 use txn::mutant::{Mutant, is_active};
 use txn::{Args, Outcome, Position, Reply, Request, RequestId, SessionId, Space, Stop};
 
@@ -63,8 +64,6 @@ pub struct Effects {
     pub delivered: bool,
     /// Writes are admitted again, after they had been refused.
     pub recovered: bool,
-    /// There is more to look at: tick again soon.
-    pub tick_again: bool,
     /// What an operator should read.
     pub warnings: Vec<String>,
 }
@@ -552,21 +551,21 @@ impl Node {
         let Some(procedure) = procedure.filter(|_| !look.expired.is_empty()) else {
             return;
         };
-        let args: Args = look.expired.iter().map(|key| key.to_blob()).collect();
-        let sequence = self.sequencer.tail().next.0;
-        let id = RequestId {
-            session: SessionId::INTERNAL,
-            sequence,
-            attempt: 0,
-        };
-        self.order(
-            vec![Arc::new(Request::new(id, procedure, args))],
-            now_ms,
-            effects,
-        );
+        let first = self.sequencer.tail().next.0;
+        let removals = (first..).zip(look.expired.chunks(PAGE_ENTRIES));
+        let requests = removals.map(|(sequence, expired)| {
+            let id = RequestId {
+                session: SessionId::INTERNAL,
+                sequence,
+                attempt: 0,
+            };
+            let args: Args = expired.iter().map(Key::to_blob).collect();
+            Arc::new(Request::new(id, procedure.clone(), args))
+        });
+        let requests = requests.collect();
+        self.order(requests, now_ms, effects);
         self.last_internal = self.delivered();
         effects.delivered = true;
-        effects.tick_again = look.again;
     }
 
     fn start_sync(&mut self, effects: &mut Effects) {

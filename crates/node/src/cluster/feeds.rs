@@ -7,8 +7,10 @@
 //! as in a log; the merge treats both alike.
 //!
 //! Whoever is followed also answers: it sends the follower the outcomes of its clients' requests that were executed here.
-//! A follower that comes anew names the requests that it waits for and gets their outcomes again, so an outcome is lost
-//! only if its replica and all that it remembered are gone; the client is then told that nobody knows.
+//! A follower that comes anew names the requests that it waits for and gets their outcomes again. Whoever is followed may have
+//! stopped executing, or begun behind a checkpoint that has them: a follower that waits for long comes to the other replicas, too,
+//! less and less often. So an outcome is lost only if all that its replicas remembered is gone; the client is then told that
+//! nobody knows.
 //!
 //! And it is the way by which the partitions that the follower keeps hear from the group's partition of transactions that they
 //! share ([`execute::siblings`]): one frame for each follower and round has all of it. A follower that comes anew is told again what
@@ -32,6 +34,7 @@ mod tell;
 
 pub use parts::{Item, Part};
 
+use super::machine::DOUBT_TICKS;
 use bytes::Bytes;
 use execute::siblings::Twins;
 use listen::Followed;
@@ -197,6 +200,23 @@ impl Feeds {
         let waiting = self.unanswered.iter();
         let of_group = waiting.filter(|(_, (partition, _))| *partition == group);
         of_group.map(|(&id, _)| id).collect()
+    }
+
+    /// The groups of which this process's clients have waited for so long that others of their replicas are to be asked, and how
+    /// often that was so before.
+    fn doubtful(&self, now_tick: u64) -> BTreeMap<PartitionId, u32> {
+        let mut oldest: BTreeMap<PartitionId, u64> = BTreeMap::new();
+        for &(partition, since) in self.unanswered.values() {
+            let oldest = oldest.entry(partition).or_insert(since);
+            *oldest = since.min(*oldest);
+        }
+        let doubts = |(partition, since): (PartitionId, u64)| {
+            let age = now_tick - since;
+            let times = age / DOUBT_TICKS;
+            let is_due = age.is_multiple_of(DOUBT_TICKS) && times.is_power_of_two();
+            is_due.then_some((partition, times.trailing_zeros()))
+        };
+        oldest.into_iter().filter_map(doubts).collect()
     }
 
     /// A client's request is executed elsewhere.

@@ -92,6 +92,8 @@ pub enum Frame {
     Unfollow {
         /// The group.
         partition: PartitionId,
+        /// Under this name: another one may be on its way.
+        subscription: u64,
     },
     /// News of a group that the receiver follows.
     Feed {
@@ -417,9 +419,13 @@ impl Frame {
                     put_varint(&mut out, u64::from(partition.0));
                 }
             }
-            Frame::Unfollow { partition } => {
+            Frame::Unfollow {
+                partition,
+                subscription,
+            } => {
                 out.push(UNFOLLOW);
                 put_varint(&mut out, u64::from(partition.0));
+                put_varint(&mut out, *subscription);
             }
             Frame::Feed {
                 partition,
@@ -612,7 +618,10 @@ fn describe_frame(bytes: &Bytes) -> Option<String> {
             settled.0,
             heard.0
         ),
-        Frame::Unfollow { partition } => format!("{partition}: tell me no more"),
+        Frame::Unfollow {
+            partition,
+            subscription,
+        } => format!("{partition}: tell me no more ({subscription})"),
         Frame::Feed {
             partition,
             subscription,
@@ -742,6 +751,7 @@ fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
         },
         UNFOLLOW => Frame::Unfollow {
             partition: take_partition(reader)?,
+            subscription: reader.varint()?,
         },
         FEED => {
             let partition = take_partition(reader)?;

@@ -1,8 +1,13 @@
-//! The state machine.
+//! The state machine: what happens to it, what it wants done, and the round in which the one leads to the other.
+
+mod deliver;
+mod propose;
+mod stand;
+mod turns;
 
 use super::ClusterOptions;
 use super::bootstrap::Bootstrap;
-use super::checkpoint::{CANDIDATES, Checkpoints, ClusterCheckpoint, Needed};
+use super::checkpoint::{Checkpoints, ClusterCheckpoint, Needed};
 use super::feeds::{Answered, Feeds, News, Wish};
 use super::frames::Frame;
 use super::gateway::Gateway;
@@ -12,34 +17,24 @@ use super::leaders::Leaders;
 use super::members::{MEMBERS_TICKS, Membership};
 use super::peers::Peers;
 use super::reads::{Read, Reads};
-use super::recover::held;
 use super::retired::Retired;
 use crate::expiry::ExpiryScan;
 use crate::machine::Refused;
-use crate::options::FsyncPolicy;
 use bytes::Bytes;
 use execute::Engine;
-use order::arrange::Place;
-use order::consensus::{
-    ELECTION_TICKS, Entry, EntryKind, Group, GroupStatus, Input, Kept, Turn, asks_for_vote,
-};
-use order::merge::{Confirmation, Content, EpochEnd, Held, Merge, Retraction, Unreadable};
-use order::{Changed, Control, PartitionMap, Submission, digest_of};
+use order::consensus::{Group, GroupStatus, Input, Kept, asks_for_vote};
+use order::merge::{EpochEnd, Merge};
+use order::{Changed, Control, PartitionMap};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use txn::codec::RequestError;
-use txn::mutant::{Mutant, is_active};
 use txn::{
-    Args, BootId, Epoch, NodeId, Outcome, PartitionId, PartitionRoute, Position, Registry, Request,
-    RequestId, SessionId, Space, Stop,
+    BootId, Epoch, NodeId, Outcome, PartitionId, Position, Registry, Request, RequestId, Stop,
 };
 
 /// A node of which nothing was heard for so many ticks is taken for gone.
 const SILENCE_TICKS: u64 = 10;
-/// A leader that is late with its batch is told so after so many ticks: what was begun may not have reached it.
-const BEGUN_TICKS: u64 = 2;
-/// What a leader was sent is doubted after so many ticks.
-const DOUBT_TICKS: u64 = 20;
+/// What a leader was sent is doubted after so many ticks, and whether it will be heard how a request ended.
+pub(super) const DOUBT_TICKS: u64 = 20;
 /// A question for an index is asked again after so many ticks.
 const QUESTION_TICKS: u64 = 2;
 /// A leader looks for expired entries every so many ticks.
@@ -50,8 +45,6 @@ const BEHIND_TICKS: u64 = 20;
 pub(super) const CLOCK_TICKS: u64 = 4;
 /// A leader that is not the preferred one looks every so many ticks whether that one could take over.
 const BALANCE_TICKS: u64 = 40;
-/// Under `everysec`, what was written is synced after this time.
-const EVERYSEC_MS: u64 = 1_000;
 
 /// What happens to a node of a cluster, apart from requests.
 #[derive(Debug)]
@@ -759,7 +752,10 @@ impl ClusterNode {
                 };
                 self.follow(from, partition, wish, effects);
             }
-            Frame::Unfollow { partition } => self.unfollow(from, partition),
+            Frame::Unfollow {
+                partition,
+                subscription,
+            } => self.unfollow(from, partition, subscription),
             Frame::Feed {
                 partition,
                 subscription,
@@ -835,36 +831,6 @@ impl ClusterNode {
         }
     }
 
-    /// Another gateway's requests.
-    fn submitted(
-        &mut self,
-        from: NodeId,
-        partition: PartitionId,
-        submissions: Vec<Submission>,
-        effects: &mut ClusterEffects,
-    ) {
-        let Some(lead) = self.leads.get_mut(&partition) else {
-            let leader = self.leader(partition).filter(|&leader| leader != from);
-            return self.send(from, &Frame::Elsewhere { partition, leader }, effects);
-        };
-        let map = &self.merge.delivered().map;
-        for submission in submissions {
-            let boot = submission.boot;
-            // A process that has ended has nobody who waits. One that this node has not yet heard of comes again.
-            if map.node_of_boot(boot) != Some(from) {
-                continue;
-            }
-            if let Err(sequence) = lead.take(submission) {
-                let frame = Frame::Expect {
-                    partition,
-                    boot,
-                    sequence,
-                };
-                return self.send(from, &frame, effects);
-            }
-        }
-    }
-
     fn tick(&mut self, effects: &mut ClusterEffects) {
         self.ticks += 1;
         if self.bootstrap.takes_part() {
@@ -931,75 +897,35 @@ impl ClusterNode {
         }
     }
 
-    /// Whether this node hears the leaders of all groups, and stays: then it can lead.
-    pub(super) fn would_lead(&self) -> bool {
-        let mut groups = self.map().partition_ids();
-        !self.stopping
-            && groups.all(|group| {
-                let leader = self.leader(group);
-                leader.is_some_and(|leader| self.is_live(leader))
-            })
-    }
-
-    /// Groups wait for each other. Where two leaders do not hear each other, those who hear both pass on that an epoch was begun,
-    /// and a leader that gets no further hands over to somebody who hears all.
-    fn look_for_progress(&mut self, effects: &mut ClusterEffects) {
-        let confirmed = self.merge.confirmed().epoch;
-        if self.progress.0 != confirmed || self.merge.newest() == confirmed {
-            self.progress = (confirmed, self.ticks);
+    /// Does what has become possible, until nothing more has.
+    fn pump(&mut self, effects: &mut ClusterEffects) {
+        if self.counters.stopped.is_some() {
             return;
         }
-        let stuck = self.ticks - self.progress.1;
-        if stuck >= BEGUN_TICKS && stuck.is_multiple_of(BEGUN_TICKS) {
-            let newest = self.merge.newest();
-            let mut late: BTreeSet<NodeId> = BTreeSet::new();
-            for (&group, &(leader, _)) in &self.leaders {
-                if self.merge.held(group) < newest && leader != self.options.me {
-                    late.insert(leader);
-                }
-            }
-            for leader in late {
-                self.send(leader, &Frame::Begun(newest), effects);
-            }
-        }
-        if stuck < DOUBT_TICKS || !stuck.is_multiple_of(DOUBT_TICKS) || self.would_lead() {
+        self.begin(effects);
+        if self.counters.stopped.is_some() {
             return;
         }
-        let leads: Vec<PartitionId> = self.leads.keys().copied().collect();
-        for partition in leads {
-            let members = self.groups[&partition].members();
-            let mut others = members.voters.into_iter();
-            let able = |node: &NodeId| self.is_live(*node) && self.peers.hears_all(*node);
-            if let Some(to) = others.find(|node| *node != self.options.me && able(node)) {
-                self.transfer(partition, to);
+        while !self.installs.is_ending() {
+            self.turns(effects);
+            self.execute(effects);
+            if self.counters.stopped.is_some() {
+                return;
+            }
+            self.release_reads(effects);
+            self.look_at_checkpoint(effects);
+            self.fetch(effects);
+            self.pass_on(effects);
+            if self.reads.wants_question() {
+                let question = self.reads.ask(self.ticks);
+                self.ask(question);
+            }
+            if !self.propose(effects) && self.dirty.is_empty() {
+                break;
             }
         }
-    }
-
-    /// When a whole cluster starts, nobody has to be waited for: those who hear a majority stand for election in turn, and again
-    /// while nobody leads, since each starts when it has read its own journal.
-    fn campaign(&mut self) {
-        if self.ticks > ELECTION_TICKS || !self.bootstrap.takes_part() {
-            return;
-        }
-        for (&partition, group) in &mut self.groups {
-            let voters = group.members().voters;
-            let Some(rank) = voters.iter().position(|&node| node == self.options.me) else {
-                continue;
-            };
-            let since = self.ticks.saturating_sub(SILENCE_TICKS);
-            let live = |node: &&NodeId| self.peers.is_live(**node, since);
-            let heard = 1 + voters.iter().filter(live).count();
-            let turn = (rank + usize::from(partition.0)) % voters.len();
-            let since_turn = self.ticks.checked_sub(2 + 2 * turn as u64);
-            let round_ticks = 2 * voters.len() as u64;
-            let is_due = since_turn.is_some_and(|ticks| ticks.is_multiple_of(round_ticks));
-            if is_due && heard > voters.len() / 2 && !self.leaders.contains_key(&partition) {
-                // One that has heard a leader meanwhile stays as it is.
-                let _ = group.handle(Input::Campaign);
-                self.dirty.insert(partition);
-            }
-        }
+        self.feed(effects);
+        self.flush(effects);
     }
 
     /// Wants a checkpoint, of the whole cluster.
@@ -1033,689 +959,5 @@ impl ClusterNode {
             client_address: entry.client_address.clone(),
             level: self.options.level,
         });
-    }
-
-    /// A leader whose clock is ahead of a majority's hands over to one that is not.
-    fn look_at_clocks(&mut self) {
-        let leads: Vec<PartitionId> = self.leads.keys().copied().collect();
-        for partition in leads {
-            if self.ahead_ms(partition) <= self.options.clock_ahead_ms_max.cast_signed() {
-                continue;
-            }
-            let me = self.options.me;
-            let members = self.groups[&partition].members();
-            let others = members.voters.iter().copied().filter(|&node| node != me);
-            if let Some(to) = others.into_iter().find(|&node| self.is_live(node)) {
-                self.transfer(partition, to);
-            }
-        }
-    }
-
-    /// How far this node's clock is ahead of those of a majority of a group, at most.
-    fn ahead_ms(&self, partition: PartitionId) -> i64 {
-        let me = self.options.me;
-        let voters = self.groups[&partition].members().voters;
-        let others: Vec<NodeId> = voters.iter().copied().filter(|&node| node != me).collect();
-        let mut ahead = self.peers.ahead_of(&others, self.silent_since());
-        // A majority that this node is no member of is one of the others; whom it does not hear is not ahead of.
-        let majority = voters.len() / 2 + 1;
-        ahead.sort_by(|a, b| b.cmp(a));
-        ahead.get(majority.saturating_sub(1)).copied().unwrap_or(0)
-    }
-
-    /// Whether another node's clock is near this one's, or behind: one that is ahead would hand over again what it got.
-    pub(super) fn is_clock_right(&self, node: NodeId) -> bool {
-        self.peers.is_ahead_ms(node) <= self.options.clock_ahead_ms_max.cast_signed() / 2
-    }
-
-    pub(super) fn transfer(&mut self, partition: PartitionId, to: NodeId) {
-        if let Some(group) = self.groups.get_mut(&partition) {
-            // One that does not lead has nothing to hand over.
-            let _ = group.handle(Input::TransferLeader(to));
-            self.dirty.insert(partition);
-        }
-    }
-
-    /// Looks for expired entries of the partitions that this node leads, and orders their removal.
-    fn expire(&mut self) {
-        let (users, system) = (&self.options.expire, &self.options.expire_system);
-        if users.is_none() && system.is_none() {
-            return;
-        }
-        let leads: Vec<PartitionId> = self.leads.keys().copied().collect();
-        for partition in leads {
-            let Some(executor) = self.executors.get_mut(&partition) else {
-                continue;
-            };
-            let view = executor.engine.view();
-            if view.final_position() < executor.next.prev() {
-                continue;
-            }
-            let look = executor.expiry.look(view, self.now_ms);
-            let procedure = match look.space {
-                Space::User => users.clone(),
-                Space::System => system.clone(),
-            };
-            let Some(procedure) = procedure.filter(|_| !look.expired.is_empty()) else {
-                continue;
-            };
-            let args: Args = look.expired.iter().map(|key| key.to_blob()).collect();
-            let id = RequestId {
-                session: SessionId::INTERNAL,
-                sequence: executor.next.0,
-                attempt: 0,
-            };
-            let mut request = Request::new(id, procedure, args);
-            request.route = PartitionRoute::single(partition);
-            let submission = Submission {
-                boot: BootId(0),
-                sequence: 0,
-                request: Arc::new(request),
-                place: Place::default(),
-            };
-            if let Some(lead) = self.leads.get_mut(&partition) {
-                // Unnumbered: always taken.
-                let _ = lead.take(submission);
-            }
-        }
-    }
-
-    /// Admits nothing more, and hands over what it leads.
-    fn stop(&mut self) {
-        self.stopping = true;
-        self.hand_over();
-    }
-
-    /// Hands over what this node leads, because it is about to end: without it, the others would notice only when nothing has
-    /// been heard of it for a while, and nothing would be written until then.
-    fn hand_over(&mut self) {
-        let leads: Vec<PartitionId> = self.leads.keys().copied().collect();
-        for partition in leads {
-            if let Some(to) = self.successor(partition) {
-                self.transfer(partition, to);
-            }
-        }
-    }
-
-    /// Who could lead a group in this node's place at once: of those who are heard, the one that has the most of its log.
-    fn successor(&self, partition: PartitionId) -> Option<NodeId> {
-        let status = self.groups.get(&partition)?.status();
-        let matched = |node: NodeId| {
-            let found = status.matched.iter().find(|&&(other, _)| other == node);
-            found.map_or(0, |&(_, matched)| matched)
-        };
-        let others = status.members.voters.iter().copied();
-        others
-            .filter(|&node| node != self.options.me && self.is_live(node))
-            .max_by_key(|&node| matched(node))
-    }
-
-    /// Whether nobody waits for this node any more once it was told to stop. What others have on their way does not matter: under
-    /// load there is always something.
-    pub fn is_drained(&self) -> bool {
-        self.gateway.load().0 == 0 && self.reads.count() == 0 && self.has_handed_over()
-    }
-
-    /// Whether others lead what this node has led, as far as there are others: then it may end without delaying anybody.
-    pub fn has_handed_over(&self) -> bool {
-        self.groups.keys().all(|&partition| {
-            let leader = self.leader(partition);
-            leader.is_some_and(|leader| leader != self.options.me)
-                || self.successor(partition).is_none()
-        })
-    }
-
-    /// Does what has become possible, until nothing more has.
-    fn pump(&mut self, effects: &mut ClusterEffects) {
-        if self.counters.stopped.is_some() {
-            return;
-        }
-        self.begin(effects);
-        if self.counters.stopped.is_some() {
-            return;
-        }
-        while !self.installs.is_ending() {
-            self.turns(effects);
-            self.execute(effects);
-            if self.counters.stopped.is_some() {
-                return;
-            }
-            self.release_reads(effects);
-            self.look_at_checkpoint(effects);
-            self.fetch(effects);
-            self.pass_on(effects);
-            if self.reads.wants_question() {
-                let question = self.reads.ask(self.ticks);
-                self.ask(question);
-            }
-            if !self.propose(effects) && self.dirty.is_empty() {
-                break;
-            }
-        }
-        self.feed(effects);
-        self.flush(effects);
-    }
-
-    /// Takes the turns of all groups.
-    fn turns(&mut self, effects: &mut ClusterEffects) {
-        while let Some(partition) = self.dirty.pop_first() {
-            loop {
-                let group = self.groups.get_mut(&partition);
-                let Some(turn) = group.and_then(|group| group.turn()) else {
-                    break;
-                };
-                self.turn(partition, turn, effects);
-            }
-            self.notice(partition);
-        }
-    }
-
-    /// Takes notice of who leads a group.
-    fn notice(&mut self, partition: PartitionId) {
-        let Some(group) = self.groups.get(&partition) else {
-            return;
-        };
-        let leads = group.leads();
-        if self.leads.get(&partition).map(|lead| lead.term) != leads {
-            match leads {
-                None => _ = self.leads.remove(&partition),
-                Some(term) => {
-                    let streams = if is_active(Mutant::ForgetUnconfirmedStreams) {
-                        self.merge.group(partition).0.clone()
-                    } else {
-                        self.merge.streams_to_the_end(partition, &self.registry)
-                    };
-                    self.leads.insert(partition, Lead::new(term, streams));
-                }
-            }
-        }
-        let status = group.status();
-        let known = status.leader.map(|leader| (leader, status.term));
-        if self.leader_is(partition, known) {
-            // It has not heard what this node wants.
-            self.remind |= known.is_some() && partition == PartitionId(0);
-            // Nobody answers the questions of an earlier leader.
-            let again = self.reads.ask_again(u64::MAX, self.ticks);
-            for question in again {
-                self.ask(question);
-            }
-        }
-    }
-
-    fn turn(&mut self, partition: PartitionId, turn: Turn, effects: &mut ClusterEffects) {
-        for (to, message) in turn.messages {
-            self.send(to, &Frame::Consensus { partition, message }, effects);
-        }
-        self.appended(partition, &turn.kept, effects);
-        if self.is_stopped() {
-            return;
-        }
-        self.merge.agreed(partition, turn.committed);
-        for (question, index) in turn.indices {
-            self.reads.learn(question, partition, index);
-        }
-        for (question, index) in self.reads.reached(partition, turn.committed) {
-            let epoch = self.merge.epoch_at(partition, index);
-            self.reads.answer(question, epoch);
-        }
-        let always = self.options.fsync == FsyncPolicy::Always;
-        let must_sync = turn.is_promise || turn.must_sync && always;
-        self.record(turn.kept, effects);
-        self.unkept.push_back(Unkept {
-            record: self.records,
-            must_sync: must_sync && !is_active(Mutant::PromiseBeforeSync),
-            then: Then::Promise {
-                partition,
-                turn: turn.number,
-                promises: turn.promises,
-            },
-        });
-        for node in turn.behind {
-            self.tell_behind(partition, node, effects);
-        }
-    }
-
-    /// Puts something into the record that is made now.
-    pub(super) fn record(&mut self, kept: Kept, effects: &mut ClusterEffects) {
-        if kept.is_empty() {
-            return;
-        }
-        if effects.kept.is_empty() {
-            self.records += 1;
-        }
-        // A base lets older records of the journal go: what this disk is goes along, once.
-        let is_base = |kept: &Kept| kept.base.is_some() && kept.partition < CANDIDATES;
-        if is_base(&kept) && !effects.kept.iter().any(is_base) {
-            effects.kept.extend(self.bootstrap.keep_again());
-            effects.kept.extend(self.candidate_again());
-            effects.kept.extend(self.retired_again());
-        }
-        effects.kept.push(kept);
-    }
-
-    /// Has the record that is made now synced: then this follows.
-    pub(super) fn wait_for(&mut self, then: Then) {
-        self.unkept.push_back(Unkept {
-            record: self.records,
-            must_sync: true,
-            then,
-        });
-    }
-
-    /// A group's log has further entries, perhaps in the place of others.
-    fn appended(&mut self, partition: PartitionId, kept: &Kept, effects: &mut ClusterEffects) {
-        let Some(first) = kept.entries.first() else {
-            return;
-        };
-        if let Some(retraction) = self.merge.replaced(partition, first.index) {
-            self.retract(partition, &retraction, effects);
-        }
-        self.feeds.rewind(partition, self.merge.held(partition));
-        for entry in &kept.entries {
-            let own = self.leads.get_mut(&partition).and_then(|lead| {
-                let epoch = Epoch(self.merge.held(partition).0 + 1);
-                (entry.kind == EntryKind::Batch && !entry.data.is_empty())
-                    .then(|| lead.take_proposed(entry.term, epoch))
-                    .flatten()
-            });
-            let found = match own {
-                Some(batch) => Ok(Some(Held {
-                    epoch: batch.epoch,
-                    index: entry.index,
-                    term: entry.term,
-                    digest: digest_of(&entry.data),
-                    bytes: entry.data.len() as u64,
-                    batch: Content::Read(batch),
-                    noted: Default::default(),
-                })),
-                None => self.read_entry(entry),
-            };
-            match found {
-                Ok(Some(held)) => self.merge.appended(partition, held),
-                Ok(None) => {}
-                Err(error) => return self.end_unread(partition, entry.index, &error, effects),
-            }
-        }
-    }
-
-    /// What a new entry brings to the merge. It is read at once: what means nothing to this build must not be promised.
-    fn read_entry(&self, entry: &Entry) -> Result<Option<Held>, RequestError> {
-        let held = held(entry)?;
-        held.map(|held| {
-            let batch = Content::Read(held.batch.read(&self.registry)?);
-            Ok(Held { batch, ..held })
-        })
-        .transpose()
-    }
-
-    /// What is in the order was made by a build that knew it: this one is too old.
-    fn end_unread(
-        &mut self,
-        partition: PartitionId,
-        index: u64,
-        error: &RequestError,
-        effects: &mut ClusterEffects,
-    ) {
-        let text = format!(
-            "entry {index} of the log of {partition} means nothing to this build of Ordo ({error}): start this node \
-             with the version that the other nodes run; its data is untouched"
-        );
-        self.end(text, effects);
-    }
-
-    /// Reads what is delivered next. False if this build cannot.
-    fn read_next(&mut self, effects: &mut ClusterEffects) -> bool {
-        let read = self.merge.read_next(&self.registry);
-        if let Err(Unreadable {
-            group,
-            index,
-            cause,
-        }) = &read
-        {
-            self.end_unread(*group, *index, cause, effects);
-        }
-        read.is_ok()
-    }
-
-    pub(super) fn retract(
-        &mut self,
-        group: PartitionId,
-        retraction: &Retraction,
-        effects: &mut ClusterEffects,
-    ) {
-        self.counters.retracted += 1;
-        effects.warnings.push(format!(
-            "another leader's batch replaces epoch {} and what followed it",
-            retraction.epoch.0
-        ));
-        if is_active(Mutant::IgnoreRetraction) {
-            return;
-        }
-        for &(partition, from) in &retraction.from {
-            if is_active(Mutant::RetractOnePartition) && partition != group {
-                continue;
-            }
-            if let Some(executor) = self.executors.get_mut(&partition)
-                && from < executor.next
-            {
-                executor.engine.retract(from);
-                executor.next = from;
-            }
-        }
-        self.feeds.retell();
-    }
-
-    /// Tells the engines of epochs that are delivered and confirmed.
-    fn execute(&mut self, effects: &mut ClusterEffects) {
-        let in_flight_max = self.options.limits.in_flight_requests_max;
-        let room = |executor: &Executor| {
-            let behind = executor.next.prev().0 - executor.engine.view().final_position().0;
-            behind < in_flight_max
-        };
-        while self.executors.values().all(room)
-            && (self.options.speculate || self.merge.is_next_agreed())
-            && self.read_next(effects)
-            && let Some(delivery) = self.merge.deliver(self.boot)
-        {
-            for (partition, batch) in delivery.batches {
-                let Some(executor) = self.executors.get_mut(&partition) else {
-                    continue;
-                };
-                executor.next = batch.first.advanced(batch.requests.len() as u64);
-                executor.engine.deliver(execute::Batch {
-                    epoch: batch.epoch,
-                    time_ms: batch.time_ms,
-                    first: batch.first,
-                    requests: batch.requests,
-                    groups: batch.groups,
-                    digest: batch.digest,
-                });
-                effects.delivered = true;
-            }
-        }
-        self.waits_for_room = !self.executors.values().all(room) && self.merge.is_next_held();
-        while self.counters.stopped.is_none()
-            && let Some(confirmation) = self.merge.confirm()
-        {
-            self.take_confirmation(&confirmation, effects);
-            self.look_at_level(effects);
-        }
-    }
-
-    fn take_confirmation(&mut self, confirmation: &Confirmation, effects: &mut ClusterEffects) {
-        self.counters.epochs += 1;
-        let end = &confirmation.end;
-        if end.map.partitions.len() > 1 {
-            self.unsettled.push_back((end.epoch, end.next.clone()));
-        }
-        self.checkpoints.note_bytes(confirmation.bytes);
-        let has_checkpoint = |(_, change): &(Control, Changed)| {
-            [Changed::Checkpoint, Changed::Placed].contains(change)
-        };
-        if end.changes.iter().any(has_checkpoint) {
-            self.pin(end);
-        }
-        for (executor, next) in self.executors.values_mut().zip(&end.next) {
-            if next.prev() > executor.engine.status().confirmed {
-                executor.engine.confirm(next.prev());
-                effects.confirmed = true;
-            }
-        }
-        for (control, change) in &end.changes {
-            let before = self.wanted.len();
-            self.wanted.retain(|wanted| wanted != control);
-            if self.wanted.len() < before {
-                effects.changed.push((control.clone(), *change));
-            }
-            if let Changed::Boot {
-                node, nonce, boot, ..
-            } = *change
-                && node == self.options.me
-                && (nonce == self.nonce || is_active(Mutant::TakeOldBoot))
-            {
-                self.boot = boot;
-                self.gateway.begin(boot);
-                self.feeds.renew();
-                effects.boot = Some(boot);
-            }
-        }
-        if !end.changes.is_empty() {
-            self.is_spread = end.map.is_spread();
-        }
-        for partition in self.gateway.groups() {
-            let agreed = self.merge.group(partition).0.last(self.boot);
-            self.gateway.agreed(partition, agreed);
-        }
-    }
-
-    /// Looks how far the local partitions are, and forgets what nobody needs any more.
-    fn settle(&mut self) {
-        let finals: Vec<Position> = self
-            .executors
-            .values()
-            .map(|executor| executor.engine.view().final_position())
-            .collect();
-        while let Some((epoch, _)) = self.unsettled.pop_front_if(|(_, next)| {
-            let mut both = finals.iter().zip(next.iter());
-            both.all(|(&reached, next)| reached >= next.prev())
-        }) {
-            self.settled = epoch;
-        }
-        // Where logs are cut, nobody begins any more. Where every node keeps all partitions, they begin together.
-        let upto = match self.is_spread {
-            true => self.checkpoints.durable_base().min(self.settled),
-            false => self.settled,
-        };
-        if upto > self.forgotten {
-            self.forgotten = upto;
-            for executor in self.executors.values() {
-                executor.engine.forget(upto);
-            }
-        }
-    }
-
-    /// Lets the reads go whose epoch is confirmed.
-    fn release_reads(&mut self, effects: &mut ClusterEffects) {
-        let end = self.merge.confirmed();
-        for read in self.reads.confirmed(end.epoch) {
-            let local = self.executors.keys().zip(&end.next);
-            let upto = local
-                .filter(|&(&partition, _)| partition == read.partition)
-                .map(|(_, next)| next.prev())
-                .next();
-            effects
-                .readable
-                .push((read.id, read.partition, upto.unwrap_or_default()));
-        }
-    }
-
-    /// Passes requests and changes on to the leaders of their groups.
-    fn pass_on(&mut self, effects: &mut ClusterEffects) {
-        for partition in self.gateway.groups() {
-            let Some(&(leader, term)) = self.leaders.get(&partition) else {
-                continue;
-            };
-            loop {
-                let submissions = self.gateway.next_for(partition, leader, term);
-                if submissions.is_empty() {
-                    break;
-                }
-                if leader != self.options.me {
-                    let frame = Frame::Submit {
-                        partition,
-                        submissions,
-                    };
-                    self.send(leader, &frame, effects);
-                    continue;
-                }
-                let Some(lead) = self.leads.get_mut(&partition) else {
-                    break;
-                };
-                for submission in submissions {
-                    if let Err(expected) = lead.take(submission) {
-                        self.gateway.expected(partition, expected);
-                        break;
-                    }
-                }
-            }
-        }
-        if self.wanted.is_empty() || !std::mem::take(&mut self.remind) {
-            return;
-        }
-        match self.leader(PartitionId(0)) {
-            Some(leader) if leader == self.options.me => {
-                for control in self.wanted.clone() {
-                    self.take_change(control);
-                }
-            }
-            Some(leader) => {
-                for control in &self.wanted {
-                    self.send(leader, &Frame::Change(control.clone()), effects);
-                }
-            }
-            None => {}
-        }
-    }
-
-    /// A change is wanted of the one who leads group 0. Who wants it asks again until it is ordered.
-    fn take_change(&mut self, control: Control) {
-        if self.comes_too_early(&control) {
-            return;
-        }
-        if let Some(lead) = self.leads.get_mut(&PartitionId(0)) {
-            lead.change(control);
-        }
-    }
-
-    /// Asks a question for an index.
-    fn ask(&mut self, question: u64) {
-        // A group that this node leads answers without a way there and back; any other knows as much.
-        let led = self.leads.keys().next().copied();
-        if led.is_some() && is_active(Mutant::ReadWithoutIndex) {
-            let epoch = self.merge.confirmed().epoch;
-            return self.reads.answer(question, epoch);
-        }
-        let known = || {
-            let mut local = self.groups.keys().copied();
-            local.find(|partition| self.leaders.contains_key(partition))
-        };
-        if let Some(partition) = led.or_else(known)
-            && let Some(group) = self.groups.get_mut(&partition)
-        {
-            // A question that is refused is asked again at a later tick.
-            let _ = group.handle(Input::AskIndex { question });
-            self.dirty.insert(partition);
-        }
-    }
-
-    /// Makes the batches that are due in the groups that this node leads. Whether it made any.
-    fn propose(&mut self, effects: &mut ClusterEffects) -> bool {
-        let mut any = false;
-        let begun = self.begun.max(self.merge.newest());
-        let in_flight_max = self.options.epochs_in_flight_max;
-        let led: Vec<PartitionId> = self.leads.keys().copied().collect();
-        for partition in led {
-            let held = self.merge.held(partition);
-            let in_flight = self.merge.unconfirmed(partition);
-            let stamp_ms = self.stamp_ms(partition);
-            let (Some(lead), Some(group)) = (
-                self.leads.get_mut(&partition),
-                self.groups.get_mut(&partition),
-            ) else {
-                continue;
-            };
-            let wanted = lead.has_work() && in_flight < in_flight_max;
-            if held >= begun && !wanted {
-                continue;
-            }
-            let epoch = Epoch(held.0 + 1);
-            let batch = lead.batch(epoch, stamp_ms);
-            match group.handle(Input::Propose(batch.encode().into())) {
-                Ok(()) => {
-                    lead.proposed(batch);
-                    any = true;
-                    self.dirty.insert(partition);
-                    self.turns(effects);
-                }
-                Err(_) => lead.put_back(batch),
-            }
-        }
-        let newest = self.merge.newest();
-        if newest > self.begun {
-            self.begun = newest;
-            self.tell_begun(effects);
-        }
-        any
-    }
-
-    /// What a batch is stamped with: this node's clock, unless that is ahead of a majority's.
-    fn stamp_ms(&self, partition: PartitionId) -> u64 {
-        let beyond_ms = self.ahead_ms(partition) - self.options.clock_ahead_ms_max.cast_signed();
-        self.now_ms.saturating_sub(beyond_ms.max(0).cast_unsigned())
-    }
-
-    /// Tells leaders of groups of which this node keeps no replica that an epoch was begun: they have no other way to know.
-    fn tell_begun(&self, effects: &mut ClusterEffects) {
-        let elsewhere: BTreeSet<NodeId> = self
-            .leaders
-            .iter()
-            .filter(|(partition, _)| !self.groups.contains_key(partition))
-            .map(|(_, &(leader, _))| leader)
-            .collect();
-        for leader in elsewhere {
-            self.send(leader, &Frame::Begun(self.begun), effects);
-        }
-    }
-
-    /// Lets go what is kept.
-    fn release(&mut self, effects: &mut ClusterEffects) {
-        while let Some(unkept) = self.unkept.pop_front_if(|unkept| {
-            let enough = if unkept.must_sync {
-                self.synced
-            } else {
-                self.written
-            };
-            unkept.record <= enough
-        }) {
-            match unkept.then {
-                Then::Nothing => {}
-                Then::Promise {
-                    partition,
-                    turn,
-                    promises,
-                } => {
-                    for (to, message) in promises {
-                        self.send(to, &Frame::Consensus { partition, message }, effects);
-                    }
-                    if let Some(group) = self.groups.get_mut(&partition) {
-                        group.kept(turn);
-                        self.dirty.insert(partition);
-                    }
-                }
-                Then::Candidate(epoch) => self.candidate(epoch, effects),
-                Then::Rebased(epoch) => self.rebased(epoch, effects),
-                Then::Installed => self.start_anew(effects),
-            }
-        }
-    }
-
-    /// What needs no record is kept at once; what needs a sync gets one.
-    fn flush(&mut self, effects: &mut ClusterEffects) {
-        if effects.kept.is_empty() {
-            let before = self.unkept.len();
-            self.release(effects);
-            if self.unkept.len() < before {
-                return self.pump(effects);
-            }
-            let waits = self.unkept.iter().any(|unkept| unkept.must_sync);
-            let due = self.options.fsync == FsyncPolicy::Everysec
-                && !is_active(Mutant::SkipEverySecond)
-                && (self.ticks - self.sync_tick) * self.options.tick_ms >= EVERYSEC_MS;
-            if (waits || due) && !self.syncing && self.synced < self.written {
-                self.syncing = true;
-                self.sync_tick = self.ticks;
-                effects.sync = true;
-            }
-        }
     }
 }

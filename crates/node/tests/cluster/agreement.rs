@@ -2,7 +2,7 @@
 
 use crate::rig::Rig;
 use bytes::Bytes;
-use order::consensus::{Base, Group, HardState, Input, Members, RaftGroup};
+use order::consensus::{Base, Group, HardState, Input, MemberChange, Members, RaftGroup};
 use order::merge::{Content, EpochEnd, Held, Merge, Outdated, Start};
 use order::{GroupBatch, PartitionMap, Streams};
 use ordo_node::cluster::{ClusterEvent, TRANSFER_KEPT_MS};
@@ -348,13 +348,11 @@ fn a_neighbour_that_lags_is_not_followed() {
     );
 }
 
-/// The library knows a question by its name alone.
-#[test]
-fn an_answer_to_another_nodes_question_confirms_no_read() {
-    let voters = vec![NodeId(1), NodeId(2), NodeId(3)];
+/// A group of three, the first of which leads.
+fn led_group() -> Vec<RaftGroup> {
     let base = Base {
         members: Members {
-            voters,
+            voters: vec![NodeId(1), NodeId(2), NodeId(3)],
             ..Members::default()
         },
         ..Base::default()
@@ -372,37 +370,90 @@ fn an_answer_to_another_nodes_question_confirms_no_read() {
         .expect("a group")
     };
     let mut groups: Vec<RaftGroup> = (1..=3).map(new).collect();
-    type Said = (Vec<(NodeId, Bytes)>, Vec<(u64, u64)>);
-    fn turns(group: &mut RaftGroup) -> Said {
-        let (mut out, mut indices) = (Vec::new(), Vec::new());
-        while let Some(turn) = group.turn() {
-            out.extend(turn.messages.into_iter().chain(turn.promises));
-            indices.extend(turn.indices);
-            group.kept(turn.number);
-        }
-        (out, indices)
-    }
-    fn settle(groups: &mut [RaftGroup]) -> usize {
-        let mut answers = 0;
-        loop {
-            let mut wire = Vec::new();
-            for group in groups.iter_mut() {
-                let (out, indices) = turns(group);
-                wire.extend(out);
-                answers += indices.len();
-            }
-            if wire.is_empty() {
-                return answers;
-            }
-            for (to, bytes) in wire {
-                let _ = groups[usize::from(to.0) - 1].handle(Input::Message(bytes));
-            }
-        }
-    }
     while groups[0].leads().is_none() {
         let _ = groups[0].handle(Input::Tick);
         settle(&mut groups);
     }
+    groups
+}
+
+/// What a replica says, and its answers to questions.
+type Said = (Vec<(NodeId, Bytes)>, Vec<(u64, u64)>);
+
+/// Takes a replica's turns, all of which are kept at once.
+fn turns(group: &mut RaftGroup) -> Said {
+    let (mut out, mut indices) = (Vec::new(), Vec::new());
+    while let Some(turn) = group.turn() {
+        out.extend(turn.messages.into_iter().chain(turn.promises));
+        indices.extend(turn.indices);
+        group.kept(turn.number);
+    }
+    (out, indices)
+}
+
+/// Lets them talk until nobody has anything to say. How many questions were answered.
+fn settle(groups: &mut [RaftGroup]) -> usize {
+    let mut answers = 0;
+    loop {
+        let mut wire = Vec::new();
+        for group in groups.iter_mut() {
+            let (out, indices) = turns(group);
+            wire.extend(out);
+            answers += indices.len();
+        }
+        if wire.is_empty() {
+            return answers;
+        }
+        for (to, bytes) in wire {
+            let _ = groups[usize::from(to.0) - 1].handle(Input::Message(bytes));
+        }
+    }
+}
+
+/// The others agree that the leader leaves, before its own disk has what it had begun with them.
+#[test]
+fn a_leader_that_has_left_before_its_log_was_kept_follows() {
+    let mut groups = led_group();
+    let leaves = MemberChange::Replace {
+        voters: vec![],
+        leavers: vec![NodeId(1)],
+    };
+    let taken = groups[0].handle(Input::ChangeMembers(leaves));
+    assert!(taken.is_ok());
+    // That is kept, and what it proposes next is on its way to the disk.
+    let (mut wire, _) = turns(&mut groups[0]);
+    let taken = groups[0].handle(Input::Propose(Bytes::from_static(b"next")));
+    assert!(taken.is_ok());
+    let next = groups[0].turn().expect("a turn");
+    wire.extend(next.messages);
+    for (to, bytes) in wire {
+        let _ = groups[usize::from(to.0) - 1].handle(Input::Message(bytes));
+    }
+    for other in 1..3 {
+        for (_, bytes) in turns(&mut groups[other]).0 {
+            let _ = groups[0].handle(Input::Message(bytes));
+        }
+    }
+    let mut unkept = vec![next.number];
+    while let Some(turn) = groups[0].turn() {
+        unkept.push(turn.number);
+    }
+    assert_eq!(groups[0].members().voters, [NodeId(2), NodeId(3)]);
+    for number in unkept {
+        groups[0].kept(number);
+    }
+    assert_eq!(groups[0].leads(), None);
+    for _ in 0..100 {
+        let _ = groups[1].handle(Input::Tick);
+        settle(&mut groups[..]);
+    }
+    assert!(groups[1].leads().is_some(), "the others go on");
+}
+
+/// The library knows a question by its name alone.
+#[test]
+fn an_answer_to_another_nodes_question_confirms_no_read() {
+    let mut groups = led_group();
     // Two followers ask under the same name at once.
     let _ = groups[1].handle(Input::AskIndex { question: 5 });
     let _ = groups[2].handle(Input::AskIndex { question: 5 });

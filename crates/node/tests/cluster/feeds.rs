@@ -1,6 +1,7 @@
 //! Who gets the outcomes of its clients' requests from another node, and must get them all.
 
 use crate::rig::Rig;
+use std::collections::BTreeMap;
 use txn::{NodeId, PartitionId};
 
 const P0: PartitionId = PartitionId(0);
@@ -65,6 +66,65 @@ fn an_outcome_that_was_lost_is_told_again() {
     rig.round();
     assert_eq!((rig.wire.answers, answered(&rig)), (1, 0));
     rig.until("it is answered", |rig| answered(rig) == 1);
+}
+
+/// Whoever is followed has begun behind a checkpoint that has what was wanted: others know how it ended.
+#[test]
+fn an_outcome_that_the_neighbour_never_knew_is_told_by_others() {
+    let mut rig = spread();
+    rig.forgetful = Some(NEIGHBOUR);
+    assert!(rig.add(GATEWAY, P0));
+    for _ in 0..10 {
+        rig.round();
+    }
+    assert_eq!(answered(&rig), 0);
+    rig.until("it is answered", |rig| answered(rig) == 1);
+    rig.forgetful = None;
+    for _ in 0..200 {
+        rig.round();
+    }
+    // It is back with its neighbour, and nobody else tells it anything.
+    let before = rig.wire.answers;
+    assert!(rig.add(GATEWAY, P0));
+    rig.round();
+    assert_eq!((rig.wire.answers - before, answered(&rig)), (1, 2));
+    assert_eq!(told_by(&mut rig), [NEIGHBOUR]);
+}
+
+/// Who tells the gateway of the group, within some time.
+fn told_by(rig: &mut Rig) -> Vec<NodeId> {
+    let before = rig.wire.feeds.clone();
+    for _ in 0..10 {
+        rig.round();
+    }
+    let of = |feeds: &BTreeMap<(NodeId, NodeId), u64>, node| feeds.get(&(node, GATEWAY)).copied();
+    let nodes = [1, 2, 3].map(NodeId).into_iter();
+    nodes
+        .filter(|&node| of(&rig.wire.feeds, node) > of(&before, node))
+        .collect()
+}
+
+/// A node misses a frame of whom it follows, and follows its neighbour instead, which has come back: one is enough.
+#[test]
+fn whoever_is_not_followed_any_more_is_told_so() {
+    let mut rig = spread();
+    rig.crash(NEIGHBOUR);
+    for _ in 0..60 {
+        rig.round();
+    }
+    let away = told_by(&mut rig);
+    assert!(away.len() == 1 && away[0] != NEIGHBOUR, "{away:?}");
+    rig.wire.answers_lost = 1;
+    assert!(rig.add(GATEWAY, P0));
+    while rig.wire.answers_lost == 1 {
+        rig.round();
+    }
+    rig.start(NEIGHBOUR);
+    rig.until("it is answered", |rig| answered(rig) == 1);
+    for _ in 0..60 {
+        rig.round();
+    }
+    assert_eq!(told_by(&mut rig), [NEIGHBOUR]);
 }
 
 /// What many clients wait for takes longer than a node waits until it follows another one.

@@ -84,6 +84,8 @@ pub struct Wire {
     pub answers_lost: usize,
     /// How many outcomes feeds have told.
     pub answers: usize,
+    /// How many feeds were sent, from whom to whom.
+    pub feeds: BTreeMap<(NodeId, NodeId), u64>,
     /// The longest feed, in bytes.
     pub feed_bytes: usize,
     tick: u64,
@@ -101,6 +103,7 @@ impl Wire {
         let arrives = match frame {
             Frame::Feed { answers, .. } => {
                 self.answers += answers.len();
+                *self.feeds.entry((from, to)).or_default() += 1;
                 self.feed_bytes = self.feed_bytes.max(bytes.len());
                 if self.feeds_lost.contains(&(from, to)) {
                     return;
@@ -160,6 +163,8 @@ pub struct Rig {
     pub cut: Vec<(NodeId, NodeId)>,
     /// What every outcome weighs that a node tells another, if not what it is.
     pub outcome_bytes: usize,
+    /// Who knows no outcome of what other nodes' clients wanted, as if it had begun behind a checkpoint that has them.
+    pub forgetful: Option<NodeId>,
 }
 
 async fn add(mut tx: Tx, call: Call) -> Outcome {
@@ -205,6 +210,7 @@ impl Rig {
             leaders_in: None,
             cut: Vec::new(),
             outcome_bytes: 0,
+            forgetful: None,
         }
     }
 
@@ -475,7 +481,7 @@ impl Rig {
                 let (boot, _) = ordo_node::session::boot_and_port(committed.request.id.session);
                 if boot == process.node.boot().0 {
                     *self.answered.entry(partition).or_default() += 1;
-                } else if process.node.is_spread() {
+                } else if process.node.is_spread() && self.forgetful != Some(node) {
                     foreign.push(Answered {
                         id: committed.request.id,
                         partition,

@@ -52,6 +52,22 @@ fn short_times_to_live_are_noticed_soon_after_a_quiet_time() {
     }
 }
 
+/// A second has ten ticks.
+#[test]
+fn what_expires_at_once_is_gone_within_a_second() {
+    let mut rig = rig();
+    let idempotent: Arc<dyn Procedure> = Arc::new(IdempotentProcedure);
+    for id in 0..6000 {
+        let args = format!("{id} psetex key:{id} 500 v");
+        assert_eq!(rig.call(idempotent.clone(), &args), Reply::OK);
+    }
+    rig.now_ms += 500;
+    for _ in 0..10 {
+        rig.tick(1);
+    }
+    assert_eq!(held(&rig, Space::User), 0);
+}
+
 #[test]
 fn replies_of_an_hour_ago_leave_memory_like_users_keys() {
     let mut rig = rig();

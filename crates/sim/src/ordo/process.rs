@@ -340,12 +340,7 @@ impl Turn<'_> {
             }
             Input::Timer(Timer::Tick) => {
                 self.core.set_timer(self.me(), TICK_NS, Timer::Tick);
-                loop {
-                    self.handle(Event::Tick)?;
-                    if !std::mem::take(&mut self.process.effects.tick_again) {
-                        break;
-                    }
-                }
+                self.handle(Event::Tick)?;
                 self.process.engine.view().collect(COLLECTED);
                 self.resubmit()?;
             }

@@ -1,7 +1,7 @@
 //! The side that follows: through whom, and what becomes of the news.
 
-use super::News;
 use super::parts::{Assembly, Item, Part};
+use super::{Answered, News};
 use crate::cluster::frames::{Frame, decode_answered};
 use crate::cluster::machine::{ClusterEffects, ClusterNode};
 use execute::siblings::Message;
@@ -76,11 +76,14 @@ impl ClusterNode {
         let now = self.ticks;
         let newest = self.feeds.subscriptions;
         if !self.feeds.followed.contains_key(&group) {
-            return;
+            return self.stop_following(from, group, subscription, effects);
         }
         let is_told_something = !news.messages.is_empty() || news.part.is_some();
-        // These may come in any order, and from anybody: only what is lost matters, and that is what subscriptions see to. Over a
-        // slow link they would come too late for theirs again and again.
+        // These and outcomes may come in any order, and from anybody: only what is lost matters, and that is what subscriptions see to.
+        // Over a slow link they would come too late for theirs again and again.
+        for answered in news.answers.drain(..) {
+            self.answer_came(answered, effects);
+        }
         for (to, message) in news.messages.drain(..) {
             if !self.hear(group, to, &message, effects) {
                 effects.warnings.push(format!(
@@ -108,8 +111,8 @@ impl ClusterNode {
             followed.asked.take_if(|(_, name, _)| *name <= subscription);
             followed.early.clear();
             let before = followed.through.replace((from, subscription, 1));
-            if let Some((before, ..)) = before.filter(|&(before, ..)| before != from) {
-                self.send(before, &Frame::Unfollow { partition: group }, effects);
+            if let Some((before, name, _)) = before.filter(|&(before, ..)| before != from) {
+                self.stop_following(before, group, name, effects);
             }
         }
         let Some(followed) = self.feeds.followed.get_mut(&group) else {
@@ -117,6 +120,11 @@ impl ClusterNode {
         };
         let next = match followed.through {
             Some((through, name, next)) if (through, name) == (from, subscription) => next,
+            // It does not know that another is followed now, under a later name. As long as none is, what it still has to say to
+            // this node's partitions is of use.
+            Some((through, ..)) if through != from && subscription <= followed.over => {
+                return self.stop_following(from, group, subscription, effects);
+            }
             _ => return,
         };
         if is_told_something {
@@ -143,6 +151,28 @@ impl ClusterNode {
         {
             followed.early_since = now;
             self.take_news(group, next, news, effects);
+        }
+    }
+
+    /// A node is to tell nothing more under a subscription.
+    fn stop_following(
+        &mut self,
+        through: NodeId,
+        group: PartitionId,
+        subscription: u64,
+        effects: &mut ClusterEffects,
+    ) {
+        let frame = Frame::Unfollow {
+            partition: group,
+            subscription,
+        };
+        self.send(through, &frame, effects);
+    }
+
+    /// It is heard how a request ended.
+    fn answer_came(&mut self, answered: Answered, effects: &mut ClusterEffects) {
+        if self.feeds.unanswered.remove(&answered.id).is_some() {
+            effects.answered.push(answered);
         }
     }
 
@@ -180,9 +210,7 @@ impl ClusterNode {
                 let Some(answered) = decode_answered(&whole) else {
                     return false;
                 };
-                if self.feeds.unanswered.remove(&answered.id).is_some() {
-                    effects.answered.push(answered);
-                }
+                self.answer_came(answered, effects);
                 true
             }
             Item::Message(to) => self.hear(group, to, &whole, effects),
@@ -227,11 +255,6 @@ impl ClusterNode {
         followed.heard_tick = now;
         if !news.batches.is_empty() {
             followed.news_tick = now;
-        }
-        for answered in news.answers {
-            if self.feeds.unanswered.remove(&answered.id).is_some() {
-                effects.answered.push(answered);
-            }
         }
         self.leader_is(group, news.leader);
         let boot = self.boot;
@@ -299,6 +322,7 @@ impl ClusterNode {
         self.feeds
             .followers
             .retain(|(_, node), _| !silent.contains(node));
+        let doubtful = self.feeds.doubtful(now);
         for group in map.partition_ids() {
             if self.groups.contains_key(&group) {
                 self.feeds.followed.remove(&group);
@@ -328,7 +352,8 @@ impl ClusterNode {
             let through = through.map(|(node, ..)| node);
             let better = neighbour
                 .filter(|&node| Some(node) != through && now.is_multiple_of(NEIGHBOUR_TICKS));
-            if waits || is_heard && better.is_none() && !retell {
+            let doubt = doubtful.get(&group);
+            if waits || is_heard && better.is_none() && !retell && doubt.is_none() {
                 continue;
             }
             let leader = self.leader(group).into_iter();
@@ -345,15 +370,21 @@ impl ClusterNode {
                     able.push(node);
                 }
             }
-            // In turn, behind whoever was asked in vain. Whoever has fallen silent is asked if there is nobody else.
-            let silent = through.filter(|_| !is_heard);
-            if able.iter().any(|&node| Some(node) != silent) {
-                able.retain(|&node| Some(node) != silent);
+            // In turn, behind whoever was asked in vain. Whoever has fallen silent, or does not say how a request ended, is asked if
+            // there is nobody else.
+            let vain = through.filter(|_| !is_heard || doubt.is_some());
+            if able.iter().any(|&node| Some(node) != vain) {
+                able.retain(|&node| Some(node) != vain);
             }
             let last = asked.map(|(node, ..)| node);
             let turn = able.iter().position(|&node| Some(node) == last);
-            let next = turn.map_or(0, |turn| turn + 1) % able.len().max(1);
-            let Some(&node) = better.as_ref().or(able.get(next)) else {
+            let next = match doubt {
+                Some(&times) => times as usize,
+                None => turn.map_or(0, |turn| turn + 1),
+            };
+            let in_turn = able.get(next % able.len().max(1));
+            let better = better.as_ref().filter(|_| doubt.is_none());
+            let Some(&node) = better.or(in_turn) else {
                 continue;
             };
             self.feeds.subscriptions += 1;

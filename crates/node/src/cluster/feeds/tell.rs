@@ -295,9 +295,17 @@ impl ClusterNode {
         self.feeds.followers.insert((group, from), follower);
     }
 
-    /// A node follows a group no more.
-    pub(in crate::cluster) fn unfollow(&mut self, from: NodeId, group: PartitionId) {
-        self.feeds.followers.remove(&(group, from));
+    /// A subscription is over.
+    pub(in crate::cluster) fn unfollow(
+        &mut self,
+        from: NodeId,
+        group: PartitionId,
+        subscription: u64,
+    ) {
+        let known = self.feeds.followers.get(&(group, from));
+        if known.is_some_and(|known| known.subscription == subscription) {
+            self.feeds.followers.remove(&(group, from));
+        }
     }
 
     /// Tells followers what is new.

@@ -1,0 +1,207 @@
+//! From the groups' logs to the engines: what is read, delivered, confirmed and taken back.
+
+use super::{ClusterEffects, ClusterNode, Executor};
+use crate::cluster::recover::held;
+use order::consensus::Entry;
+use order::merge::{Confirmation, Content, Held, Retraction, Unreadable};
+use order::{Changed, Control};
+use txn::codec::RequestError;
+use txn::mutant::{Mutant, is_active};
+use txn::{PartitionId, Position};
+
+impl ClusterNode {
+    /// What a new entry brings to the merge. It is read at once: what means nothing to this build must not be promised.
+    pub(super) fn read_entry(&self, entry: &Entry) -> Result<Option<Held>, RequestError> {
+        let held = held(entry)?;
+        held.map(|held| {
+            let batch = Content::Read(held.batch.read(&self.registry)?);
+            Ok(Held { batch, ..held })
+        })
+        .transpose()
+    }
+
+    /// What is in the order was made by a build that knew it: this one is too old.
+    pub(super) fn end_unread(
+        &mut self,
+        partition: PartitionId,
+        index: u64,
+        error: &RequestError,
+        effects: &mut ClusterEffects,
+    ) {
+        let text = format!(
+            "entry {index} of the log of {partition} means nothing to this build of Ordo ({error}): start this node \
+             with the version that the other nodes run; its data is untouched"
+        );
+        self.end(text, effects);
+    }
+
+    /// Reads what is delivered next. False if this build cannot.
+    pub(super) fn read_next(&mut self, effects: &mut ClusterEffects) -> bool {
+        let read = self.merge.read_next(&self.registry);
+        if let Err(Unreadable {
+            group,
+            index,
+            cause,
+        }) = &read
+        {
+            self.end_unread(*group, *index, cause, effects);
+        }
+        read.is_ok()
+    }
+
+    pub(in crate::cluster) fn retract(
+        &mut self,
+        group: PartitionId,
+        retraction: &Retraction,
+        effects: &mut ClusterEffects,
+    ) {
+        self.counters.retracted += 1;
+        effects.warnings.push(format!(
+            "another leader's batch replaces epoch {} and what followed it",
+            retraction.epoch.0
+        ));
+        if is_active(Mutant::IgnoreRetraction) {
+            return;
+        }
+        for &(partition, from) in &retraction.from {
+            if is_active(Mutant::RetractOnePartition) && partition != group {
+                continue;
+            }
+            if let Some(executor) = self.executors.get_mut(&partition)
+                && from < executor.next
+            {
+                executor.engine.retract(from);
+                executor.next = from;
+            }
+        }
+        self.feeds.retell();
+    }
+
+    /// Tells the engines of epochs that are delivered and confirmed.
+    pub(super) fn execute(&mut self, effects: &mut ClusterEffects) {
+        let in_flight_max = self.options.limits.in_flight_requests_max;
+        let room = |executor: &Executor| {
+            let behind = executor.next.prev().0 - executor.engine.view().final_position().0;
+            behind < in_flight_max
+        };
+        while self.executors.values().all(room)
+            && (self.options.speculate || self.merge.is_next_agreed())
+            && self.read_next(effects)
+            && let Some(delivery) = self.merge.deliver(self.boot)
+        {
+            for (partition, batch) in delivery.batches {
+                let Some(executor) = self.executors.get_mut(&partition) else {
+                    continue;
+                };
+                executor.next = batch.first.advanced(batch.requests.len() as u64);
+                executor.engine.deliver(execute::Batch {
+                    epoch: batch.epoch,
+                    time_ms: batch.time_ms,
+                    first: batch.first,
+                    requests: batch.requests,
+                    groups: batch.groups,
+                    digest: batch.digest,
+                });
+                effects.delivered = true;
+            }
+        }
+        self.waits_for_room = !self.executors.values().all(room) && self.merge.is_next_held();
+        while self.counters.stopped.is_none()
+            && let Some(confirmation) = self.merge.confirm()
+        {
+            self.take_confirmation(&confirmation, effects);
+            self.look_at_level(effects);
+        }
+    }
+
+    pub(super) fn take_confirmation(
+        &mut self,
+        confirmation: &Confirmation,
+        effects: &mut ClusterEffects,
+    ) {
+        self.counters.epochs += 1;
+        let end = &confirmation.end;
+        if end.map.partitions.len() > 1 {
+            self.unsettled.push_back((end.epoch, end.next.clone()));
+        }
+        self.checkpoints.note_bytes(confirmation.bytes);
+        let has_checkpoint = |(_, change): &(Control, Changed)| {
+            [Changed::Checkpoint, Changed::Placed].contains(change)
+        };
+        if end.changes.iter().any(has_checkpoint) {
+            self.pin(end);
+        }
+        for (executor, next) in self.executors.values_mut().zip(&end.next) {
+            if next.prev() > executor.engine.status().confirmed {
+                executor.engine.confirm(next.prev());
+                effects.confirmed = true;
+            }
+        }
+        for (control, change) in &end.changes {
+            let before = self.wanted.len();
+            self.wanted.retain(|wanted| wanted != control);
+            if self.wanted.len() < before {
+                effects.changed.push((control.clone(), *change));
+            }
+            if let Changed::Boot {
+                node, nonce, boot, ..
+            } = *change
+                && node == self.options.me
+                && (nonce == self.nonce || is_active(Mutant::TakeOldBoot))
+            {
+                self.boot = boot;
+                self.gateway.begin(boot);
+                self.feeds.renew();
+                effects.boot = Some(boot);
+            }
+        }
+        if !end.changes.is_empty() {
+            self.is_spread = end.map.is_spread();
+        }
+        for partition in self.gateway.groups() {
+            let agreed = self.merge.group(partition).0.last(self.boot);
+            self.gateway.agreed(partition, agreed);
+        }
+    }
+
+    /// Looks how far the local partitions are, and forgets what nobody needs any more.
+    pub(super) fn settle(&mut self) {
+        let finals: Vec<Position> = self
+            .executors
+            .values()
+            .map(|executor| executor.engine.view().final_position())
+            .collect();
+        while let Some((epoch, _)) = self.unsettled.pop_front_if(|(_, next)| {
+            let mut both = finals.iter().zip(next.iter());
+            both.all(|(&reached, next)| reached >= next.prev())
+        }) {
+            self.settled = epoch;
+        }
+        // Where logs are cut, nobody begins any more. Where every node keeps all partitions, they begin together.
+        let upto = match self.is_spread {
+            true => self.checkpoints.durable_base().min(self.settled),
+            false => self.settled,
+        };
+        if upto > self.forgotten {
+            self.forgotten = upto;
+            for executor in self.executors.values() {
+                executor.engine.forget(upto);
+            }
+        }
+    }
+
+    /// Lets the reads go whose epoch is confirmed.
+    pub(super) fn release_reads(&mut self, effects: &mut ClusterEffects) {
+        let end = self.merge.confirmed();
+        for read in self.reads.confirmed(end.epoch) {
+            let local = self.executors.keys().zip(&end.next);
+            let upto = local
+                .filter(|&(&partition, _)| partition == read.partition)
+                .map(|(_, next)| next.prev())
+                .next();
+            effects
+                .readable
+                .push((read.id, read.partition, upto.unwrap_or_default()));
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! The groups' turns: what consensus wants kept and said, and what follows once it is kept.
+
+use super::{ClusterEffects, ClusterNode, Then, Unkept};
+use crate::cluster::checkpoint::CANDIDATES;
+use crate::cluster::frames::Frame;
+use crate::cluster::lead::Lead;
+use crate::options::FsyncPolicy;
+use order::consensus::{EntryKind, Kept, Turn};
+use order::digest_of;
+use order::merge::{Content, Held};
+use txn::mutant::{Mutant, is_active};
+use txn::{Epoch, PartitionId};
+
+/// Under `everysec`, what was written is synced after this time.
+const EVERYSEC_MS: u64 = 1_000;
+
+impl ClusterNode {
+    /// Takes the turns of all groups.
+    pub(super) fn turns(&mut self, effects: &mut ClusterEffects) {
+        while let Some(partition) = self.dirty.pop_first() {
+            loop {
+                let group = self.groups.get_mut(&partition);
+                let Some(turn) = group.and_then(|group| group.turn()) else {
+                    break;
+                };
+                self.turn(partition, turn, effects);
+            }
+            self.notice(partition);
+        }
+    }
+
+    /// Takes notice of who leads a group.
+    pub(super) fn notice(&mut self, partition: PartitionId) {
+        let Some(group) = self.groups.get(&partition) else {
+            return;
+        };
+        let leads = group.leads();
+        if self.leads.get(&partition).map(|lead| lead.term) != leads {
+            match leads {
+                None => _ = self.leads.remove(&partition),
+                Some(term) => {
+                    let streams = if is_active(Mutant::ForgetUnconfirmedStreams) {
+                        self.merge.group(partition).0.clone()
+                    } else {
+                        self.merge.streams_to_the_end(partition, &self.registry)
+                    };
+                    self.leads.insert(partition, Lead::new(term, streams));
+                }
+            }
+        }
+        let status = group.status();
+        let known = status.leader.map(|leader| (leader, status.term));
+        if self.leader_is(partition, known) {
+            // It has not heard what this node wants.
+            self.remind |= known.is_some() && partition == PartitionId(0);
+            // Nobody answers the questions of an earlier leader.
+            let again = self.reads.ask_again(u64::MAX, self.ticks);
+            for question in again {
+                self.ask(question);
+            }
+        }
+    }
+
+    pub(super) fn turn(
+        &mut self,
+        partition: PartitionId,
+        turn: Turn,
+        effects: &mut ClusterEffects,
+    ) {
+        for (to, message) in turn.messages {
+            self.send(to, &Frame::Consensus { partition, message }, effects);
+        }
+        self.appended(partition, &turn.kept, effects);
+        if self.is_stopped() {
+            return;
+        }
+        self.merge.agreed(partition, turn.committed);
+        for (question, index) in turn.indices {
+            self.reads.learn(question, partition, index);
+        }
+        for (question, index) in self.reads.reached(partition, turn.committed) {
+            let epoch = self.merge.epoch_at(partition, index);
+            self.reads.answer(question, epoch);
+        }
+        let always = self.options.fsync == FsyncPolicy::Always;
+        let must_sync = turn.is_promise || turn.must_sync && always;
+        self.record(turn.kept, effects);
+        self.unkept.push_back(Unkept {
+            record: self.records,
+            must_sync: must_sync && !is_active(Mutant::PromiseBeforeSync),
+            then: Then::Promise {
+                partition,
+                turn: turn.number,
+                promises: turn.promises,
+            },
+        });
+        for node in turn.behind {
+            self.tell_behind(partition, node, effects);
+        }
+    }
+
+    /// Puts something into the record that is made now.
+    pub(in crate::cluster) fn record(&mut self, kept: Kept, effects: &mut ClusterEffects) {
+        if kept.is_empty() {
+            return;
+        }
+        if effects.kept.is_empty() {
+            self.records += 1;
+        }
+        // A base lets older records of the journal go: what this disk is goes along, once.
+        let is_base = |kept: &Kept| kept.base.is_some() && kept.partition < CANDIDATES;
+        if is_base(&kept) && !effects.kept.iter().any(is_base) {
+            effects.kept.extend(self.bootstrap.keep_again());
+            effects.kept.extend(self.candidate_again());
+            effects.kept.extend(self.retired_again());
+        }
+        effects.kept.push(kept);
+    }
+
+    /// Has the record that is made now synced: then this follows.
+    pub(in crate::cluster) fn wait_for(&mut self, then: Then) {
+        self.unkept.push_back(Unkept {
+            record: self.records,
+            must_sync: true,
+            then,
+        });
+    }
+
+    /// A group's log has further entries, perhaps in the place of others.
+    pub(super) fn appended(
+        &mut self,
+        partition: PartitionId,
+        kept: &Kept,
+        effects: &mut ClusterEffects,
+    ) {
+        let Some(first) = kept.entries.first() else {
+            return;
+        };
+        if let Some(retraction) = self.merge.replaced(partition, first.index) {
+            self.retract(partition, &retraction, effects);
+        }
+        self.feeds.rewind(partition, self.merge.held(partition));
+        for entry in &kept.entries {
+            let own = self.leads.get_mut(&partition).and_then(|lead| {
+                let epoch = Epoch(self.merge.held(partition).0 + 1);
+                (entry.kind == EntryKind::Batch && !entry.data.is_empty())
+                    .then(|| lead.take_proposed(entry.term, epoch))
+                    .flatten()
+            });
+            let found = match own {
+                Some(batch) => Ok(Some(Held {
+                    epoch: batch.epoch,
+                    index: entry.index,
+                    term: entry.term,
+                    digest: digest_of(&entry.data),
+                    bytes: entry.data.len() as u64,
+                    batch: Content::Read(batch),
+                    noted: Default::default(),
+                })),
+                None => self.read_entry(entry),
+            };
+            match found {
+                Ok(Some(held)) => self.merge.appended(partition, held),
+                Ok(None) => {}
+                Err(error) => return self.end_unread(partition, entry.index, &error, effects),
+            }
+        }
+    }
+
+    /// Lets go what is kept.
+    pub(super) fn release(&mut self, effects: &mut ClusterEffects) {
+        while let Some(unkept) = self.unkept.pop_front_if(|unkept| {
+            let enough = if unkept.must_sync {
+                self.synced
+            } else {
+                self.written
+            };
+            unkept.record <= enough
+        }) {
+            match unkept.then {
+                Then::Nothing => {}
+                Then::Promise {
+                    partition,
+                    turn,
+                    promises,
+                } => {
+                    for (to, message) in promises {
+                        self.send(to, &Frame::Consensus { partition, message }, effects);
+                    }
+                    if let Some(group) = self.groups.get_mut(&partition) {
+                        group.kept(turn);
+                        self.dirty.insert(partition);
+                    }
+                }
+                Then::Candidate(epoch) => self.candidate(epoch, effects),
+                Then::Rebased(epoch) => self.rebased(epoch, effects),
+                Then::Installed => self.start_anew(effects),
+            }
+        }
+    }
+
+    /// What needs no record is kept at once; what needs a sync gets one.
+    pub(super) fn flush(&mut self, effects: &mut ClusterEffects) {
+        if effects.kept.is_empty() {
+            let before = self.unkept.len();
+            self.release(effects);
+            if self.unkept.len() < before {
+                return self.pump(effects);
+            }
+            let waits = self.unkept.iter().any(|unkept| unkept.must_sync);
+            let due = self.options.fsync == FsyncPolicy::Everysec
+                && !is_active(Mutant::SkipEverySecond)
+                && (self.ticks - self.sync_tick) * self.options.tick_ms >= EVERYSEC_MS;
+            if (waits || due) && !self.syncing && self.synced < self.written {
+                self.syncing = true;
+                self.sync_tick = self.ticks;
+                effects.sync = true;
+            }
+        }
+    }
+}
