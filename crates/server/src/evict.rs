@@ -12,7 +12,7 @@
 //! evicted: some 12 MB while each write evicts one small entry.
 //!
 //! While too much is used, commands that may take memory wait; as in Redis they are refused only if nothing can go any more. Redis looks
-//! at five random keys for each victim; here [`LOOKED_AT`] of each shard that is looked at, of which a part goes.
+//! at five random keys for each victim; here about one in [`PICKY`] of those goes that are looked at.
 
 use crate::config::Config;
 use crate::memory::used_bytes;
@@ -42,8 +42,13 @@ const COLLECTED: usize = 256 << 10;
 const MARGIN_SHARE: u64 = 256;
 /// But not more bytes than this.
 const MARGIN_MAX: u64 = 4 << 20;
-/// Records that are looked at in a shard.
-const LOOKED_AT: usize = 128;
+/// Records that are looked at in a shard, at most.
+const LOOKED_AT_OF_SHARD: usize = 128;
+/// Records that may go and are looked at for one transaction, at most, and at least if there are so many.
+const LOOKED_AT_MAX: usize = 1024;
+const LOOKED_AT_MIN: usize = 64;
+/// Of what is looked at, one byte in so many goes.
+const PICKY: u64 = 16;
 /// What a tombstone keeps of an entry beside its key's own heap: the record, its place in the index, and its key among what is owed.
 const TOMBSTONE_BYTES: u64 = 176;
 
@@ -211,32 +216,31 @@ struct Choice {
 }
 
 impl Choice {
-    /// Chooses entries of about so many bytes, a shard after the other from where `seed` says. Nobody means that there is none
-    /// that may go, as far as was seen.
+    /// Chooses entries of about so many bytes among those of some shards, from where `seed` says. Nobody means that there is none
+    /// that may go.
     fn of(view: &dyn View, policy: Policy, bytes: u64, seed: u64, now_ms: u64) -> Choice {
         let mut choice = Choice::default();
+        let mut sum = 0;
         for turn in 0..SHARDS {
             let candidates = view.candidates(
                 seed as usize % SHARDS + turn,
                 (seed >> 32) as usize,
-                LOOKED_AT,
+                LOOKED_AT_OF_SHARD,
             );
-            let merit = |candidate: Candidate| {
-                let merit = policy.merit(&candidate, now_ms)?;
-                Some((candidate, merit))
-            };
-            let mut may_go: Vec<_> = candidates.into_iter().filter_map(merit).collect();
-            // Stable: what is equal stays in the order of the table, which is as good as any.
-            may_go.sort_by_key(|&(_, merit)| std::cmp::Reverse(merit));
-            // The better part of a full shard; of nearly empty ones the best few of many, which the end picks.
-            let part = may_go.len().div_ceil(8);
-            choice.victims.extend(may_go.into_iter().take(part));
-            let enough = choice.victims.len() >= VICTIMS_MAX
-                || choice.victims.len() >= 8 && choice.sum() / 4 >= bytes;
-            if enough {
+            for candidate in candidates {
+                let Some(merit) = policy.merit(&candidate, now_ms) else {
+                    continue;
+                };
+                let (value, record) = bytes_of(&candidate);
+                sum += value + record;
+                choice.victims.push((candidate, merit));
+            }
+            let seen = choice.victims.len();
+            if seen >= LOOKED_AT_MAX || seen >= LOOKED_AT_MIN && sum / PICKY >= bytes {
                 break;
             }
         }
+        // Stable: what is equal stays in the order of the table, which is as good as any.
         choice
             .victims
             .sort_by_key(|&(_, merit)| std::cmp::Reverse(merit));
@@ -259,14 +263,6 @@ impl Choice {
             choice.bytes.1 += record;
         }
         choice
-    }
-
-    fn sum(&self) -> u64 {
-        let bytes = self
-            .victims
-            .iter()
-            .map(|(candidate, _)| bytes_of(candidate));
-        bytes.map(|(value, record)| value + record).sum()
     }
 
     fn to_args(&self) -> Args {
@@ -497,7 +493,7 @@ mod tests {
             }
             let choice = Choice::of(&store, policy, 50 * TOMBSTONE_BYTES, 7, 0);
             let count = choice.victims.len();
-            assert!((40..=50).contains(&count), "{count} victims");
+            assert_eq!(count, 50);
             let is_used = |key: &Key| {
                 let number: usize = String::from_utf8_lossy(&key.as_bytes()[1..])
                     .parse()
@@ -529,9 +525,7 @@ mod tests {
             assert!(choice.victims.iter().all(has_ttl), "{name}");
         }
         let all = Choice::of(&store, policy("volatile-ttl"), u64::MAX, 7, 0);
-        // Not all at once: of what shares a shard the worse part stays.
-        let count = all.victims.len();
-        assert!((60..=100).contains(&count), "{count} victims");
+        assert_eq!(all.victims.len(), VICTIMS_MAX);
         let ends: Vec<u64> = all
             .victims
             .iter()

@@ -58,6 +58,8 @@ fn shutdown_stops_the_server() {
     client.talk(&[
         ("SET k v", "OK"),
         ("SHUTDOWN NONSENSE", "-ERR syntax error"),
+        ("SHUTDOWN NOSAVE SAVE", "-ERR syntax error"),
+        ("SHUTDOWN NOW ABORT", "-ERR syntax error"),
     ]);
     client.send(&["SHUTDOWN", "NOSAVE"]);
     assert_eq!(client.try_read(), None);

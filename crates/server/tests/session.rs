@@ -165,6 +165,13 @@ fn blocks_queue_execute_and_are_discarded() {
         ),
         ("GET a", "\"2\""),
         ("MULTI", "OK"),
+        ("SET a 9", "QUEUED"),
+        (
+            "EXEC now",
+            "-EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command",
+        ),
+        ("GET a", "\"2\""),
+        ("MULTI", "OK"),
         ("WATCH a", "-ERR WATCH inside MULTI is not allowed"),
         ("CLIENT SETNAME inside", "QUEUED"),
         ("PING", "QUEUED"),

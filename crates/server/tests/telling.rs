@@ -79,6 +79,11 @@ fn who_waits_gets_what_comes() {
             "XGROUP DESTROY s2 g",
             "-NOGROUP the consumer group this client was blocked on no longer exists",
         ),
+        (
+            "XREADGROUP GROUP g me BLOCK 0 STREAMS s1 >",
+            "PEXPIRE s1 50",
+            "-UNBLOCKED the stream key no longer exists",
+        ),
     ] {
         other.line("XGROUP CREATE s1 g $ MKSTREAM");
         other.line("XGROUP CREATE s2 g $ MKSTREAM");
@@ -122,7 +127,7 @@ fn a_wait_ends_with_its_time_or_when_somebody_ends_it() {
     let start = Instant::now();
     waiter.talk(&[
         ("BLPOP a 0.15", "nil-array"),
-        ("BLMOVE a b LEFT LEFT 0.05", "nil"),
+        ("BLMOVE a b LEFT LEFT 0.05", "nil-array"),
     ]);
     assert!(start.elapsed() >= Duration::from_millis(200));
     waiter.talk(&[
@@ -496,6 +501,17 @@ fn a_client_chooses_what_it_is_told_of() {
             "CLIENT CACHING NO",
             "-ERR CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode.",
         ),
+    ]);
+    other.talk(&[("MSET a 1 c 1 b 1", "OK")]);
+    assert_eq!(next(&mut reader), ">[\"invalidate\" [\"b\"]]");
+    // In a block it is for what follows there, and for nothing behind the block.
+    reader.talk(&[
+        ("MULTI", "OK"),
+        ("GET a", "QUEUED"),
+        ("CLIENT CACHING YES", "QUEUED"),
+        ("GET b", "QUEUED"),
+        ("EXEC", "[\"1\" OK \"1\"]"),
+        ("GET c", "\"1\""),
     ]);
     other.talk(&[("MSET a 1 c 1 b 1", "OK")]);
     assert_eq!(next(&mut reader), ">[\"invalidate\" [\"b\"]]");

@@ -54,7 +54,6 @@ pub(super) struct Outcome {
     pub step: bool,
     /// Every port should look: writes are taken again.
     pub notify_all: bool,
-    pub tick_again: bool,
     /// More can be delivered once the engines have got on.
     pub waits_for_room: bool,
     /// Error replies of requests that had been taken.
@@ -76,7 +75,6 @@ impl Outcome {
     pub fn add(&mut self, mut later: Outcome) {
         self.step |= later.step;
         self.notify_all |= later.notify_all;
-        self.tick_again |= later.tick_again;
         self.waits_for_room |= later.waits_for_room;
         self.refused.append(&mut later.refused);
         self.answered.append(&mut later.answered);
@@ -360,7 +358,6 @@ impl Alone {
         Outcome {
             step: confirmed || delivered,
             notify_all: std::mem::take(&mut effects.recovered),
-            tick_again: std::mem::take(&mut effects.tick_again),
             refused: std::mem::take(&mut effects.refused),
             ..Outcome::default()
         }

@@ -326,7 +326,6 @@ impl Member {
         Outcome {
             step: confirmed || delivered,
             notify_all: booted,
-            tick_again: false,
             waits_for_room: self.node.waits_for_room(),
             refused: std::mem::take(&mut effects.refused),
             answered: std::mem::take(&mut effects.answered),

@@ -6,6 +6,7 @@ use execute::{Batch, Effects, Serial, Status, Waiting};
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use store::View;
+use txn::Registry;
 use txn::{
     Args, Call, Entry, FnProcedure, Footprint, Intent, Key, Outcome, Procedure, ProcedureFuture,
     Reply, RequestId, Stop, Tx, Value, Weight,

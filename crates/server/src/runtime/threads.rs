@@ -298,14 +298,8 @@ pub(super) fn tick(inner: &Arc<Inner>, every: Duration) {
                 return;
             }
         }
-        loop {
-            let outcome = inner.core.lock().tick(inner.now_ms());
-            let again = outcome.tick_again;
-            inner.follow(outcome, None);
-            if !again {
-                break;
-            }
-        }
+        let outcome = inner.core.lock().tick(inner.now_ms());
+        inner.follow(outcome, None);
         inner.look_at_map();
         inner.progress.notify_all();
         for collector in &mut collectors {

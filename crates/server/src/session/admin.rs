@@ -5,7 +5,7 @@ use crate::shared::Stopping;
 use redis_surface::errors;
 use redis_surface::table::ConnectionCommand;
 use std::sync::atomic::Ordering;
-use txn::{Args, Reply};
+use txn::{Args, Blob, Reply};
 
 impl Session {
     /// SAVE: answered once its checkpoint is written.
@@ -29,17 +29,18 @@ impl Session {
     /// SHUTDOWN. `None` when the server stops: there is nobody to answer.
     pub(super) fn shutdown(&mut self, desk: &Desk<'_>, argv: &Args) -> Option<Reply> {
         let mut how = Stopping::Plain;
-        for word in &argv[1..] {
-            if is_word(word, "save") {
-                how = Stopping::Save;
-            } else if is_word(word, "abort") {
-                return Some(Reply::error("ERR No shutdown in progress."));
-            } else if !["nosave", "now", "force"]
-                .iter()
-                .any(|known| is_word(word, known))
-            {
-                return Some(errors::SYNTAX);
-            }
+        let has = |name: &str| argv[1..].iter().any(|word| is_word(word, name));
+        let known = ["save", "nosave", "now", "force", "abort"];
+        let is_known = |word: &Blob| known.iter().any(|known| is_word(word, known));
+        let contradicts = has("save") && has("nosave") || has("abort") && argv.len() > 2;
+        if contradicts || !argv[1..].iter().all(is_known) {
+            return Some(errors::SYNTAX);
+        }
+        if has("abort") {
+            return Some(Reply::error("ERR No shutdown in progress."));
+        }
+        if has("save") {
+            how = Stopping::Save;
         }
         desk.shared.stop(how);
         self.close_after_replies();

@@ -22,6 +22,7 @@ mod channels;
 mod client;
 mod cluster;
 mod config;
+mod desk;
 mod durability;
 mod flights;
 mod identity;
@@ -30,6 +31,7 @@ mod keyspace;
 mod memory;
 mod observe;
 pub mod replies;
+mod sorts;
 #[cfg(test)]
 mod tests;
 mod tracking;
@@ -40,26 +42,27 @@ pub(crate) use client::checked_name;
 pub(crate) use identity::{NO_AUTH, NO_PASSWORD_SET, WRONG_PASSWORD, same_secret};
 
 use crate::cluster::ChangeTicket;
-use crate::config::Config;
 use crate::hub::{Delivery, Kind};
 use crate::net::clients::Client;
-use crate::observe::{Books, Call, Subject, Tally};
-use crate::runtime::{self, Port, ReadOutcome, Routing};
-use crate::shared::{MemoryState, Shared, ThreadCounters};
+use crate::observe::{Call, Subject};
+use crate::runtime::{self, ReadOutcome, Routing};
+use crate::shared::{MemoryState, Shared};
 use acl::Identity;
 use channels::Subscriptions;
+pub use desk::{Commands, Desk, Submissions};
+use desk::{Reach, too_long};
 use flights::Flight;
 use node::Route;
 use node::flights::Flights;
 use redis_surface::acl::Deed;
 use redis_surface::codec::Protocol;
 use redis_surface::table::{
-    self, ClusterCommand, Command, CommandNumber, ConnectionCommand, Flags, OrdoClusterCommand,
-    ResolveError, Run,
+    self, CommandNumber, ConnectionCommand, Flags, OrdoClusterCommand, ResolveError, Run,
 };
 use redis_surface::waiting::Wait;
-use redis_surface::{Action, Caller, CommandTable, Involved, Memory, Watched};
+use redis_surface::{Action, Caller, Involved, Memory, Watched};
 use replies::{Answered, Replies, Treatment, reply_of};
+use sorts::{during_pause, ends_block, looks_at_data, may_write, speaks_http, waits_for_writers};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -69,155 +72,6 @@ use txn::{
     Args, Event, Footprint, Key, PartitionId, PartitionRoute, Procedure, Reply, Request, RequestId,
     SessionId, Stop, Weight,
 };
-
-/// What a session needs while it handles commands: its thread's, lent for the length of a round.
-pub struct Desk<'a> {
-    /// What all threads share.
-    pub shared: &'a Arc<Shared>,
-    /// Where this thread's requests are answered.
-    pub port: &'a Port,
-    /// The settings.
-    pub config: &'a Config,
-    /// The commands with their procedures.
-    pub commands: &'a Commands,
-    /// This thread's counters.
-    pub counters: &'a ThreadCounters,
-    /// This thread's calls.
-    pub tally: &'a Tally,
-    /// What this round submits.
-    pub submissions: &'a mut Submissions,
-    /// The time, in milliseconds since 1970.
-    pub now_ms: u64,
-}
-
-impl Desk<'_> {
-    /// Counts the calls that have ended.
-    #[inline]
-    pub fn settle(&self) {
-        self.tally.settle(&Books {
-            counts: &self.counters.calls,
-            shared: self.shared,
-            config: self.config,
-            now_ms: self.now_ms,
-        });
-    }
-
-    /// Whether there is memory for more.
-    fn memory(&self) -> Memory {
-        match self.shared.memory() {
-            MemoryState::Short => Memory::Short,
-            MemoryState::Ample | MemoryState::Evicting => Memory::Ample,
-        }
-    }
-
-    /// What commands reach, together: looked at only where it decides something.
-    fn reach(&self, commands: &[Args]) -> Reach {
-        if self.shared.runtime.partitions_count() == 1 {
-            return Reach::of(Involved::Nothing);
-        }
-        let is_spread = self.shared.runtime.is_spread();
-        let each = commands
-            .iter()
-            .map(|argv| match redis_surface::involved(argv) {
-                // Each node tells its own connections.
-                _ if is_spread && Published::of(argv).is_some() => Involved::Everything,
-                involved => involved,
-            });
-        Reach {
-            involved: each.fold(Involved::Nothing, Involved::with),
-            strays: commands.iter().any(|argv| redis_surface::may_stray(argv)),
-            watched: None,
-        }
-    }
-}
-
-/// What a transaction touches, as its words tell.
-#[derive(Clone)]
-struct Reach {
-    involved: Involved,
-    /// It may touch what they do not tell.
-    strays: bool,
-    /// If its connection watches keys: by which slots it was routed when it saw the first of them.
-    watched: Option<u32>,
-}
-
-impl Reach {
-    /// This, and nothing else.
-    fn of(involved: Involved) -> Reach {
-        Reach {
-            involved,
-            strays: false,
-            watched: None,
-        }
-    }
-
-    /// Whether slots have moved since WATCH: a key's versions are those of one partition, and say nothing elsewhere.
-    fn has_lost_sight(&self, routing: &Routing) -> bool {
-        self.watched
-            .is_some_and(|version| version != routing.version)
-    }
-}
-
-/// Requests that will be submitted together.
-#[derive(Default)]
-pub struct Submissions {
-    /// In the order in which they were made.
-    pub requests: Vec<Arc<Request>>,
-    /// The bytes of their arguments.
-    pub bytes: usize,
-    /// Reads that must ask how far they have to go, with their partitions.
-    pub strict: Vec<(RequestId, PartitionId)>,
-}
-
-impl Submissions {
-    /// Whether to submit now rather than to collect more.
-    pub fn is_large(&self) -> bool {
-        self.requests.len() >= SUBMITTED_REQUESTS_MAX || self.bytes >= SUBMITTED_BYTES_MAX
-    }
-}
-
-/// About how many requests are submitted together at most.
-const SUBMITTED_REQUESTS_MAX: usize = 8192;
-/// About how many bytes are submitted together at most.
-const SUBMITTED_BYTES_MAX: usize = 32 << 20;
-/// What the words of one request may have in a cluster: it travels in one frame, beside a batch of others.
-const REPLICATED_BYTES_MAX: usize = 32 << 20;
-
-/// The error of a request that cannot travel to other nodes.
-fn too_long(args: &Args) -> Option<Reply> {
-    let bytes: usize = args.iter().map(|word| word.len()).sum();
-    (bytes > REPLICATED_BYTES_MAX).then(|| {
-        Reply::error_owned(format!(
-            "ERR this command, or this MULTI block, has {bytes} bytes, and a cluster takes at most {REPLICATED_BYTES_MAX} in one: \
-             split the value, or send fewer words at a time"
-        ))
-    })
-}
-
-/// The procedures of commands, blocks and scripts, at hand for a thread.
-pub struct Commands {
-    table: CommandTable,
-    acting: Arc<dyn Procedure>,
-    block: Arc<dyn Procedure>,
-    watch: Arc<dyn Procedure>,
-    stream_ends: Arc<dyn Procedure>,
-    retry: Arc<dyn Procedure>,
-    behind: Arc<dyn Procedure>,
-}
-
-impl Default for Commands {
-    fn default() -> Commands {
-        Commands {
-            table: CommandTable::new(),
-            acting: Arc::new(redis_surface::acl::ActingProcedure),
-            block: Arc::new(redis_surface::BlockProcedure),
-            watch: Arc::new(redis_surface::WatchProcedure),
-            stream_ends: Arc::new(redis_surface::StreamEndsProcedure),
-            retry: Arc::new(redis_surface::waiting::RetryProcedure),
-            behind: Arc::new(redis_surface::waiting::BehindProcedure),
-        }
-    }
-}
 
 /// Why a connection's next command waits.
 #[derive(Debug)]
@@ -621,11 +475,14 @@ impl Session {
     }
 
     /// Refuses a command, if there is such a one, and with it the block that it was meant for.
-    fn reject(&mut self, desk: &Desk<'_>, number: Option<CommandNumber>, error: Reply) {
+    fn reject(&mut self, desk: &Desk<'_>, number: Option<CommandNumber>, mut error: Reply) {
         if let Some(number) = number {
             desk.counters.calls.lock().of(number).rejected += 1;
         }
-        if let Some(block) = &mut self.block {
+        if number.is_some() && number == table::find_number(b"exec") {
+            self.end_block();
+            error = transaction::aborted(error);
+        } else if let Some(block) = &mut self.block {
             block.faulty = true;
         }
         self.answer(desk, &error);
@@ -1015,74 +872,6 @@ impl Session {
             client => self.client_command(desk, client, argv),
         }
     }
-}
-
-/// Whether a line is of an HTTP request: a browser sends such to whatever port a web page names, and commands of that page's choice
-/// in its body.
-fn speaks_http(argv: &Args) -> bool {
-    argv.first()
-        .is_some_and(|word| is_word(word, "post") || is_word(word, "host:"))
-}
-
-fn may_write(command: &Command) -> bool {
-    command.is(Flags::WRITE)
-        || matches!(command.run, Run::Script(_))
-        || matches!(command.run, Run::Connection(ConnectionCommand::Exec))
-}
-
-/// Commands that CLIENT PAUSE WRITE holds, also inside a block: those that are ordered for what they do, which for publishing is to
-/// tell others.
-fn waits_for_writers(command: &Command) -> bool {
-    match command.run {
-        Run::Script(_) => !command.footprint_without_keys().read_only,
-        Run::Connection(_) => false,
-        _ => command.is(Flags::WRITE) || command.is(Flags::PUBSUB),
-    }
-}
-
-/// Commands that CLIENT PAUSE does not hold: else nobody could end it.
-fn during_pause(command: &Command) -> bool {
-    matches!(command.run, Run::Connection(own) if own != ConnectionCommand::Exec)
-}
-
-/// Commands that an open block does not queue.
-fn ends_block(command: &Command) -> bool {
-    matches!(
-        command.run,
-        Run::Connection(
-            ConnectionCommand::Exec
-                | ConnectionCommand::Discard
-                | ConnectionCommand::Multi
-                | ConnectionCommand::Watch
-                | ConnectionCommand::Quit
-                | ConnectionCommand::Reset
-        )
-    )
-}
-
-/// Commands of the connection that must see what the connection wrote before them.
-fn looks_at_data(command: ConnectionCommand) -> bool {
-    use ConnectionCommand as C;
-    matches!(
-        command,
-        C::Watch
-            | C::Info
-            | C::Save
-            | C::BgSave
-            | C::BgRewriteAof
-            | C::Shutdown
-            | C::Wait
-            | C::WaitAof
-            | C::Subscribe
-            | C::Unsubscribe
-            | C::PSubscribe
-            | C::PUnsubscribe
-            | C::SSubscribe
-            | C::SUnsubscribe
-            | C::ClientTracking
-            | C::Cluster(ClusterCommand::CountKeysInSlot | ClusterCommand::GetKeysInSlot)
-            | C::OrdoCluster(_)
-    )
 }
 
 /// A READONLY connection asks others only if its node is too far behind, which its error should say.

@@ -1,11 +1,16 @@
 //! Sessions of a node that is part of a cluster, without sockets.
 
+use super::desk::REPLICATED_BYTES_MAX;
 use super::*;
 use crate::cluster::{ChangeAnswer, ChangeTicket, ClusterChange, ClusterView, tests::view};
+use crate::config::Config;
 use crate::net::clients::Arrival;
 use crate::net::mailbox::Mailbox;
+use crate::observe::Tally;
+use crate::runtime::Port;
 use crate::runtime::{Membership, NewsItem, NewsListener, Runtime, RuntimeOptions};
 use crate::shared::Origin;
+use crate::shared::ThreadCounters;
 use parking_lot::Mutex;
 use redis_surface::codec::inline;
 use std::net::{Ipv4Addr, SocketAddr};

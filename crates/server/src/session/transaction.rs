@@ -24,6 +24,17 @@ const PASSWORD_IN_BLOCK: Reply = Reply::error(
      ACL SETUSER default",
 );
 
+/// What EXEC replies that is refused itself.
+pub(super) fn aborted(error: Reply) -> Reply {
+    match error {
+        Reply::Error(text) if !text.starts_with("EXECABORT ") => Reply::error_owned(format!(
+            "EXECABORT Transaction discarded because of: {}",
+            text.strip_prefix("ERR ").unwrap_or(&text)
+        )),
+        other => other,
+    }
+}
+
 /// A message that was published.
 #[derive(Debug)]
 pub struct Published {
@@ -195,21 +206,26 @@ impl Session {
         let mut ordered = Vec::new();
         let mut own_places = block.own.iter().copied().peekable();
         for (place, argv) in block.commands.into_iter().enumerate() {
-            if own_places.next_if_eq(&place).is_some() {
-                own.push((place, argv));
-            } else {
-                ordered.push(argv);
+            let is_own = own_places.next_if_eq(&place).is_some();
+            if let Ok(resolved) = table::resolve(&argv) {
+                match resolved.command.run {
+                    // It is for what the block reads behind it; its reply comes with the others.
+                    Run::Connection(ConnectionCommand::ClientCaching) => {
+                        self.caching(&argv[2]);
+                    }
+                    _ if is_own => {}
+                    _ => self.note_reads(desk, resolved.command, &argv, false),
+                }
+            }
+            match is_own {
+                true => own.push((place, argv)),
+                false => ordered.push(argv),
             }
         }
         let found = ordered.iter().enumerate();
         let published = found
             .filter_map(|(place, argv)| Some((place, Published::of(argv)?)))
             .collect::<Vec<_>>();
-        for argv in &ordered {
-            if let Ok(resolved) = table::resolve(argv) {
-                self.note_reads(desk, resolved.command, argv, false);
-            }
-        }
         let mut reach = desk.reach(&ordered);
         if !watched.is_empty() {
             let keys = Involved::Keys(watched.keys().cloned().collect());
@@ -333,6 +349,8 @@ impl Session {
                     replies.push(self.own_command_of_block(desk, &argv));
                 }
                 replies.extend(ordered);
+                // One in the block was for the block.
+                self.forget_caching();
                 Reply::Array(replies)
             }
         })

@@ -170,12 +170,12 @@ impl Session {
         let waiting = self.waiting.as_ref()?;
         let reply = match waiting.ended {
             Some(true) => UNBLOCKED,
-            Some(false) => waiting.wait.nothing(),
+            Some(false) => Wait::NOTHING,
             None if waiting
                 .deadline_ms
                 .is_some_and(|at_ms| at_ms <= desk.now_ms) =>
             {
-                waiting.wait.nothing()
+                Wait::NOTHING
             }
             None => return None,
         };

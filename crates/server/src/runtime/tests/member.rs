@@ -1,9 +1,13 @@
 //! A cluster of one node, which agrees with itself.
 
 use super::*;
+use crate::cluster::identity::Identity;
 use crate::peers::PeerEvents;
+use crate::peers::PeerOptions;
+use crate::runtime::member::{FromPeers, PROTOCOL};
 use node::cluster::ClusterOptions;
 use order::Described;
+use order::PartitionMap;
 use txn::NodeId;
 
 const ME: NodeId = NodeId(1);

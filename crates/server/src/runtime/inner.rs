@@ -1,0 +1,251 @@
+//! What the callers and the threads of a runtime do to what they share.
+
+use super::core;
+use super::core::{FileWork, Machine};
+use super::port::{PortShared, Replies};
+use super::{Inner, LIGHT_SURPLUS, StrictRead};
+use crate::cluster::identity::Identity;
+use execute::{ReadOutcome, SnapshotReader};
+use node::cluster::ClusterEvent;
+use order::PartitionMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use txn::{Request, Stop};
+
+impl Inner {
+    /// Runs a read at the newest final snapshot of its partition.
+    pub(super) fn read(&self, reader: &mut SnapshotReader, request: &Arc<Request>) -> ReadOutcome {
+        if self.partitions_count == 1 {
+            return reader.run(request, self.now_ms());
+        }
+        match self.outside.routing.with(|map| map.slots_wanted(request)) {
+            Ok(wanted) => reader.run_where(request, wanted, self.now_ms()),
+            Err(stop) => ReadOutcome::Done(Err(stop)),
+        }
+    }
+
+    pub(super) fn now_ms(&self) -> u64 {
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_millis() as u64)
+    }
+
+    /// An event of a kind has ended that began then.
+    pub(super) fn note_latency(&self, event: &'static str, began: Instant) {
+        self.latency
+            .note(event, began.elapsed(), self.now_ms() / 1000);
+    }
+
+    /// Delivers replies, and tells those who wait for room or for a final commit.
+    pub(super) fn after_step(&self, replies: &mut Replies, own: Option<&PortShared>) {
+        let foreign = self.ports.put(replies, own);
+        if !foreign.is_empty() {
+            let outcome = self.core.lock().executed(foreign, self.now_ms());
+            self.follow(outcome, own);
+        }
+        let sent = self.engines.take_sent();
+        if !sent.is_empty() {
+            let outcome = self.core.lock().say(sent, self.now_ms());
+            self.follow(outcome, own);
+        }
+        if self.strict_waiting.load(Ordering::SeqCst) {
+            self.release_strict_reads(own);
+        }
+        if self.starved.load(Ordering::SeqCst) && self.starved.swap(false, Ordering::SeqCst) {
+            self.ports.notify_all();
+        }
+        if self.waits_for_room.load(Ordering::SeqCst)
+            && self.has_room()
+            && self.waits_for_room.swap(false, Ordering::SeqCst)
+        {
+            let outcome = self.core.lock().member(ClusterEvent::Room, self.now_ms());
+            self.follow(outcome, own);
+        }
+    }
+
+    /// Whether the engines can be given more.
+    pub(super) fn has_room(&self) -> bool {
+        self.engines.iter().all(|engine| {
+            let status = engine.status();
+            status.delivered.0 - status.final_committed.0 <= self.room_requests
+        })
+    }
+
+    /// Sees to what an event made possible. `own` is the port of a caller that steps the engine next.
+    pub(super) fn follow(&self, outcome: core::Outcome, own: Option<&PortShared>) {
+        if let Some(is_spread) = outcome.is_spread {
+            self.ports.set_spread(is_spread);
+        }
+        let answered = outcome.answered.into_iter();
+        let answered = answered.map(|answered| (answered.id, answered.outcome));
+        let mut replies = Replies::default();
+        for (id, answer) in outcome.refused.into_iter().chain(answered) {
+            replies.push(id, answer);
+        }
+        self.ports.put(&mut replies, own);
+        if !outcome.readable.is_empty() {
+            self.strict
+                .lock()
+                .extend(outcome.readable.into_iter().map(StrictRead));
+            self.strict_waiting.store(true, Ordering::SeqCst);
+            self.release_strict_reads(own);
+        }
+        if let Some(map) = outcome.restart {
+            self.restart(map);
+        }
+        if let Some(text) = outcome.ended {
+            self.end(&text);
+        }
+        if outcome.notify_all {
+            self.ports.notify_all();
+            self.progress.notify_all();
+        }
+        if outcome.waits_for_room {
+            self.waits_for_room.store(true, Ordering::SeqCst);
+        }
+        if outcome.step && own.is_none() && !self.ports.notify_waiting() {
+            self.bed.wake(1);
+        }
+    }
+
+    /// Lets strict reads run whose partition has come far enough: their owners get [`Stop::Restart`].
+    pub(super) fn release_strict_reads(&self, own: Option<&PortShared>) {
+        let mut replies = Replies::default();
+        {
+            let mut strict = self.strict.lock();
+            strict.retain(|StrictRead((id, partition, position))| {
+                let engine = self.engines.of(*partition);
+                let waits = engine.is_some_and(|engine| engine.view().final_position() < *position);
+                if !waits {
+                    replies.push(*id, Err(Stop::Restart));
+                }
+                waits
+            });
+            if strict.is_empty() {
+                self.strict_waiting.store(false, Ordering::SeqCst);
+            }
+        }
+        self.ports.put(&mut replies, own);
+    }
+
+    /// Wakes executors for heavy work, which who does only light work has left to them: others may wait for it, while the caller goes on.
+    pub(super) fn wake_for_heavy(&self) {
+        let heavy = self.engines.waiting().heavy;
+        if heavy > 0 {
+            self.bed.wake(heavy.min(self.workers as u64) as usize);
+        }
+    }
+
+    /// Wakes executors for what callers leave to them.
+    pub(super) fn wake_executors(&self) {
+        let waiting = self.engines.waiting();
+        let light = if waiting.light > LIGHT_SURPLUS {
+            waiting.light / LIGHT_SURPLUS
+        } else {
+            0
+        };
+        let count = waiting.heavy.saturating_add(light).min(self.workers as u64);
+        if count > 0 {
+            self.bed.wake(count as usize);
+        }
+    }
+
+    /// Stops for good because the node is no part of its cluster any more.
+    pub(super) fn end(&self, text: &str) {
+        if self
+            .halted
+            .set(format!("CLUSTERDOWN {text}").into())
+            .is_err()
+        {
+            return;
+        }
+        tracing::error!("{text}");
+        if let Some(on_end) = &self.on_end {
+            on_end(text);
+        }
+        self.bed.stop();
+        self.ports.notify_all();
+        self.progress.notify_all();
+    }
+
+    /// Starts the process anew, with what the map says that it keeps.
+    pub(super) fn restart(&self, map: Arc<PartitionMap>) {
+        let dir = self.disk.path();
+        let saved = Identity::load(dir).and_then(|identity| match identity {
+            Some(identity) if identity.map.version < map.version => Identity {
+                map: (*map).clone(),
+                ..identity
+            }
+            .save(dir),
+            _ => Ok(()),
+        });
+        if let Err(error) = saved {
+            tracing::error!("{error}");
+        }
+        if let Some(on_restart) = &self.on_restart {
+            on_restart();
+        }
+    }
+
+    /// Stops for good after a bug: in-memory state may be wrong, the files are not touched any more.
+    /// Returns what clients are told.
+    pub(super) fn halt(&self, what: &str) -> Arc<str> {
+        let text = format!(
+            "MISCONF the server stopped because of a bug ({what}): restart it, nothing that was acknowledged is lost; and \
+             please report this"
+        );
+        if self.halted.set(text.as_str().into()).is_ok() {
+            tracing::error!("{text}");
+            if let Some(on_halt) = &self.on_halt {
+                on_halt(&text);
+            }
+        }
+        self.bed.stop();
+        self.ports.notify_all();
+        self.progress.notify_all();
+        self.halted.get().cloned().unwrap_or_else(|| text.into())
+    }
+
+    /// Has the log's next segment made while the first is filled.
+    pub(super) fn prepare_segment(&self) {
+        if let Some(hands) = &self.core.lock().hands {
+            // A thread that is gone prepares nothing: the log then makes its segments when it needs them.
+            let _ = hands.files.send(FileWork::Prepare);
+        }
+    }
+
+    /// Tells the transport who the peers are, when the map has changed.
+    pub(super) fn look_at_map(&self) {
+        let Some(peers) = self.outside.peers.get() else {
+            return;
+        };
+        let map = {
+            let mut core = self.core.lock();
+            let Machine::Member(member) = &mut core.machine else {
+                return;
+            };
+            let map = member.newest_map().clone();
+            if member.peers_of == map.version {
+                return;
+            }
+            member.peers_of = map.version;
+            member.tell_level();
+            (map, member.me)
+        };
+        let (map, me) = map;
+        let names = map.nodes.iter();
+        peers.set_names(
+            names
+                .map(|(&node, entry)| (node, entry.name.clone()))
+                .collect(),
+        );
+        let others = map.nodes.iter().filter(|&(&node, _)| node != me);
+        let addresses = others
+            .map(|(&node, entry)| (node, entry.peer_address.clone()))
+            .collect();
+        if let Err(error) = peers.set_peers(&addresses) {
+            tracing::error!("{error}");
+        }
+    }
+}

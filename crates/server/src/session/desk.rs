@@ -1,0 +1,159 @@
+//! What a thread lends its sessions for the length of a round, and what they leave there.
+
+use super::transaction::Published;
+use crate::config::Config;
+use crate::observe::{Books, Tally};
+use crate::runtime::{Port, Routing};
+use crate::shared::{MemoryState, Shared, ThreadCounters};
+use redis_surface::{CommandTable, Involved, Memory};
+use std::sync::Arc;
+use txn::{Args, PartitionId, Procedure, Reply, Request, RequestId};
+
+/// What a session needs while it handles commands: its thread's, lent for the length of a round.
+pub struct Desk<'a> {
+    /// What all threads share.
+    pub shared: &'a Arc<Shared>,
+    /// Where this thread's requests are answered.
+    pub port: &'a Port,
+    /// The settings.
+    pub config: &'a Config,
+    /// The commands with their procedures.
+    pub commands: &'a Commands,
+    /// This thread's counters.
+    pub counters: &'a ThreadCounters,
+    /// This thread's calls.
+    pub tally: &'a Tally,
+    /// What this round submits.
+    pub submissions: &'a mut Submissions,
+    /// The time, in milliseconds since 1970.
+    pub now_ms: u64,
+}
+
+impl Desk<'_> {
+    /// Counts the calls that have ended.
+    #[inline]
+    pub fn settle(&self) {
+        self.tally.settle(&Books {
+            counts: &self.counters.calls,
+            shared: self.shared,
+            config: self.config,
+            now_ms: self.now_ms,
+        });
+    }
+
+    /// Whether there is memory for more.
+    pub(super) fn memory(&self) -> Memory {
+        match self.shared.memory() {
+            MemoryState::Short => Memory::Short,
+            MemoryState::Ample | MemoryState::Evicting => Memory::Ample,
+        }
+    }
+
+    /// What commands reach, together: looked at only where it decides something.
+    pub(super) fn reach(&self, commands: &[Args]) -> Reach {
+        if self.shared.runtime.partitions_count() == 1 {
+            return Reach::of(Involved::Nothing);
+        }
+        let is_spread = self.shared.runtime.is_spread();
+        let each = commands
+            .iter()
+            .map(|argv| match redis_surface::involved(argv) {
+                // Each node tells its own connections.
+                _ if is_spread && Published::of(argv).is_some() => Involved::Everything,
+                involved => involved,
+            });
+        Reach {
+            involved: each.fold(Involved::Nothing, Involved::with),
+            strays: commands.iter().any(|argv| redis_surface::may_stray(argv)),
+            watched: None,
+        }
+    }
+}
+
+/// What a transaction touches, as its words tell.
+#[derive(Clone)]
+pub(super) struct Reach {
+    pub(super) involved: Involved,
+    /// It may touch what they do not tell.
+    pub(super) strays: bool,
+    /// If its connection watches keys: by which slots it was routed when it saw the first of them.
+    pub(super) watched: Option<u32>,
+}
+
+impl Reach {
+    /// This, and nothing else.
+    pub(super) fn of(involved: Involved) -> Reach {
+        Reach {
+            involved,
+            strays: false,
+            watched: None,
+        }
+    }
+
+    /// Whether slots have moved since WATCH: a key's versions are those of one partition, and say nothing elsewhere.
+    pub(super) fn has_lost_sight(&self, routing: &Routing) -> bool {
+        self.watched
+            .is_some_and(|version| version != routing.version)
+    }
+}
+
+/// Requests that will be submitted together.
+#[derive(Default)]
+pub struct Submissions {
+    /// In the order in which they were made.
+    pub requests: Vec<Arc<Request>>,
+    /// The bytes of their arguments.
+    pub bytes: usize,
+    /// Reads that must ask how far they have to go, with their partitions.
+    pub strict: Vec<(RequestId, PartitionId)>,
+}
+
+impl Submissions {
+    /// Whether to submit now rather than to collect more.
+    pub fn is_large(&self) -> bool {
+        self.requests.len() >= SUBMITTED_REQUESTS_MAX || self.bytes >= SUBMITTED_BYTES_MAX
+    }
+}
+
+/// About how many requests are submitted together at most.
+const SUBMITTED_REQUESTS_MAX: usize = 8192;
+/// About how many bytes are submitted together at most.
+const SUBMITTED_BYTES_MAX: usize = 32 << 20;
+/// What the words of one request may have in a cluster: it travels in one frame, beside a batch of others.
+pub(super) const REPLICATED_BYTES_MAX: usize = 32 << 20;
+
+/// The error of a request that cannot travel to other nodes.
+pub(super) fn too_long(args: &Args) -> Option<Reply> {
+    let bytes: usize = args.iter().map(|word| word.len()).sum();
+    (bytes > REPLICATED_BYTES_MAX).then(|| {
+        Reply::error_owned(format!(
+            "ERR this command, or this MULTI block, has {bytes} bytes, and a cluster takes at most {REPLICATED_BYTES_MAX} in one: \
+             split the value, or send fewer words at a time"
+        ))
+    })
+}
+
+/// The procedures of commands, blocks and scripts, at hand for a thread.
+pub struct Commands {
+    pub(super) table: CommandTable,
+    pub(super) acting: Arc<dyn Procedure>,
+    pub(super) block: Arc<dyn Procedure>,
+    pub(super) watch: Arc<dyn Procedure>,
+    pub(super) stream_ends: Arc<dyn Procedure>,
+    pub(super) retry: Arc<dyn Procedure>,
+    pub(super) behind: Arc<dyn Procedure>,
+}
+
+impl Default for Commands {
+    fn default() -> Commands {
+        Commands {
+            table: CommandTable::new(),
+            acting: Arc::new(redis_surface::acl::ActingProcedure),
+            block: Arc::new(redis_surface::BlockProcedure),
+            watch: Arc::new(redis_surface::WatchProcedure),
+            stream_ends: Arc::new(redis_surface::StreamEndsProcedure),
+            retry: Arc::new(redis_surface::waiting::RetryProcedure),
+            behind: Arc::new(redis_surface::waiting::BehindProcedure),
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Which commands a session treats apart.
+
+use super::is_word;
+use redis_surface::table::{ClusterCommand, Command, ConnectionCommand, Flags, Run};
+use txn::Args;
+
+/// Whether a line is of an HTTP request: a browser sends such to whatever port a web page names, and commands of that page's choice
+/// in its body.
+pub(super) fn speaks_http(argv: &Args) -> bool {
+    argv.first()
+        .is_some_and(|word| is_word(word, "post") || is_word(word, "host:"))
+}
+
+pub(super) fn may_write(command: &Command) -> bool {
+    command.is(Flags::WRITE)
+        || matches!(command.run, Run::Script(_))
+        || matches!(command.run, Run::Connection(ConnectionCommand::Exec))
+}
+
+/// Commands that CLIENT PAUSE WRITE holds, also inside a block: those that are ordered for what they do, which for publishing is to
+/// tell others.
+pub(super) fn waits_for_writers(command: &Command) -> bool {
+    match command.run {
+        Run::Script(_) => !command.footprint_without_keys().read_only,
+        Run::Connection(_) => false,
+        _ => command.is(Flags::WRITE) || command.is(Flags::PUBSUB),
+    }
+}
+
+/// Commands that CLIENT PAUSE does not hold: else nobody could end it.
+pub(super) fn during_pause(command: &Command) -> bool {
+    matches!(command.run, Run::Connection(own) if own != ConnectionCommand::Exec)
+}
+
+/// Commands that an open block does not queue.
+pub(super) fn ends_block(command: &Command) -> bool {
+    matches!(
+        command.run,
+        Run::Connection(
+            ConnectionCommand::Exec
+                | ConnectionCommand::Discard
+                | ConnectionCommand::Multi
+                | ConnectionCommand::Watch
+                | ConnectionCommand::Quit
+                | ConnectionCommand::Reset
+        )
+    )
+}
+
+/// Commands of the connection that must see what the connection wrote before them.
+pub(super) fn looks_at_data(command: ConnectionCommand) -> bool {
+    use ConnectionCommand as C;
+    matches!(
+        command,
+        C::Watch
+            | C::Info
+            | C::Save
+            | C::BgSave
+            | C::BgRewriteAof
+            | C::Shutdown
+            | C::Wait
+            | C::WaitAof
+            | C::Subscribe
+            | C::Unsubscribe
+            | C::PSubscribe
+            | C::PUnsubscribe
+            | C::SSubscribe
+            | C::SUnsubscribe
+            | C::ClientTracking
+            | C::Cluster(ClusterCommand::CountKeysInSlot | ClusterCommand::GetKeysInSlot)
+            | C::OrdoCluster(_)
+    )
+}
