@@ -243,6 +243,7 @@ impl Cluster {
         let Some((&new, entry)) = nodes.find(|(_, entry)| entry.name == task.name) else {
             if task.is_idle {
                 task.done = true;
+                self.tally.replaced += u64::from(task.old.is_some());
                 return;
             }
             let control = Control::AddNode {
@@ -278,13 +279,7 @@ impl Cluster {
         }
         let Some((old, old_host)) = task.old else {
             task.done = entry.boot != BootId(0);
-            if map.kept_by(new).next().is_none() {
-                let place = some_place(map, Some(new), core);
-                task.is_idle |= place.is_none();
-                let control = place.unwrap_or(Control::RemoveNode {
-                    version: map.version,
-                    node: new,
-                });
+            if let Some(control) = task.give_something(new, map, core) {
                 order(control, core);
             }
             return;
@@ -311,7 +306,30 @@ impl Cluster {
             task.done = true;
             self.tally.replaced += 1;
             core.note(me, || format!("{old} has been replaced by {new}"));
+        } else if let Some(control) = task.give_something(new, map, core) {
+            // Others of its zone took over all that the old one kept.
+            order(control, core);
         }
+    }
+}
+
+impl Task {
+    /// What to order for a new node that has nothing to keep, and so is not started: a replica, or its end.
+    fn give_something(
+        &mut self,
+        new: NodeId,
+        map: &PartitionMap,
+        core: &mut Core<Cluster>,
+    ) -> Option<Control> {
+        if map.kept_by(new).next().is_some() {
+            return None;
+        }
+        let place = some_place(map, Some(new), core);
+        self.is_idle |= place.is_none();
+        Some(place.unwrap_or(Control::RemoveNode {
+            version: map.version,
+            node: new,
+        }))
     }
 }
 
