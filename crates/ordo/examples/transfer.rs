@@ -15,7 +15,7 @@ const TRANSFERS: u64 = 2_000;
 async fn balance(tx: &mut Tx, account: &Key) -> Result<i64, Stop> {
     match tx.get_for_update(account).await? {
         Some(value) => ordo::integer(
-            value
+            &value
                 .as_string()
                 .ok_or(Stop::abort("the key is not an account"))?,
         ),

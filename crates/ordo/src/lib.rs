@@ -21,7 +21,7 @@
 //!
 //! async fn balance(tx: &mut Tx, account: &Key) -> Result<i64, Stop> {
 //!     match tx.get_for_update(account).await? {
-//!         Some(value) => ordo::integer(value.as_string().ok_or(Stop::abort("not an account"))?),
+//!         Some(value) => ordo::integer(&value.as_string().ok_or(Stop::abort("not an account"))?),
 //!         None => Ok(0),
 //!     }
 //! }

@@ -9,7 +9,7 @@ use std::thread::Thread;
 async fn add(mut tx: Tx, call: Call) -> Outcome {
     let key = Key::from(&call[0]);
     let sum = match tx.get_for_update(&key).await? {
-        Some(value) => ordo::integer(value.as_string().ok_or(Stop::abort("not a number"))?)?,
+        Some(value) => ordo::integer(&value.as_string().ok_or(Stop::abort("not a number"))?)?,
         None => 0,
     } + ordo::integer(&call[1])?;
     tx.put(&key, sum.to_string().as_str()).await?;
@@ -23,7 +23,7 @@ async fn sum(mut tx: Tx, call: Call) -> Outcome {
     let mut sum = 0;
     for key in call.iter() {
         sum += match tx.get(&Key::from(key)).await? {
-            Some(value) => ordo::integer(value.as_string().ok_or(Stop::abort("not a number"))?)?,
+            Some(value) => ordo::integer(&value.as_string().ok_or(Stop::abort("not a number"))?)?,
             None => 0,
         };
     }

@@ -247,7 +247,8 @@ async fn run(mut tx: Tx, arguments: Arguments, terms: Terms) -> Outcome {
 
 /// The hash of a record's command, and its reply.
 fn read_record(value: &Value) -> Option<(u64, Reply)> {
-    let mut reader = Reader::new(value.as_string()?);
+    let record = value.as_string()?;
+    let mut reader = Reader::new(&record);
     if reader.u8()? != RECORD_VERSION {
         return None;
     }

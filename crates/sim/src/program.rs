@@ -622,14 +622,11 @@ fn hash_of(read: &Read) -> u64 {
 }
 
 fn bytes_of(value: &Value) -> Blob {
-    match value {
-        Value::String(blob) => blob.clone(),
-        value => {
-            let mut out = Vec::new();
-            put_entry(&mut out, &Entry::new(value.clone()));
-            Blob::from(out)
-        }
-    }
+    value.as_string().unwrap_or_else(|| {
+        let mut out = Vec::new();
+        put_entry(&mut out, &Entry::new(value.clone()));
+        Blob::from(out)
+    })
 }
 
 /// The entry that a preloaded store holds under the `index`th key.

@@ -556,7 +556,7 @@ fn append() -> Arc<dyn Procedure> {
                 };
                 let entry = tx.read(&key, intent).await?.entry;
                 let list = entry.as_ref().and_then(|entry| entry.value.as_string());
-                let list: &[u8] = list.map_or(&[], |list| list.as_bytes());
+                let list: &[u8] = list.as_ref().map_or(&[], |list| list.as_bytes());
                 if step.value == 0 {
                     replies.push(Reply::bulk(list));
                 } else {

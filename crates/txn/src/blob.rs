@@ -35,6 +35,9 @@ const _: () = assert!(
 );
 
 impl Blob {
+    /// What a shared byte string takes beside its bytes.
+    pub(crate) const SHARED_BYTES: usize = 16;
+
     /// An empty blob.
     pub const EMPTY: Blob = Blob(Repr::Inline {
         mark: 0,
@@ -90,7 +93,7 @@ impl Blob {
     pub fn heap_bytes(&self) -> usize {
         match &self.0 {
             Repr::Inline { .. } => 0,
-            Repr::Shared { bytes, .. } => bytes.len() + 16,
+            Repr::Shared { bytes, .. } => bytes.len() + Blob::SHARED_BYTES,
         }
     }
 }

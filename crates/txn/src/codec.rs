@@ -124,6 +124,12 @@ pub fn put_entry(out: &mut Vec<u8>, entry: &Entry) {
             out.push(TAG_STRING);
             put_bytes(out, blob);
         }
+        Value::LongString(string) => {
+            out.push(TAG_STRING);
+            put_varint(out, string.len() as u64);
+            let pieces = string.pieces(0..string.len());
+            pieces.for_each(|piece| out.extend_from_slice(piece));
+        }
         Value::Hash(hash) => {
             out.push(TAG_HASH);
             put_varint(out, hash.len() as u64);
@@ -266,6 +272,7 @@ fn take_request_body(reader: &mut Reader<'_>) -> Option<(RequestId, u32, Args)> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::value::LongString;
 
     #[test]
     fn varints_round_trip_in_their_shortest_form_only() {
@@ -301,6 +308,7 @@ mod tests {
         let sorted: SortedSetValue = (0..100).map(|i| (name(i), f64::from(i % 7))).collect();
         for entry in [
             Entry::new("x"),
+            Entry::new(LongString::from(&[7; 5000][..])),
             Entry::new(list),
             Entry::new(set),
             Entry::new(sorted),

@@ -1,11 +1,13 @@
 //! What keys hold.
 
 mod list;
+mod long_string;
 mod sorted_set;
 mod stream;
 mod table;
 
 pub use list::ListValue;
+pub use long_string::LongString;
 pub use sorted_set::{Scored, SortedSetValue};
 pub use stream::{
     Consumer, Pending, StreamBuilder, StreamEntry, StreamGroup, StreamId, StreamValue,
@@ -16,10 +18,14 @@ use crate::blob::Blob;
 use std::sync::Arc;
 
 /// A value: immutable, cheap to clone. Updating means building a new one, so that old versions stay readable.
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// How a byte string is kept says nothing: those with the same bytes are equal, and are encoded in the same way.
+#[derive(Clone, Debug)]
 pub enum Value {
     /// A byte string: a Redis string, or a row that a native procedure encodes.
     String(Blob),
+    /// A byte string of which parts were written.
+    LongString(Arc<LongString>),
     /// A Redis hash.
     Hash(Arc<HashValue>),
     /// A Redis list.
@@ -33,17 +39,18 @@ pub enum Value {
 }
 
 impl Value {
-    /// The byte string, if this is one.
-    pub fn as_string(&self) -> Option<&Blob> {
+    /// The byte string, if this is one: shared, or copied together if parts of it were written.
+    pub fn as_string(&self) -> Option<Blob> {
         match self {
-            Value::String(blob) => Some(blob),
+            Value::String(blob) => Some(blob.clone()),
+            Value::LongString(string) => Some(Blob::from(&**string)),
             _ => None,
         }
     }
     /// Redis's name of the type.
     pub fn type_name(&self) -> &'static str {
         match self {
-            Value::String(_) => "string",
+            Value::String(_) | Value::LongString(_) => "string",
             Value::Hash(_) => "hash",
             Value::List(_) => "list",
             Value::Set(_) => "set",
@@ -55,6 +62,7 @@ impl Value {
     pub fn heap_bytes(&self) -> usize {
         match self {
             Value::String(blob) => blob.heap_bytes(),
+            Value::LongString(string) => string.heap_bytes(),
             Value::Hash(hash) => hash.heap_bytes(),
             Value::List(list) => list.heap_bytes(),
             Value::Set(set) => set.heap_bytes(),
@@ -63,6 +71,24 @@ impl Value {
         }
     }
 }
+
+impl PartialEq for Value {
+    fn eq(&self, other: &Value) -> bool {
+        match (self, other) {
+            (Value::String(a), Value::String(b)) => a == b,
+            (Value::LongString(a), Value::LongString(b)) => a == b,
+            (Value::LongString(long), Value::String(blob))
+            | (Value::String(blob), Value::LongString(long)) => **long == **blob,
+            (Value::Hash(a), Value::Hash(b)) => a == b,
+            (Value::List(a), Value::List(b)) => a == b,
+            (Value::Set(a), Value::Set(b)) => a == b,
+            (Value::SortedSet(a), Value::SortedSet(b)) => a == b,
+            (Value::Stream(a), Value::Stream(b)) => a == b,
+            _ => false,
+        }
+    }
+}
+impl Eq for Value {}
 
 impl From<Blob> for Value {
     fn from(blob: Blob) -> Value {
@@ -82,6 +108,11 @@ impl From<Vec<u8>> for Value {
 impl From<&str> for Value {
     fn from(text: &str) -> Value {
         Value::String(Blob::from(text))
+    }
+}
+impl From<LongString> for Value {
+    fn from(string: LongString) -> Value {
+        Value::LongString(Arc::new(string))
     }
 }
 impl From<HashValue> for Value {

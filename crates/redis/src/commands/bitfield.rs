@@ -2,7 +2,7 @@
 
 use super::bits::bit_offset;
 use super::options;
-use super::strings::{STRING_BYTES_MAX, argument, found, grown, put, string};
+use super::strings::{STRING_BYTES_MAX, Text, argument, found, put, text, to_change};
 use crate::{errors, parse};
 use txn::{Blob, Intent, Key, Outcome, Reply, Tx};
 
@@ -65,9 +65,10 @@ impl Field {
     }
 
     /// The bytes that have the field as one number, and by how many bits it stands above that number's end.
-    fn window(&self, bytes: &[u8]) -> (u128, u32) {
+    fn window(&self, text: &Text) -> (u128, u32) {
         let first = self.at / 8;
-        let window = (first..first + WINDOW_BYTES).fold(0, |window, place| {
+        let bytes = text.part(first..first + WINDOW_BYTES);
+        let window = (0..WINDOW_BYTES).fold(0, |window, place| {
             window << 8 | u128::from(bytes.get(place).copied().unwrap_or(0))
         });
         let shift = 8 * WINDOW_BYTES as u32 - (self.at % 8) as u32 - self.width;
@@ -83,20 +84,20 @@ impl Field {
         }
     }
 
-    fn get(&self, bytes: &[u8]) -> i128 {
-        let (window, shift) = self.window(bytes);
+    fn get(&self, text: &Text) -> i128 {
+        let (window, shift) = self.window(text);
         self.wrapped((window >> shift).cast_signed())
     }
 
-    /// Writes the lowest bits of a number; the string is long enough.
-    fn set(&self, bytes: &mut [u8], value: i128) {
-        let (window, shift) = self.window(bytes);
+    /// Writes the lowest bits of a number.
+    fn set(&self, text: &mut Text, value: i128) {
+        let (window, shift) = self.window(text);
         let mask = (u128::MAX >> (128 - self.width)) << shift;
         let window = (window & !mask) | (value.cast_unsigned() << shift & mask);
         let all = window.to_be_bytes();
         let new = &all[all.len() - WINDOW_BYTES..];
-        let old = bytes[self.at / 8..].iter_mut();
-        old.zip(new).for_each(|(old, new)| *old = *new);
+        let first = self.at / 8;
+        text.write(first, &new[..self.end_bytes() - first]);
     }
 
     /// What to write for a number; `None` if it does not fit and must not be changed.
@@ -113,11 +114,11 @@ impl Field {
         }
     }
 
-    /// Runs an operation on a string that is long enough.
-    fn run(&self, operation: &Operation, bytes: &mut [u8]) -> Reply {
-        let old = self.get(bytes);
+    /// Runs an operation, and tells whether it changes anything.
+    fn run(&self, operation: &Operation, text: &mut Text) -> (Reply, bool) {
+        let old = self.get(text);
         let (new, replies_old) = match *operation {
-            Operation::Get => return integer(old),
+            Operation::Get => return (integer(old), false),
             Operation::Set(value, overflow) => {
                 // A negative number is a large one for a field without a sign.
                 let value = match self.is_signed {
@@ -131,10 +132,14 @@ impl Field {
             }
         };
         let Some(new) = new else {
-            return Reply::Nil;
+            return (Reply::Nil, false);
         };
-        self.set(bytes, new);
-        integer(if replies_old { old } else { new })
+        // Both are what the field's bits mean.
+        let changes = new != old;
+        if changes {
+            self.set(text, new);
+        }
+        (integer(if replies_old { old } else { new }), changes)
     }
 }
 
@@ -192,11 +197,10 @@ fn bytes_to_write(operations: &[(Field, Operation)]) -> Option<usize> {
 }
 
 async fn read_fields(tx: &mut Tx, key: &Key, operations: &[(Field, Operation)]) -> Outcome {
-    let found = found!(string(tx, key, Intent::Read));
-    let bytes = found.as_ref().map_or(&[][..], |found| &found.value);
+    let (value, _) = to_change(found!(text(tx, key, Intent::Read)));
     let values = operations
         .iter()
-        .map(|(field, _)| integer(field.get(bytes)));
+        .map(|(field, _)| integer(field.get(&value)));
     Ok(Reply::Array(values.collect()))
 }
 
@@ -207,17 +211,18 @@ pub async fn bitfield(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let Some(needed) = bytes_to_write(&operations) else {
         return read_fields(tx, &key, &operations).await;
     };
-    let found = found!(string(tx, &key, Intent::Update));
-    let (old, expires_at_ms) =
-        found.map_or((Blob::EMPTY, 0), |found| (found.value, found.expires_at_ms));
-    let mut bytes = grown(&old, needed);
-    let replies = operations
-        .iter()
-        .map(|(field, operation)| field.run(operation, &mut bytes));
-    let replies = Reply::Array(replies.collect());
+    let (mut value, expires_at_ms) = to_change(found!(text(tx, &key, Intent::Update)));
     // The string grows even if all operations fail.
-    if bytes[..] != old[..] {
-        put(tx, &key, bytes, expires_at_ms).await?;
+    let mut changes = needed > value.len();
+    value.grow(needed);
+    let replies = operations.iter().map(|(field, operation)| {
+        let (reply, has_changed) = field.run(operation, &mut value);
+        changes |= has_changed;
+        reply
+    });
+    let replies = Reply::Array(replies.collect());
+    if changes {
+        put(tx, &key, value, expires_at_ms).await?;
     }
     Ok(replies)
 }

@@ -2,7 +2,9 @@
 
 use super::keys::delete;
 use super::options;
-use super::strings::{STRING_BYTES_MAX, argument, found, grown, put, span, string};
+use super::strings::{
+    STRING_BYTES_MAX, Text, argument, found, grown, put, span, string, text, to_change,
+};
 use crate::{errors, parse};
 use std::ops::Range;
 use txn::{Blob, Intent, Key, Outcome, Reply, Tx};
@@ -15,11 +17,14 @@ pub(super) fn bit_offset(argument: &[u8]) -> Result<usize, Reply> {
         .ok_or(errors::BIT_OFFSET)
 }
 
-/// Whether the bit at a place is set.
-fn bit(bytes: &[u8], at: usize) -> bool {
-    bytes
-        .get(at / 8)
-        .is_some_and(|byte| byte & (0x80 >> (at % 8)) != 0)
+/// The byte that has the bit at a place.
+fn byte_at(text: &Text, at: usize) -> u8 {
+    text.part(at / 8..at / 8 + 1).first().copied().unwrap_or(0)
+}
+
+/// What a byte has of the bit at a place.
+fn mask_of(at: usize) -> u8 {
+    0x80 >> (at % 8)
 }
 
 /// SETBIT key offset value
@@ -31,18 +36,16 @@ pub async fn setbit(tx: &mut Tx, args: &[Blob]) -> Outcome {
         _ => return Ok(errors::BIT_VALUE),
     };
     let key = Key::from(&args[0]);
-    let found = found!(string(tx, &key, Intent::Update));
-    let (old, expires_at_ms) =
-        found.map_or((Blob::EMPTY, 0), |found| (found.value, found.expires_at_ms));
-    let was_on = bit(&old, at);
-    if was_on != on || at / 8 >= old.len() {
-        let mut bytes = grown(&old, at / 8 + 1);
-        let mask = 0x80 >> (at % 8);
-        match on {
-            true => bytes[at / 8] |= mask,
-            false => bytes[at / 8] &= !mask,
-        }
-        put(tx, &key, bytes, expires_at_ms).await?;
+    let (mut value, expires_at_ms) = to_change(found!(text(tx, &key, Intent::Update)));
+    let old = byte_at(&value, at);
+    let was_on = old & mask_of(at) != 0;
+    if was_on != on || at / 8 >= value.len() {
+        let new = match on {
+            true => old | mask_of(at),
+            false => old & !mask_of(at),
+        };
+        value.write(at / 8, &[new]);
+        put(tx, &key, value, expires_at_ms).await?;
     }
     Ok(Reply::Integer(i64::from(was_on)))
 }
@@ -50,8 +53,8 @@ pub async fn setbit(tx: &mut Tx, args: &[Blob]) -> Outcome {
 /// GETBIT key offset
 pub async fn getbit(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let at = argument!(bit_offset(&args[1]));
-    let found = found!(string(tx, &Key::from(&args[0]), Intent::Read));
-    let is_on = found.is_some_and(|found| bit(&found.value, at));
+    let found = found!(text(tx, &Key::from(&args[0]), Intent::Read));
+    let is_on = found.is_some_and(|found| byte_at(&found.value, at) & mask_of(at) != 0);
     Ok(Reply::Integer(i64::from(is_on)))
 }
 
@@ -64,12 +67,12 @@ fn counts_bits(word: &Blob) -> Result<bool, Reply> {
     }
 }
 
-/// The bits from `start` to `end`, both included, which count bits or bytes.
-fn bit_span(bytes: &[u8], start: i64, end: i64, counts_bits: bool) -> Range<usize> {
+/// The bits from `start` to `end`, both included, which count bits or bytes, of a string of so many bytes.
+fn bit_span(len: usize, start: i64, end: i64, counts_bits: bool) -> Range<usize> {
     if counts_bits {
-        return span(bytes.len() * 8, start, end);
+        return span(len * 8, start, end);
     }
-    let places = span(bytes.len(), start, end);
+    let places = span(len, start, end);
     places.start * 8..places.end * 8
 }
 
@@ -92,12 +95,12 @@ fn covering(bits: &Range<usize>) -> (Range<usize>, u8, u8) {
 /// BITCOUNT key [start end [BYTE | BIT]]
 pub async fn bitcount(tx: &mut Tx, args: &[Blob]) -> Outcome {
     // As in Redis 7.0, what follows an absent key is not looked at.
-    let Some(found) = found!(string(tx, &Key::from(&args[0]), Intent::Read)) else {
+    let Some(found) = found!(text(tx, &Key::from(&args[0]), Intent::Read)) else {
         return Ok(Reply::Integer(0));
     };
-    let bytes = found.value.as_bytes();
+    let len = found.value.len();
     let bits = match &args[1..] {
-        [] => 0..bytes.len() * 8,
+        [] => 0..len * 8,
         [start, end, unit @ ..] if unit.len() <= 1 => {
             let start = argument!(options::integer(start));
             let end = argument!(options::integer(end));
@@ -108,7 +111,7 @@ pub async fn bitcount(tx: &mut Tx, args: &[Blob]) -> Outcome {
                 Some(word) => argument!(counts_bits(word)),
                 None => false,
             };
-            bit_span(bytes, start, end, counts_bits)
+            bit_span(len, start, end, counts_bits)
         }
         _ => return Ok(errors::SYNTAX),
     };
@@ -116,9 +119,11 @@ pub async fn bitcount(tx: &mut Tx, args: &[Blob]) -> Outcome {
         return Ok(Reply::Integer(0));
     }
     let (places, from_first, to_last) = covering(&bits);
-    let bytes = &bytes[places];
-    let outside = ones(&[bytes[0] & !from_first, bytes[bytes.len() - 1] & !to_last]);
-    Ok(Reply::Integer((ones(bytes) - outside) as i64))
+    let first = byte_at(&found.value, places.start * 8);
+    let last = byte_at(&found.value, (places.end - 1) * 8);
+    let outside = ones(&[first & !from_first, last & !to_last]);
+    let covered: u64 = found.value.pieces(places).map(ones).sum();
+    Ok(Reply::Integer((covered - outside) as i64))
 }
 
 /// The first of these bits that is as wanted.
@@ -150,6 +155,19 @@ fn find(bytes: &[u8], bits: Range<usize>, wanted: bool) -> Option<usize> {
         .or_else(|| first_of(last, to_last))
 }
 
+/// The same for a string in pieces.
+fn find_in_text(text: &Text, bits: Range<usize>, wanted: bool) -> Option<usize> {
+    let first_byte = bits.start / 8;
+    let mut passed = first_byte * 8;
+    let mut pieces = text.pieces(first_byte..bits.end.div_ceil(8));
+    pieces.find_map(|piece| {
+        let before = passed;
+        passed += piece.len() * 8;
+        let within = bits.start.max(before) - before..bits.end.min(passed) - before;
+        find(piece, within, wanted).map(|place| before + place)
+    })
+}
+
 /// BITPOS key bit [start [end [BYTE | BIT]]]
 pub async fn bitpos(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let wanted = match argument!(options::integer(&args[1])) {
@@ -158,10 +176,9 @@ pub async fn bitpos(tx: &mut Tx, args: &[Blob]) -> Outcome {
         _ => return Ok(errors::BIT_WANTED),
     };
     // As in Redis 7.0, what follows an absent key is not looked at.
-    let Some(found) = found!(string(tx, &Key::from(&args[0]), Intent::Read)) else {
+    let Some(found) = found!(text(tx, &Key::from(&args[0]), Intent::Read)) else {
         return Ok(Reply::Integer(if wanted { -1 } else { 0 }));
     };
-    let bytes = found.value.as_bytes();
     let (start, end, in_bits) = match &args[2..] {
         [] => (0, None, false),
         [start] => (argument!(options::integer(start)), None, false),
@@ -175,8 +192,8 @@ pub async fn bitpos(tx: &mut Tx, args: &[Blob]) -> Outcome {
         }
         _ => return Ok(errors::SYNTAX),
     };
-    let bits = bit_span(bytes, start, end.unwrap_or(-1), in_bits);
-    let place = match find(bytes, bits.clone(), wanted) {
+    let bits = bit_span(found.value.len(), start, end.unwrap_or(-1), in_bits);
+    let place = match find_in_text(&found.value, bits.clone(), wanted) {
         Some(place) => place as i64,
         // A string without a clear bit has one behind its end, unless the search ends before that.
         None if !wanted && end.is_none() && !bits.is_empty() => bits.end as i64,

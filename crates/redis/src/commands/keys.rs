@@ -147,7 +147,7 @@ fn encoding(value: &Value) -> &'static str {
     match value {
         Value::String(bytes) if is_integer(bytes) => "int",
         Value::String(bytes) if bytes.len() <= EMBEDDED_BYTES_MAX => "embstr",
-        Value::String(_) => "raw",
+        Value::String(_) | Value::LongString(_) => "raw",
         Value::Hash(hash) => {
             let packed =
                 hash.len() <= LISTPACK_FIELDS_MAX && hash.iter().all(|(f, v)| short(f) && short(v));
@@ -178,7 +178,7 @@ pub async fn object_refcount(tx: &mut Tx, args: &[Blob]) -> Outcome {
     const SHARED_INTEGERS: std::ops::Range<i64> = 0..10_000;
     let value = tx.get(&Key::from(&args[1])).await?;
     Ok(value.map_or(Reply::Nil, |value| {
-        let integer = value.as_string().and_then(|bytes| parse::integer(bytes));
+        let integer = value.as_string().and_then(|bytes| parse::integer(&bytes));
         let shared = integer.is_some_and(|value| SHARED_INTEGERS.contains(&value));
         Reply::Integer(if shared { i64::from(i32::MAX) } else { 1 })
     }))

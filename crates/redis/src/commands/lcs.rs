@@ -3,7 +3,7 @@
 use super::options;
 use super::strings::argument;
 use crate::errors;
-use txn::{Blob, Key, Outcome, Reply, Stop, Tx, Value};
+use txn::{Blob, Key, Outcome, Reply, Stop, Tx};
 
 /// The most cells of the table: 4 bytes each. Redis refuses beyond 4 GB; a replica must not pay that per command.
 const CELLS_MAX: usize = 64 * 1024 * 1024;
@@ -27,11 +27,10 @@ impl Table {
 }
 
 async fn text(tx: &mut Tx, name: &Blob) -> Result<Result<Blob, Reply>, Stop> {
-    Ok(match tx.get(&Key::from(name)).await? {
-        None => Ok(Blob::EMPTY),
-        Some(Value::String(text)) => Ok(text),
-        Some(_) => Err(errors::LCS_WRONG_TYPE),
-    })
+    let value = tx.get(&Key::from(name)).await?;
+    Ok(value.map_or(Ok(Blob::EMPTY), |value| {
+        value.as_string().ok_or(errors::LCS_WRONG_TYPE)
+    }))
 }
 
 /// LCS key1 key2 [LEN] [IDX] [MINMATCHLEN length] [WITHMATCHLEN]

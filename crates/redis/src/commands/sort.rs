@@ -142,7 +142,7 @@ impl Pattern<'_> {
         };
         let key = Key::new(&[prefix, element, suffix].concat());
         Ok(match (tx.get(&key).await?, field) {
-            (Some(Value::String(value)), None) => Some(value),
+            (Some(value), None) => value.as_string(),
             (Some(Value::Hash(hash)), Some(field)) => hash.get(field).cloned(),
             _ => None,
         })
@@ -167,7 +167,7 @@ fn elements(value: &Value, options: &Options) -> Vec<Blob> {
         Value::List(list) => (list.len(), true),
         Value::SortedSet(set) => (set.len(), true),
         Value::Set(set) => (set.len(), false),
-        Value::String(_) | Value::Hash(_) | Value::Stream(_) => (0, false),
+        Value::String(_) | Value::LongString(_) | Value::Hash(_) | Value::Stream(_) => (0, false),
     };
     let mut places = 0..len;
     let keeps_order = may_keep_order && options.is_unsorted;
@@ -181,7 +181,7 @@ fn elements(value: &Value, options: &Options) -> Vec<Blob> {
         Value::List(list) => list.range(places).cloned().collect(),
         Value::SortedSet(set) => set.range(places).map(|one| one.member.clone()).collect(),
         Value::Set(set) => set.names().cloned().collect(),
-        Value::String(_) | Value::Hash(_) | Value::Stream(_) => Vec::new(),
+        Value::String(_) | Value::LongString(_) | Value::Hash(_) | Value::Stream(_) => Vec::new(),
     };
     if keeps_order && options.is_descending {
         elements.reverse();
@@ -253,7 +253,7 @@ async fn sort_with(tx: &mut Tx, name: &Blob, options: &Options<'_>) -> Outcome {
     let value = tx.read(&key, intent).await?.entry.map(|entry| entry.value);
     let output = match &value {
         None => Vec::new(),
-        Some(Value::String(_) | Value::Hash(_) | Value::Stream(_)) => {
+        Some(Value::String(_) | Value::LongString(_) | Value::Hash(_) | Value::Stream(_)) => {
             return Ok(errors::WRONG_TYPE);
         }
         // The order of a set is nobody's: it is sorted all the same, as Redis does where others see the order.

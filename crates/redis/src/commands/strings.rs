@@ -2,15 +2,18 @@
 
 use super::options::{self, TimeKind};
 use crate::errors;
+use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::Arc;
+use txn::value::LongString;
 use txn::{Blob, Entry, Intent, Key, Outcome, Reply, Stop, Tx, Value};
 
 /// The longest string that a command makes.
 pub const STRING_BYTES_MAX: usize = 512 * 1024 * 1024;
 
 /// A string with the time at which it expires (0: never).
-pub(super) struct Found {
-    pub value: Blob,
+pub(super) struct Found<S = Blob> {
+    pub value: S,
     pub expires_at_ms: u64,
 }
 
@@ -20,31 +23,138 @@ pub(super) async fn string(
     key: &Key,
     intent: Intent,
 ) -> Result<Result<Option<Found>, Reply>, Stop> {
-    Ok(match tx.read(key, intent).await?.entry {
-        None => Ok(None),
-        Some(Entry {
-            value: Value::String(value),
-            expires_at_ms,
-        }) => Ok(Some(Found {
-            value,
-            expires_at_ms,
-        })),
-        Some(_) => Err(errors::WRONG_TYPE),
-    })
+    let found = text_of(tx.read(key, intent).await?.entry);
+    Ok(found.map(|found| {
+        found.map(|found| Found {
+            value: found.value.into_blob(),
+            expires_at_ms: found.expires_at_ms,
+        })
+    }))
+}
+
+/// The string at a key, of which a part is wanted. The inner error is the reply to a value of another type.
+pub(super) async fn text(
+    tx: &mut Tx,
+    key: &Key,
+    intent: Intent,
+) -> Result<Result<Option<Found<Text>>, Reply>, Stop> {
+    Ok(text_of(tx.read(key, intent).await?.entry))
+}
+
+fn text_of(entry: Option<Entry>) -> Result<Option<Found<Text>>, Reply> {
+    let Some(entry) = entry else {
+        return Ok(None);
+    };
+    let value = match entry.value {
+        Value::String(blob) => Text::Blob(blob),
+        Value::LongString(string) => Text::Long(string),
+        _ => return Err(errors::WRONG_TYPE),
+    };
+    Ok(Some(Found {
+        value,
+        expires_at_ms: entry.expires_at_ms,
+    }))
+}
+
+/// A string to read in part, or to write in part: which is cheap however long it is once it has been done before.
+#[derive(Clone)]
+pub(super) enum Text {
+    Blob(Blob),
+    Long(Arc<LongString>),
+}
+
+impl Text {
+    pub const EMPTY: Text = Text::Blob(Blob::EMPTY);
+
+    pub fn len(&self) -> usize {
+        match self {
+            Text::Blob(blob) => blob.len(),
+            Text::Long(string) => string.len(),
+        }
+    }
+
+    pub fn into_blob(self) -> Blob {
+        match self {
+            Text::Blob(blob) => blob,
+            Text::Long(string) => Blob::from(&*string),
+        }
+    }
+
+    /// The bytes at these places, as far as there are any.
+    pub fn part(&self, places: Range<usize>) -> Cow<'_, [u8]> {
+        match self {
+            Text::Blob(blob) => {
+                let end = places.end.min(blob.len());
+                Cow::Borrowed(&blob[places.start.min(end)..end])
+            }
+            Text::Long(string) => Cow::Owned(string.copy(places)),
+        }
+    }
+
+    /// The bytes at these places, as far as there are any, in pieces.
+    pub fn pieces(&self, places: Range<usize>) -> impl Iterator<Item = &[u8]> {
+        let (whole, pieces) = match self {
+            Text::Blob(blob) => {
+                let end = places.end.min(blob.len());
+                (Some(&blob[places.start.min(end)..end]), None)
+            }
+            Text::Long(string) => (None, Some(string.pieces(places))),
+        };
+        whole.into_iter().chain(pieces.into_iter().flatten())
+    }
+
+    /// Adds zeros at the end until there are so many bytes.
+    pub fn grow(&mut self, len: usize) {
+        if len > self.len() {
+            self.write(len - 1, &[0]);
+        }
+    }
+
+    /// Puts bytes in the place of those from `at` on; zeros come between them and a shorter string.
+    pub fn write(&mut self, at: usize, bytes: &[u8]) {
+        match self {
+            Text::Long(string) => Arc::make_mut(string).write(at, bytes),
+            Text::Blob(blob) => {
+                let end = at + bytes.len();
+                if end.max(blob.len()) < LongString::BYTES_MIN {
+                    let mut copy = grown(blob, end);
+                    copy[at..end].copy_from_slice(bytes);
+                    *blob = Blob::from(copy);
+                } else {
+                    let mut string = LongString::from(&**blob);
+                    string.write(at, bytes);
+                    *self = Text::Long(Arc::new(string));
+                }
+            }
+        }
+    }
+}
+
+impl From<Text> for Value {
+    fn from(text: Text) -> Value {
+        match text {
+            Text::Blob(blob) => Value::String(blob),
+            Text::Long(string) => Value::LongString(string),
+        }
+    }
+}
+
+/// What was found, to change it, and when it expires.
+pub(super) fn to_change(found: Option<Found<Text>>) -> (Text, u64) {
+    found.map_or((Text::EMPTY, 0), |found| (found.value, found.expires_at_ms))
 }
 
 /// Sets a key to a string that expires at a time (0: never).
 pub(super) async fn put(
     tx: &mut Tx,
     key: &Key,
-    value: impl Into<Blob>,
+    value: impl Into<Value>,
     expires_at_ms: u64,
 ) -> Result<(), Stop> {
-    let value = Value::String(value.into());
     tx.put_entry(
         key,
         Entry {
-            value,
+            value: value.into(),
             expires_at_ms,
         },
     )
@@ -149,13 +259,10 @@ pub async fn set(tx: &mut Tx, args: &[Blob]) -> Outcome {
     if options.only_absent || options.only_present || options.reply_old || options.keep_ttl {
         let old = tx.read(&key, Intent::Update).await?.entry;
         if options.reply_old {
-            reply = match &old {
+            reply = match old.as_ref().map(|old| old.value.as_string()) {
                 None => Reply::Nil,
-                Some(Entry {
-                    value: Value::String(value),
-                    ..
-                }) => Reply::Bulk(value.clone()),
-                Some(_) => return Ok(errors::WRONG_TYPE),
+                Some(Some(value)) => Reply::Bulk(value),
+                Some(None) => return Ok(errors::WRONG_TYPE),
             };
         }
         if (options.only_absent && old.is_some()) || (options.only_present && old.is_none()) {
@@ -239,7 +346,7 @@ pub async fn getex(tx: &mut Tx, args: &[Blob]) -> Outcome {
         _ => return Ok(errors::SYNTAX),
     };
     let key = Key::from(&args[0]);
-    let Some(found) = found!(string(tx, &key, Intent::Update)) else {
+    let Some(found) = found!(text(tx, &key, Intent::Update)) else {
         return Ok(Reply::Nil);
     };
     let expires_at_ms = match expiry {
@@ -250,26 +357,17 @@ pub async fn getex(tx: &mut Tx, args: &[Blob]) -> Outcome {
     if expires_at_ms != 0 && expires_at_ms <= tx.now_ms() {
         tx.delete(&key).await?;
     } else if expires_at_ms != found.expires_at_ms {
-        tx.put_entry(
-            &key,
-            Entry {
-                value: Value::String(found.value.clone()),
-                expires_at_ms,
-            },
-        )
-        .await?;
+        put(tx, &key, found.value.clone(), expires_at_ms).await?;
     }
-    Ok(Reply::Bulk(found.value))
+    Ok(Reply::Bulk(found.value.into_blob()))
 }
 
 /// MGET key [key ...]
 pub async fn mget(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let mut values = Vec::with_capacity(args.len());
     for name in args {
-        values.push(match tx.get(&Key::from(name)).await? {
-            Some(Value::String(value)) => Reply::Bulk(value),
-            _ => Reply::Nil,
-        });
+        let value = tx.get(&Key::from(name)).await?;
+        values.push(bulk_or_nil(value.and_then(|value| value.as_string())));
     }
     Ok(Reply::Array(values))
 }
@@ -304,16 +402,17 @@ pub async fn msetnx(tx: &mut Tx, args: &[Blob]) -> Outcome {
 /// APPEND key value
 pub async fn append(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let key = Key::from(&args[0]);
-    let (value, expires_at_ms) = match found!(string(tx, &key, Intent::Update)) {
-        None => (args[1].clone(), 0),
-        Some(found) => {
-            if found.value.len() + args[1].len() > STRING_BYTES_MAX {
+    let (value, expires_at_ms) = match found!(text(tx, &key, Intent::Update)) {
+        None => (Text::Blob(args[1].clone()), 0),
+        Some(Found {
+            mut value,
+            expires_at_ms,
+        }) => {
+            if value.len() + args[1].len() > STRING_BYTES_MAX {
                 return Ok(errors::STRING_TOO_LONG);
             }
-            (
-                Blob::from([found.value.as_bytes(), args[1].as_bytes()].concat()),
-                found.expires_at_ms,
-            )
+            value.write(value.len(), &args[1]);
+            (value, expires_at_ms)
         }
     };
     let len = value.len();
@@ -323,7 +422,7 @@ pub async fn append(tx: &mut Tx, args: &[Blob]) -> Outcome {
 
 /// STRLEN key
 pub async fn strlen(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let found = found!(string(tx, &Key::from(&args[0]), Intent::Read));
+    let found = found!(text(tx, &Key::from(&args[0]), Intent::Read));
     Ok(Reply::Integer(
         found.map_or(0, |found| found.value.len() as i64),
     ))
@@ -333,19 +432,12 @@ pub async fn strlen(tx: &mut Tx, args: &[Blob]) -> Outcome {
 pub async fn getrange(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let start = argument!(options::integer(&args[1]));
     let end = argument!(options::integer(&args[2]));
-    let found = found!(string(tx, &Key::from(&args[0]), Intent::Read));
-    let bytes = found
-        .as_ref()
-        .map_or(&[][..], |found| found.value.as_bytes());
-    Ok(Reply::bulk(range(bytes, start, end)))
-}
-
-/// The part from `start` to `end`, both included; negative ones count from the end.
-fn range(bytes: &[u8], start: i64, end: i64) -> &[u8] {
-    if start < 0 && end < 0 && start > end {
-        return &[];
-    }
-    &bytes[span(bytes.len(), start, end)]
+    let found = found!(text(tx, &Key::from(&args[0]), Intent::Read));
+    let Some(found) = found.filter(|_| start >= 0 || end >= 0 || start <= end) else {
+        return Ok(Reply::bulk(&[]));
+    };
+    let places = span(found.value.len(), start, end);
+    Ok(Reply::bulk(&*found.value.part(places)))
 }
 
 /// The places from `start` to `end`, both included, of `len` ones; negative ones count from the end, and what is before the
@@ -374,20 +466,17 @@ pub async fn setrange(tx: &mut Tx, args: &[Blob]) -> Outcome {
         return Ok(errors::OFFSET_OUT_OF_RANGE);
     };
     let key = Key::from(&args[0]);
-    let found = found!(string(tx, &key, Intent::Update));
-    let (old, expires_at_ms) =
-        found.map_or((Blob::EMPTY, 0), |found| (found.value, found.expires_at_ms));
+    let (mut value, expires_at_ms) = to_change(found!(text(tx, &key, Intent::Update)));
     let patch = args[2].as_bytes();
     if patch.is_empty() {
-        return Ok(Reply::Integer(old.len() as i64));
+        return Ok(Reply::Integer(value.len() as i64));
     }
     let end = offset.saturating_add(patch.len());
     if end > STRING_BYTES_MAX {
         return Ok(errors::STRING_TOO_LONG);
     }
-    let mut bytes = grown(&old, end);
-    bytes[offset..end].copy_from_slice(patch);
-    let len = bytes.len();
-    put(tx, &key, bytes, expires_at_ms).await?;
+    value.write(offset, patch);
+    let len = value.len();
+    put(tx, &key, value, expires_at_ms).await?;
     Ok(Reply::Integer(len as i64))
 }

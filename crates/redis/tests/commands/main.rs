@@ -10,6 +10,7 @@ mod block;
 mod collections;
 mod hyperloglog;
 mod idempotent;
+mod long_strings;
 mod memory;
 mod procedures;
 mod render;

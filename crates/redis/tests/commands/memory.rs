@@ -101,6 +101,11 @@ impl Memory {
     pub fn version_of(&self, name: &str) -> Position {
         self.records[&Key::from(name)].0
     }
+    /// What a key holds.
+    pub fn value_of(&self, name: &str) -> Option<txn::Value> {
+        let (_, entry) = self.records.get(&Key::from(name))?;
+        entry.as_ref().map(|entry| entry.value.clone())
+    }
     pub fn new() -> Memory {
         Memory {
             now_ms: 1_795_000_000_123,

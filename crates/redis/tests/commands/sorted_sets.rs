@@ -41,16 +41,16 @@ fn pairs<'a>(members: impl IntoIterator<Item = &'a (i64, &'a String)>) -> String
     format!("[{}]", all.join(", "))
 }
 
-struct Draw(u64);
+pub struct Draw(u64);
 
 impl Draw {
-    fn new() -> Draw {
+    pub fn new() -> Draw {
         let seed = std::env::var("ORDO_SEED").ok();
         let seed = seed.and_then(|seed| seed.parse().ok()).unwrap_or(7);
         println!("ORDO_SEED={seed}");
         Draw(seed)
     }
-    fn below(&mut self, bound: usize) -> usize {
+    pub fn below(&mut self, bound: usize) -> usize {
         self.0 = txn::hash::mix(self.0);
         (self.0 % bound as u64) as usize
     }

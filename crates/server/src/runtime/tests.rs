@@ -29,7 +29,7 @@ async fn add(mut tx: Tx, call: Call) -> Outcome {
 async fn get(mut tx: Tx, call: Call) -> Outcome {
     let value = tx.get(&Key::from(&call[0])).await?;
     Ok(value
-        .and_then(|value| value.as_string().cloned())
+        .and_then(|value| value.as_string())
         .map_or(Reply::Nil, Reply::Bulk))
 }
 

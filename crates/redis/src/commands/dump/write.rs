@@ -37,6 +37,13 @@ pub(super) fn value(value: &Value) -> Vec<u8> {
             out.push(kind::STRING);
             put_string(&mut out, bytes);
         }
+        Value::LongString(string) => {
+            out.reserve(string.len() + 16);
+            out.push(kind::STRING);
+            put_len(&mut out, string.len());
+            let pieces = string.pieces(0..string.len());
+            pieces.for_each(|piece| out.extend_from_slice(piece));
+        }
         Value::List(list) => {
             out.push(kind::LIST);
             put_len(&mut out, list.len());

@@ -92,14 +92,14 @@ pub(super) async fn fcall(
 /// The name of the library that has a function, if one has.
 async fn owner(tx: &mut Tx, function: &[u8]) -> Result<Option<Blob>, Stop> {
     let value = tx.get(&function_key(function)).await?;
-    Ok(value.and_then(|value| value.as_string().cloned()))
+    Ok(value.and_then(|value| value.as_string()))
 }
 
 async fn read_library(tx: &mut Tx, name: &[u8], intent: Intent) -> Result<Option<Library>, Stop> {
     let read = tx.read(&library_key(name), intent).await?;
     Ok(read
         .entry
-        .and_then(|entry| Library::from_record(entry.value.as_string()?)))
+        .and_then(|entry| Library::from_record(&entry.value.as_string()?)))
 }
 
 /// Which libraries there are.
@@ -114,7 +114,7 @@ impl Directory {
         let read = tx.read(&Key::system(DIRECTORY), intent).await?;
         let directory = read
             .entry
-            .and_then(|entry| Directory::from_record(entry.value.as_string()?));
+            .and_then(|entry| Directory::from_record(&entry.value.as_string()?));
         Ok(directory.unwrap_or_default())
     }
 
