@@ -4,9 +4,11 @@
 //! when the record has another version at a final snapshot: by the session whose transaction changed users, before it answers,
 //! and ten times a second, for what came through other nodes. Its generation is all that a session compares for each command.
 
+use crate::config::Config;
 use crate::replace::replace_file;
 use crate::runtime::{Port, ReadOutcome, Runtime};
 use parking_lot::Mutex;
+use redis_surface::Memory;
 use redis_surface::acl::{
     Acting, ActingProcedure, DEFAULT_USER, Deed, Denial, Directory, Done, ReadUsersProcedure, User,
 };
@@ -15,7 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use txn::{
-    Blob, PartitionId, PartitionRoute, Position, Procedure, Reply, Request, RequestId, Slots,
+    Args, Blob, PartitionId, PartitionRoute, Position, Procedure, Reply, Request, RequestId, Slots,
 };
 
 /// Among so many entries of the log a new one looks for its like.
@@ -97,6 +99,10 @@ impl Acl {
     /// Whether new connections need not authenticate.
     pub fn default_is_open(&self) -> bool {
         self.default_is_open.load(Ordering::Relaxed)
+    }
+    /// Whether anybody may come although the settings ask for a password.
+    pub fn is_open_against_settings(&self) -> bool {
+        self.default_is_open() && !self.settings_default().needs_no_password()
     }
     /// Whether anybody may be `default`, as protected mode asks.
     pub fn default_needs_no_password(&self) -> bool {
@@ -226,17 +232,38 @@ pub enum FirstUsers {
 }
 
 /// Looks at the users for the first time, and makes those that the settings ask for. It returns when they are final here.
-pub fn start(acl: &Acl, runtime: &Runtime, first: FirstUsers) -> Result<(), String> {
+pub fn start(
+    acl: &Acl,
+    runtime: &Runtime,
+    first: FirstUsers,
+    requirepass: &str,
+) -> Result<(), String> {
     let thread = std::thread::current();
     let port = runtime.port(Box::new(move || thread.unpark()));
     let port = port.ok_or("all ports of the node are taken")?;
     acl.refresh(runtime, &port);
     let deed = match first {
-        FirstUsers::Nobody => return Ok(()),
-        FirstUsers::OfFile(users) if are_there(&acl.users(), &users) => return Ok(()),
-        FirstUsers::OfFile(users) => Deed::Replace(users),
-        FirstUsers::Introduced(users) => Deed::Introduce(users),
+        FirstUsers::Nobody => None,
+        FirstUsers::OfFile(users) if are_there(&acl.users(), &users) => None,
+        FirstUsers::OfFile(users) => Some(Deed::Replace(users)),
+        FirstUsers::Introduced(users) => Some(Deed::Introduce(users)),
     };
+    if let Some(deed) = deed {
+        act(acl, runtime, &port, 1, deed)?;
+    }
+    if acl.is_open_against_settings() {
+        tracing::warn!(
+            "the user 'default' took any password (ACL SETUSER default ... nopass), and requirepass is set: from now on it has \
+             that password"
+        );
+        let deed = Deed::Command(password_rules(requirepass), Memory::Ample);
+        act(acl, runtime, &port, 2, deed)?;
+    }
+    Ok(())
+}
+
+/// Runs a transaction on users that the settings ask for.
+fn act(acl: &Acl, runtime: &Runtime, port: &Port, sequence: u64, deed: Deed) -> Result<(), String> {
     let acting = Acting {
         user: None,
         default: acl.settings_default(),
@@ -246,7 +273,7 @@ pub fn start(acl: &Acl, runtime: &Runtime, first: FirstUsers) -> Result<(), Stri
     let request = Arc::new(Request {
         id: RequestId {
             session: port.session(),
-            sequence: 1,
+            sequence,
             attempt: 0,
         },
         slots_version: Request::ANY_SLOTS,
@@ -256,7 +283,7 @@ pub fn start(acl: &Acl, runtime: &Runtime, first: FirstUsers) -> Result<(), Stri
         route: PartitionRoute::everywhere(&Slots::even(runtime.partitions_count() as u16)),
         elsewhere: false,
     });
-    let answers = runtime.ask(&port, vec![request], || false);
+    let answers = runtime.ask(port, vec![request], || false);
     let mut answers = answers.map_err(|refused| refused.to_string())?;
     let (_, outcome) = answers.pop().ok_or("nothing answers")?;
     match outcome.map(|reply| Done::from_reply(reply).reply) {
@@ -264,8 +291,18 @@ pub fn start(acl: &Acl, runtime: &Runtime, first: FirstUsers) -> Result<(), Stri
         Ok(_) => {}
         Err(stop) => return Err(stop.to_string()),
     }
-    acl.refresh(runtime, &port);
+    acl.refresh(runtime, port);
     Ok(())
+}
+
+/// The command that makes `requirepass` the password of `default`, or has that take any.
+pub fn password_rules(requirepass: &str) -> Args {
+    let rule = match requirepass.is_empty() {
+        true => "nopass".to_owned(),
+        false => format!(">{requirepass}"),
+    };
+    let words = ["ACL", "SETUSER", "default", "resetpass", &rule];
+    words.iter().map(|word| Blob::from(*word)).collect()
 }
 
 fn are_there(directory: &Directory, users: &[(Blob, User)]) -> bool {
@@ -278,17 +315,36 @@ fn are_there(directory: &Directory, users: &[(Blob, User)]) -> bool {
 }
 
 /// Reads the ACL file. The error is Redis's.
-pub fn read_file(path: &str, all_channels: bool) -> Result<Vec<(Blob, User)>, String> {
+pub fn read_file(path: &str, config: &Config) -> Result<Vec<(Blob, User)>, String> {
     let text = std::fs::read(path)
         .map_err(|error| format!("Error loading ACLs, opening file '{path}': {error}"))?;
+    let all_channels = config.all_channels_by_default();
     let mut users = redis_surface::acl::file::parse(path, &text, all_channels)?;
     if !users
         .iter()
         .any(|(name, _)| name.as_bytes() == DEFAULT_USER)
     {
-        users.push((Blob::new(DEFAULT_USER), User::default_user(None)));
+        let default = User::clone(&default_of(&config.requirepass));
+        users.push((Blob::new(DEFAULT_USER), default));
     }
+    close_default(&mut users, config);
     Ok(users)
+}
+
+/// Gives `default` the password that the settings ask for where it would take any: whoever sets one must not find the server open.
+pub fn close_default(users: &mut [(Blob, User)], config: &Config) {
+    if config.requirepass.is_empty() {
+        return;
+    }
+    let mut open = users
+        .iter_mut()
+        .filter(|(name, user)| name.as_bytes() == DEFAULT_USER && user.is_open());
+    if let Some((_, default)) = open.next() {
+        tracing::warn!(
+            "aclfile or user lets the user 'default' take any password (nopass), and requirepass is set: it has that password"
+        );
+        default.set_password(config.requirepass.as_bytes());
+    }
 }
 
 /// Writes the ACL file: a whole one takes the place of the one before.

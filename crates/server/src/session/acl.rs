@@ -265,7 +265,7 @@ impl Session {
         let Some(path) = desk.config.acl_path() else {
             return Some(NO_FILE);
         };
-        match acl::read_file(&path, desk.config.all_channels_by_default()) {
+        match acl::read_file(&path, desk.config) {
             Ok(users) => {
                 let reach = Reach::of(redis_surface::Involved::Everything);
                 self.act(desk, Deed::Replace(users), reach, None);
@@ -282,12 +282,7 @@ impl Session {
         if !desk.shared.acl.users().has_default() {
             return Some(Reply::OK);
         }
-        let rule = match password.is_empty() {
-            true => "nopass".to_owned(),
-            false => format!(">{password}"),
-        };
-        let words = ["ACL", "SETUSER", "default", "resetpass", &rule];
-        let argv: Args = words.iter().map(|word| Blob::from(*word)).collect();
+        let argv = acl::password_rules(&password);
         let reach = Reach::of(redis_surface::Involved::Everything);
         self.act(desk, Deed::Command(argv, Memory::Ample), reach, None);
         None
