@@ -56,7 +56,8 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
     (
         "exec",
         "commands of the connection itself (CLIENT, CONFIG, INFO, ...) run when all others have, and are held against what the user may do \
-         by then",
+         by then. ACL LOAD, CLIENT TRACKING and CONFIG SET requirepass are refused when they are queued. SUBSCRIBE and its kin confirm each \
+         name in EXEC's array, which is longer then than the block",
     ),
     (
         "fcall fcall_ro",
