@@ -36,6 +36,8 @@ pub struct Acl {
     /// Held while a snapshot is read and published, so that nothing older is published later.
     refreshing: Mutex<()>,
     log: Mutex<VecDeque<Entry>>,
+    /// How many entries the log has had.
+    log_entries: AtomicU64,
 }
 
 struct Users {
@@ -67,6 +69,7 @@ impl Acl {
             users: Mutex::new(users),
             refreshing: Mutex::new(()),
             log: Mutex::default(),
+            log_entries: AtomicU64::new(0),
         };
         acl.publish(&acl.users.lock());
         acl
@@ -145,16 +148,24 @@ impl Acl {
                 && now_ms.abs_diff(entry.at_ms) <= LOG_SAME_MS
         };
         let same = log.iter().take(LOG_LOOKS_MAX).position(is_same);
-        let count = same
-            .and_then(|place| log.remove(place))
-            .map_or(0, |entry| entry.count);
-        log.push_front(Entry {
-            count: count + 1,
-            denial,
-            user: user.clone(),
-            at_ms: now_ms,
-            client,
-        });
+        let entry = match same.and_then(|place| log.remove(place)) {
+            Some(entry) => Entry {
+                count: entry.count + 1,
+                at_ms: now_ms,
+                client,
+                ..entry
+            },
+            None => Entry {
+                id: self.log_entries.fetch_add(1, Ordering::Relaxed),
+                count: 1,
+                denial,
+                user: user.clone(),
+                since_ms: now_ms,
+                at_ms: now_ms,
+                client,
+            },
+        };
+        log.push_front(entry);
         log.truncate(len_max);
     }
 
@@ -194,9 +205,12 @@ fn read_users(runtime: &Runtime, port: &Port, known: Option<Position>) -> Option
 
 /// An entry of ACL LOG.
 struct Entry {
+    id: u64,
     count: i64,
     denial: Denial,
     user: Blob,
+    /// When it happened first.
+    since_ms: u64,
     /// When it happened last.
     at_ms: u64,
     client: String,
@@ -213,6 +227,15 @@ impl Entry {
             ("username", Reply::Bulk(self.user.clone())),
             ("age-seconds", Reply::Double(age_s)),
             ("client-info", Reply::bulk(self.client.as_str())),
+            ("entry-id", Reply::Integer(self.id.cast_signed())),
+            (
+                "timestamp-created",
+                Reply::Integer(self.since_ms.cast_signed()),
+            ),
+            (
+                "timestamp-last-updated",
+                Reply::Integer(self.at_ms.cast_signed()),
+            ),
         ];
         let fields = fields
             .into_iter()

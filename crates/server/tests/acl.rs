@@ -221,9 +221,24 @@ fn acl_log() {
     r.line("GET foo");
     r.line("GET foo");
     assert_eq!(logged(&mut admin), "command toplevel get antirez 3");
+    let entry = admin.call(&["ACL", "LOG", "1"]);
+    let entry = match &entry {
+        Reply::Array(entries) => &entries[0],
+        other => panic!("{other:?}"),
+    };
+    // As of 7.2.
+    let number = |field| field_of(entry, field).parse::<u64>();
+    assert_eq!(number("entry-id"), Ok(0));
+    let times =
+        ["timestamp-created", "timestamp-last-updated"].map(|field| number(field).expect(field));
+    assert!(0 < times[0] && times[0] <= times[1], "{times:?}");
+    let client = field_of(entry, "client-info");
+    assert!(client.contains(" cmd=get user=antirez "), "{client}");
     // ACL LOG shows failed subcommand executions at toplevel.
     r.line("SCRIPT HELP");
     assert_eq!(logged(&mut admin), "command toplevel script|help antirez 1");
+    let entries = admin.line("ACL LOG 1");
+    assert!(entries.contains("\"entry-id\" 1 "), "{entries}");
     // ACL LOG is able to log keys access violations and key name.
     r.talk(&[("SET somekeynotallowed 1234", NO_KEY)]);
     assert_eq!(

@@ -182,6 +182,16 @@ fn blocks_queue_execute_and_are_discarded() {
 }
 
 #[test]
+fn saves_take_the_words_that_redis_takes() {
+    let (server, _dir) = TestServer::start(&[]);
+    server.client().talk(&[
+        ("BGSAVE now", "-ERR syntax error"),
+        ("BGSAVE SCHEDULE now", "-ERR syntax error"),
+        ("BGSAVE SCHEDULE", "Background saving started"),
+    ]);
+}
+
+#[test]
 fn what_cannot_run_in_a_block_is_refused_when_it_is_queued() {
     let (server, _dir) = TestServer::start(&[]);
     let mut client = server.client();

@@ -5,8 +5,8 @@ use crate::hub::{Delivery, Kind, Listener};
 use crate::net::clients::REDIRECTION_BROKEN;
 use crate::shared::Shared;
 use redis_surface::codec::Protocol;
-use redis_surface::pattern;
 use redis_surface::table::{Command, ConnectionCommand, PubSubCommand, Run};
+use redis_surface::{errors, pattern};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use txn::{Args, Blob, Reply};
@@ -165,9 +165,11 @@ impl Session {
 
     /// PING of a connection that only listens.
     pub(super) fn pong(argv: &Args) -> Reply {
-        let word = argv
-            .get(1)
-            .map_or(Reply::bulk(""), |word| Reply::Bulk(word.clone()));
+        let word = match &argv[1..] {
+            [] => Reply::bulk(""),
+            [word] => Reply::Bulk(word.clone()),
+            _ => return errors::wrong_arity_of("ping"),
+        };
         Reply::Array(vec![Reply::bulk("pong"), word])
     }
 
@@ -215,7 +217,7 @@ impl Session {
                 self.tell_behind(names, behind);
             }
             Delivery::Invalidate { names, .. } => {
-                let names = names.map_or(Reply::NilArray, |names| {
+                let names = names.map_or(Reply::Nil, |names| {
                     Reply::Array(names.iter().cloned().map(Reply::Bulk).collect())
                 });
                 let push = match self.protocol {
@@ -250,6 +252,13 @@ impl Session {
     /// PUBSUB and its subcommands.
     pub(super) fn pubsub(desk: &Desk<'_>, command: PubSubCommand, argv: &Args) -> Reply {
         let names = argv.get(2..).unwrap_or_default();
+        let lists = matches!(
+            command,
+            PubSubCommand::Channels | PubSubCommand::ShardChannels
+        );
+        if lists && names.len() > 1 {
+            return errors::subcommand_syntax("PUBSUB", &argv[1]);
+        }
         let list = |kind: Kind| {
             desk.shared.hub.channels(|channels| {
                 let shown = channels.names(kind).map(|(name, _)| name);

@@ -356,6 +356,7 @@ impl Session {
             }
         };
         let (command, place) = (resolved.command, Some(resolved.number()));
+        self.client.note_command(resolved.number());
         if self.user_is_gone(desk) {
             return self.close_after_replies();
         }
@@ -399,7 +400,6 @@ impl Session {
             self.hold = Some(Hold::Pause(argv));
             return;
         }
-        self.client.note_command(resolved.number());
         if self.block.is_some() && !ends_block(command) {
             return self.queue(desk, resolved, argv);
         }
@@ -841,7 +841,7 @@ impl Session {
             C::Latency(command) => observe::latency(desk, command, argv),
             C::Memory(command) => memory::command(desk, command),
             C::Monitor => calls::NO_MONITOR_IN_BLOCK,
-            C::BgSave | C::BgRewriteAof => admin::background_save(desk, command),
+            C::BgSave | C::BgRewriteAof => admin::background_save(desk, command, argv),
             C::Wait => durability::wait(desk, &argv[1..]),
             C::LastSave => admin::last_save(desk),
             C::ScriptKill | C::FunctionKill => admin::script_kill(desk),
