@@ -6,7 +6,7 @@ use crate::shared::Shared;
 use redis_surface::acl::check::sort_denied;
 use redis_surface::acl::{Acting, Context, DEFAULT_USER, Deed, Denial, Done, User, check};
 use redis_surface::commands::options;
-use redis_surface::table::{Command, Resolved, Run};
+use redis_surface::table::{self, Command, Resolved, Run};
 use redis_surface::{Memory, errors};
 use std::sync::Arc;
 use txn::{Args, Blob, Reply};
@@ -180,6 +180,13 @@ impl Session {
                 Some(denied.reply(resolved.command))
             }
         }
+    }
+
+    /// The error of a command that the connection's user could run when it began to wait, and cannot run any more.
+    pub(super) fn denied_meanwhile(&mut self, desk: &Desk<'_>, argv: &Args) -> Option<Reply> {
+        self.follow_users(desk.shared);
+        let resolved = table::resolve(argv).ok()?;
+        self.denied(desk, &resolved, argv)
     }
 
     /// The error of a command of a block that the connection's user could run when it was queued, and cannot run any more.
