@@ -1,4 +1,4 @@
-//! The commands of Redis 7.0 that the table does not have, with their categories: rules may name them, because whoever
+//! The commands of Redis 7.2 that the table does not have, with their categories: rules may name them, because whoever
 //! moves here brings rules which do.
 
 /// Lines of a name and its categories, subcommands as `container|name` behind their container. A command that becomes an
