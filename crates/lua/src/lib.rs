@@ -8,7 +8,7 @@
 //! - **Strings of 32 bytes and more are hashed whole** (`lstring.c`). The original looks at 32 of a string's bytes at most.
 //!   Shorter strings keep their hashes, and so the order in which `pairs` gives them.
 //! - **Work counts as instructions** (`luaE_charge` in `lstate.h`): 16 bytes of a string that is made, found or compared,
-//!   4 values of a function's variable arguments, 4 empty places that `next` skips, a digit that `string.format` writes, and
+//!   4 values of a function's variable arguments, 4 that `string.byte` gives, 4 empty places that `next` skips, a digit that `string.format` writes, and
 //!   a key of a table that is passed on the way to another one, beyond 16, count as one each; a number that is written as
 //!   a string counts as ten. The charge depends on sizes only, never on what else the VM holds. The hook for every
 //!   so many instructions is called once for each such portion, at the next instruction.

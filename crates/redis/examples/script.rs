@@ -153,7 +153,7 @@ fn print(reply: &Reply, indent: usize) {
         Reply::Status(text) => println!("+{text}"),
         Reply::Error(text) => println!("-{text}"),
         Reply::Integer(value) => println!(":{value}"),
-        Reply::Double(value) => println!(",{value}"),
+        Reply::Double(value) | Reply::Decimal(value) => println!(",{value}"),
         Reply::Boolean(value) => println!("#{value}"),
         Reply::Bulk(bytes) | Reply::BigNumber(bytes) | Reply::Verbatim(_, bytes) => {
             println!("${}", bytes.escape_ascii())

@@ -67,8 +67,8 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
     ),
     (
         "incrbyfloat hincrbyfloat",
-        "exact where both numbers have no exponent, at most 20 digits before the point and 17 behind it; other sums have 64 bits, where \
-         Redis has 80",
+        "exact where both numbers have at most 20 digits before the point and 17 behind it; sums beyond 10^37, and of numbers with more \
+         digits behind the point, have 64 bits, where Redis has 80",
     ),
     (
         "info",

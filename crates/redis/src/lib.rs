@@ -51,6 +51,7 @@ pub mod short;
 pub mod table;
 pub mod telling;
 pub mod waiting;
+mod work;
 
 pub use arguments::Arguments;
 pub use block::{Block, BlockProcedure, Watched};

@@ -155,7 +155,8 @@ fn scaled(mantissa: u64, exponent: i64) -> f64 {
     kept as f64 * unit
 }
 
-/// The text of a floating-point number: the shortest that reads back as the same, integers without a fraction.
+/// The text of a floating-point number: the shortest that reads back as the same, as Redis 7.2 writes it. (By Grisu's digits, and
+/// with an exponent where its `fpconv` has one.)
 pub fn float_text(value: f64) -> String {
     if value.is_infinite() {
         return String::from(if value > 0.0 { "inf" } else { "-inf" });
@@ -166,19 +167,43 @@ pub fn float_text(value: f64) -> String {
     if value == 0.0 && value.is_sign_negative() {
         return String::from("-0");
     }
-    if value == value.trunc() && value.abs() < 1e17 {
+    /// Integers up to here are written as such.
+    const INTEGER_MAX: f64 = (1u64 << 62) as f64;
+    if value == value.trunc() && value.abs() <= INTEGER_MAX {
         return itoa::Buffer::new().format(value as i64).to_owned();
     }
-    let text = ryu::Buffer::new().format_finite(value).to_owned();
-    match text.split_once('e') {
-        Some((digits, exponent)) if !exponent.starts_with('-') => {
-            format!(
-                "{}e+{exponent}",
-                digits.strip_suffix(".0").unwrap_or(digits)
-            )
-        }
-        _ => text,
+    let sign = if value < 0.0 { "-" } else { "" };
+    let mut shortest = ryu::Buffer::new();
+    let (digits, power) = shortest_digits(shortest.format_finite(value.abs()));
+    // The exponent if one digit stands before the point.
+    let exponent = power + digits.len() as i32 - 1;
+    let magnitude = exponent.unsigned_abs() as usize;
+    if power >= 0 && magnitude < digits.len() + 7 {
+        return format!("{sign}{digits}{:0>1$}", "", power as usize);
     }
+    if power < 0 && (power > -7 || magnitude < 4) {
+        return match exponent {
+            ..0 => format!("{sign}0.{:0>1$}{digits}", "", magnitude - 1),
+            _ => {
+                let (whole, fraction) = digits.split_at(magnitude + 1);
+                format!("{sign}{whole}.{fraction}")
+            }
+        };
+    }
+    let (first, rest) = digits.split_at(1);
+    let point = if rest.is_empty() { "" } else { "." };
+    format!("{sign}{first}{point}{rest}e{exponent:+}")
+}
+
+/// The digits of a positive number, from the first to the last that is not 0, and the power of ten that they are multiplied by.
+fn shortest_digits(text: &str) -> (String, i32) {
+    let (mantissa, exponent) = text.split_once('e').unwrap_or((text, "0"));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits = [whole, fraction].concat();
+    let significant = digits.trim_end_matches('0');
+    let zeros = (digits.len() - significant.len()) as i32;
+    let power = exponent.parse().unwrap_or(0) - fraction.len() as i32 + zeros;
+    (significant.trim_start_matches('0').to_owned(), power)
 }
 
 /// The text of a floating-point number with up to 17 digits behind the point and no exponent: how Redis shows what it calls
@@ -199,12 +224,21 @@ pub fn term(bytes: &[u8]) -> Option<f64> {
 ///
 /// Redis adds in 80-bit floating point and prints up to 17 fractional digits, so that 0.1 + 0.2 is 0.3. Where both
 /// numbers have at most 17 fractional digits and are below 10^20, we add them exactly, as decimals: the same text where
-/// 80 bits suffice, and no noise where they don't. Other numbers are added as 64-bit floats.
+/// 80 bits suffice, and no noise where they don't. Larger ones are rounded to the 64 digits of 80 bits' mantissa, and their sum
+/// too, up to 10^37: they have no fraction then. Other numbers are added as 64-bit floats.
 pub fn float_sum(old: &[u8], increment: &[u8]) -> Result<String, FloatSumError> {
+    /// From here on Redis reads no text as a number.
+    const TEXT_BYTES_END: usize = 5 * 1024;
+    if old.len().max(increment.len()) >= TEXT_BYTES_END {
+        return Err(FloatSumError::NotAFloat);
+    }
     let old_float = term(old).ok_or(FloatSumError::NotAFloat)?;
     let increment_float = term(increment).ok_or(FloatSumError::NotAFloat)?;
     if let (Some(a), Some(b)) = (decimal(old), decimal(increment)) {
         return Ok(decimal_text(a + b));
+    }
+    if let (Some(a), Some(b)) = (extended(old), extended(increment)) {
+        return Ok(rounded(a + b).to_string());
     }
     let sum = old_float + increment_float;
     if !sum.is_finite() {
@@ -225,28 +259,109 @@ pub enum FloatSumError {
 const FRACTION_DIGITS: u32 = 17;
 const ONE: i128 = 10i128.pow(FRACTION_DIGITS);
 
-/// A plain decimal number (no exponent) as a multiple of 10^-17.
+/// A number in decimal: its sign, its digits from the first to the last that is not 0, and the power of ten that they are
+/// multiplied by.
+struct Decimal {
+    is_negative: bool,
+    digits: Vec<u8>,
+    power: i64,
+}
+
+impl Decimal {
+    fn of(bytes: &[u8]) -> Option<Decimal> {
+        /// Beyond this a number is too large or too small whatever its digits are.
+        const POWER_MAX: i64 = 1 << 20;
+        let (is_negative, magnitude) = match bytes {
+            [b'-', magnitude @ ..] => (true, magnitude),
+            [b'+', magnitude @ ..] => (false, magnitude),
+            magnitude => (false, magnitude),
+        };
+        let end = magnitude
+            .iter()
+            .position(|byte| matches!(byte, b'e' | b'E'));
+        let (mantissa, exponent) = magnitude.split_at(end.unwrap_or(magnitude.len()));
+        let exponent = match exponent {
+            [] => 0,
+            [_, b'-', exponent @ ..] => -power(exponent, POWER_MAX)?,
+            [_, b'+', exponent @ ..] | [_, exponent @ ..] => power(exponent, POWER_MAX)?,
+        };
+        let point = mantissa.iter().position(|&byte| byte == b'.');
+        let (whole, fraction) = mantissa.split_at(point.unwrap_or(mantissa.len()));
+        let fraction = fraction.get(1..).unwrap_or_default();
+        let mut digits = [whole, fraction].concat();
+        if !digits.iter().all(u8::is_ascii_digit) {
+            return None;
+        }
+        let mut power = exponent - fraction.len() as i64;
+        while digits.pop_if(|digit| *digit == b'0').is_some() {
+            power += 1;
+        }
+        let zeros = digits.iter().take_while(|digit| **digit == b'0').count();
+        digits.drain(..zeros);
+        Some(Decimal {
+            is_negative,
+            digits,
+            power,
+        })
+    }
+
+    /// How many digits stand before the point.
+    fn whole_digits(&self) -> i64 {
+        self.digits.len() as i64 + self.power
+    }
+
+    /// The integer that these of its digits make, followed by zeros.
+    fn integer(&self, digits: &[u8], zeros: u32) -> i128 {
+        let add = |value: i128, digit: &u8| value * 10 + i128::from(digit - b'0');
+        let magnitude = digits.iter().fold(0, add) * 10i128.pow(zeros);
+        if self.is_negative {
+            -magnitude
+        } else {
+            magnitude
+        }
+    }
+}
+
+/// A decimal number of few digits as a multiple of 10^-17.
 fn decimal(bytes: &[u8]) -> Option<i128> {
-    const WHOLE_DIGITS_MAX: usize = 20;
-    let (negative, digits) = match bytes {
-        [b'-', digits @ ..] => (true, digits),
-        [b'+', digits @ ..] => (false, digits),
-        digits => (false, digits),
-    };
-    let dot = digits
-        .iter()
-        .position(|&b| b == b'.')
-        .unwrap_or(digits.len());
-    let (whole, fraction) = (&digits[..dot], digits.get(dot + 1..).unwrap_or(&[]));
-    if whole.len() > WHOLE_DIGITS_MAX || fraction.len() > FRACTION_DIGITS as usize {
+    const WHOLE_DIGITS_MAX: i64 = 20;
+    let decimal = Decimal::of(bytes)?;
+    if decimal.digits.is_empty() {
+        return Some(0);
+    }
+    let zeros = u32::try_from(decimal.power + i64::from(FRACTION_DIGITS)).ok()?;
+    let fits = decimal.whole_digits() <= WHOLE_DIGITS_MAX;
+    fits.then(|| decimal.integer(&decimal.digits, zeros))
+}
+
+/// A decimal number without its fraction, rounded to a mantissa of 64 bits.
+fn extended(bytes: &[u8]) -> Option<i128> {
+    const WHOLE_DIGITS_MAX: i64 = 37;
+    let decimal = Decimal::of(bytes)?;
+    let digits = usize::try_from(decimal.whole_digits().max(0)).ok()?;
+    if decimal.whole_digits() > WHOLE_DIGITS_MAX {
         return None;
     }
-    let mut value = 0i128;
-    for &digit in whole.iter().chain(fraction) {
-        value = value * 10 + i128::from(digit.is_ascii_digit().then(|| digit - b'0')?);
+    let kept = &decimal.digits[..digits.min(decimal.digits.len())];
+    let zeros = (digits - kept.len()) as u32;
+    Some(rounded(decimal.integer(kept, zeros)))
+}
+
+/// An integer rounded to a mantissa of 64 bits, ties to even.
+fn rounded(value: i128) -> i128 {
+    let magnitude = value.unsigned_abs();
+    let lost = (u128::BITS - magnitude.leading_zeros()).saturating_sub(64);
+    if lost == 0 {
+        return value;
     }
-    value *= 10i128.pow(FRACTION_DIGITS - fraction.len() as u32);
-    Some(if negative { -value } else { value })
+    let (kept, rest, half) = (
+        magnitude >> lost,
+        magnitude & ((1 << lost) - 1),
+        1 << (lost - 1),
+    );
+    let is_up = rest > half || rest == half && kept % 2 == 1;
+    let magnitude = ((kept + u128::from(is_up)) << lost).cast_signed();
+    if value < 0 { -magnitude } else { magnitude }
 }
 
 fn decimal_text(value: i128) -> String {
@@ -303,6 +418,22 @@ mod tests {
             ("1e308", "1e308", Err(FloatSumError::NotFinite)),
             ("1e400", "1", Err(FloatSumError::NotAFloat)),
             ("0x10", "0.5", Ok("16.5")),
+            // What Redis 7.4 makes of these.
+            ("1e2", "1.5e1", Ok("115")),
+            ("1e19", "1", Ok("10000000000000000001")),
+            ("3e17", "1", Ok("300000000000000001")),
+            ("9007199254740993e0", "1", Ok("9007199254740994")),
+            ("1e-5", "1E-5", Ok("0.00002")),
+            ("1e25", "1", Ok("10000000000000000000000000")),
+            (
+                "123456789012345678901234",
+                "0",
+                Ok("123456789012345678897152"),
+            ),
+            ("1e36", "-1e36", Ok("0")),
+            ("1.1e30", "0.5", Ok("1099999999999999999979062034432")),
+            ("0e5", "-0e-99999999999999999999", Ok("0")),
+            ("12e", "1", Err(FloatSumError::NotAFloat)),
             ("-0x.8", "1e-400", Ok("-0.5")),
         ] {
             assert_eq!(
@@ -404,6 +535,33 @@ mod tests {
             (-0.0, "-0"),
             (1e20, "1e+20"),
             (1.5e-9, "1.5e-9"),
+            // What Redis 7.4 makes of these.
+            (1e17, "100000000000000000"),
+            (1e18, "1000000000000000000"),
+            (4.611_686_018_427_388e18, "4611686018427387904"),
+            (-4.611_686_018_427_388e18, "-4611686018427387904"),
+            (5e18, "5e+18"),
+            (-9e18, "-9e+18"),
+            (9.223_372_036_854_776e18, "9223372036854776000"),
+            (1.234_567_890_123_456_8e20, "123456789012345680000"),
+            (1e21, "1e+21"),
+            (1.5e19, "1.5e+19"),
+            (9.999_999_999_999_999e22, "99999999999999990000000"),
+            (1e-10, "1e-10"),
+            (1e-7, "1e-7"),
+            (1.234_567e-7, "1.234567e-7"),
+            (1e-6, "0.000001"),
+            (1e-5, "0.00001"),
+            (1.234_567_8e-5, "1.2345678e-5"),
+            (1.5e-5, "0.000015"),
+            (0.000_123, "0.000123"),
+            (3.333_333_333_333_333_5, "3.3333333333333335"),
+            (1_234_567.123_456_7, "1.2345671234567e+6"),
+            (123_456_789.123_456_78, "1.2345678912345678e+8"),
+            (12_345.678, "12345.678"),
+            (1e100, "1e+100"),
+            (f64::MAX, "1.7976931348623157e+308"),
+            (5e-324, "5e-324"),
         ] {
             assert_eq!(float_text(value), text);
         }

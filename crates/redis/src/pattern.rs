@@ -1,5 +1,7 @@
 //! Glob patterns, as KEYS and SCAN take them.
 
+use crate::work;
+
 /// Whether `text` matches `pattern`: `*`, `?`, `[a-c]`, `[^x]`, and `\` before a byte that means itself.
 ///
 /// Every part but `*` matches exactly one byte, so going back to the last `*` is enough: the time is at most the product
@@ -11,6 +13,7 @@ pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let mut stars = 0;
     let mut retry: Option<(&[u8], &[u8])> = None;
     loop {
+        work::steps(1);
         if let [b'*', after @ ..] = pattern_rest {
             if after.is_empty() {
                 return true;

@@ -19,6 +19,8 @@ pub enum Reply {
     Integer(i64),
     /// A floating-point number.
     Double(f64),
+    /// A floating-point number that is shown with 17 digits behind the point, without zeros at the end.
+    Decimal(f64),
     /// A truth value.
     Boolean(bool),
     /// A number of any length, in decimal.

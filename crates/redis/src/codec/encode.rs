@@ -27,6 +27,8 @@ pub fn encode(reply: &Reply, protocol: Protocol, out: &mut Vec<u8>) {
         Reply::NilArray => out.extend_from_slice(b"*-1\r\n"),
         Reply::Double(value) if resp3 => line(out, b',', &parse::float_text(*value)),
         Reply::Double(value) => bulk(out, parse::float_text(*value).as_bytes()),
+        Reply::Decimal(value) if resp3 => line(out, b',', &parse::plain_float_text(*value)),
+        Reply::Decimal(value) => bulk(out, parse::plain_float_text(*value).as_bytes()),
         Reply::Boolean(value) if resp3 => {
             out.extend_from_slice(if *value { b"#t\r\n" } else { b"#f\r\n" })
         }
@@ -129,6 +131,7 @@ mod tests {
         check(Reply::Nil, "$-1\r\n", "_\r\n");
         check(Reply::NilArray, "*-1\r\n", "_\r\n");
         check(Reply::Double(1.5), "$3\r\n1.5\r\n", ",1.5\r\n");
+        check(Reply::Decimal(0.5), "$3\r\n0.5\r\n", ",0.5\r\n");
         check(Reply::Double(f64::INFINITY), "$3\r\ninf\r\n", ",inf\r\n");
         check(Reply::Boolean(true), ":1\r\n", "#t\r\n");
         check(Reply::BigNumber("123".into()), "$3\r\n123\r\n", "(123\r\n");

@@ -5,6 +5,7 @@ use super::options;
 use super::strings::{
     STRING_BYTES_MAX, Text, argument, found, grown, put, span, string, text, to_change,
 };
+use crate::work;
 use crate::{errors, parse};
 use std::ops::Range;
 use txn::{Blob, Intent, Key, Outcome, Reply, Tx};
@@ -119,6 +120,7 @@ pub async fn bitcount(tx: &mut Tx, args: &[Blob]) -> Outcome {
         return Ok(Reply::Integer(0));
     }
     let (places, from_first, to_last) = covering(&bits);
+    work::bytes(places.len());
     let first = byte_at(&found.value, places.start * 8);
     let last = byte_at(&found.value, (places.end - 1) * 8);
     let outside = ones(&[first & !from_first, last & !to_last]);
@@ -163,6 +165,7 @@ fn find_in_text(text: &Text, bits: Range<usize>, wanted: bool) -> Option<usize> 
     pieces.find_map(|piece| {
         let before = passed;
         passed += piece.len() * 8;
+        work::bytes(piece.len());
         let within = bits.start.max(before) - before..bits.end.min(passed) - before;
         find(piece, within, wanted).map(|place| before + place)
     })
@@ -265,6 +268,7 @@ pub async fn bitop(tx: &mut Tx, args: &[Blob]) -> Outcome {
         delete(tx, &destination).await?;
         return Ok(Reply::Integer(0));
     };
+    work::bytes(len.saturating_mul(1 + sources.len()));
     let mut bytes = grown(&sources[0], len);
     for source in &sources[1..] {
         operation.apply(&mut bytes, source);

@@ -13,7 +13,7 @@ use super::collections::{collection_or, find};
 use super::options;
 use super::sorted_sets::add::{AddOptions, add, score};
 use super::strings::{argument, found};
-use crate::{errors, parse};
+use crate::errors;
 use cell::{Cell, Globe, Position};
 use sphere::distance;
 use txn::value::{Scored, SortedSetValue};
@@ -42,8 +42,8 @@ impl Position {
 
     /// As GEOPOS shows it: with all digits of the numbers that the score stands for.
     fn reply(self) -> Reply {
-        let text = |degrees| Reply::bulk(parse::plain_float_text(degrees).as_str());
-        Reply::Array(vec![text(self.longitude), text(self.latitude)])
+        let degrees = [self.longitude, self.latitude];
+        Reply::Array(degrees.map(Reply::Decimal).to_vec())
     }
 }
 

@@ -6,6 +6,7 @@ use super::options;
 use super::strings::{argument, found};
 use crate::chance::Chance;
 use crate::errors;
+use crate::work;
 use txn::value::HashValue;
 use txn::{Blob, Intent, Key, Outcome, Reply, Tx};
 
@@ -92,6 +93,7 @@ pub async fn hscan(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let fields = collection_or!(HashValue, tx, args, cursor_reply(None, Vec::new()));
     let options = argument!(ScanOptions::parse(&args[2..], false));
     let (page, next_hash) = fields.page(cursor, options.count);
+    work::elements(page.len());
     let wanted = page.into_iter().filter(|(field, _)| options.matches(field));
     let items =
         wanted.flat_map(|(field, value)| [Reply::Bulk(field.clone()), Reply::Bulk(value.clone())]);

@@ -3,10 +3,13 @@
 use super::options;
 use super::strings::argument;
 use crate::errors;
-use txn::{Blob, Key, Outcome, Reply, Stop, Tx};
+use crate::work;
+use txn::{Blob, Key, Outcome, Reply, Stop, Tx, Value};
 
 /// The most cells of the table: 4 bytes each. Redis refuses beyond 4 GB; a replica must not pay that per command.
 const CELLS_MAX: usize = 64 * 1024 * 1024;
+/// Cells that count as a step of a script.
+const CELLS_PER_STEP: usize = 4;
 
 /// A run that both strings share: where it starts and ends (included) in each.
 struct Run {
@@ -28,6 +31,9 @@ impl Table {
 
 async fn text(tx: &mut Tx, name: &Blob) -> Result<Result<Blob, Reply>, Stop> {
     let value = tx.get(&Key::from(name)).await?;
+    if let Some(Value::LongString(string)) = &value {
+        work::bytes(string.len());
+    }
     Ok(value.map_or(Ok(Blob::EMPTY), |value| {
         value.as_string().ok_or(errors::LCS_WRONG_TYPE)
     }))
@@ -99,6 +105,7 @@ fn fill(tx: &Tx, a: &[u8], b: &[u8]) -> Option<Table> {
         cells: vec![0; (a.len() + 1) * width],
         width,
     };
+    work::steps(table.cells.len() / CELLS_PER_STEP);
     for (i, byte) in a.iter().enumerate() {
         if i % 64 == 63 && tx.doomed() {
             return None;

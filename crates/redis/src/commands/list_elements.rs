@@ -4,6 +4,8 @@ use super::collections::{collection_or, find, put, to_change};
 use super::options;
 use super::strings::{argument, found};
 use crate::errors;
+use crate::work;
+use std::ops::Range;
 use txn::value::ListValue;
 use txn::{Blob, Intent, Key, Outcome, Reply, Tx};
 
@@ -14,6 +16,21 @@ fn place(len: usize, index: i64) -> Option<usize> {
         Ok(place) => Some(place).filter(|&place| place < len),
         Err(_) => from_end(),
     }
+}
+
+/// Where an element stands within these places of a list, from either end.
+fn places_of<'a>(
+    list: &'a ListValue,
+    element: &'a [u8],
+    within: Range<usize>,
+) -> impl DoubleEndedIterator<Item = usize> + 'a {
+    let places = within.clone();
+    let all = places.zip(list.range(within));
+    let found = all.filter(move |(_, other)| {
+        work::compared(other, element);
+        other.as_bytes() == element
+    });
+    found.map(|(place, _)| place)
 }
 
 /// LLEN key
@@ -67,7 +84,7 @@ pub async fn linsert(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let Some((old, expires_at_ms)) = found!(find::<ListValue>(tx, &key, Intent::Update)) else {
         return Ok(Reply::Integer(0));
     };
-    let Some(pivot) = old.places_of(&args[2], 0..old.len()).next() else {
+    let Some(pivot) = places_of(&old, &args[2], 0..old.len()).next() else {
         return Ok(Reply::Integer(-1));
     };
     let mut list = ListValue::clone(&old);
@@ -88,7 +105,7 @@ pub async fn lrem(tx: &mut Tx, args: &[Blob]) -> Outcome {
         Ok(0) | Err(_) => usize::MAX,
         Ok(wanted) => wanted,
     };
-    let all = old.places_of(&args[2], 0..old.len());
+    let all = places_of(&old, &args[2], 0..old.len());
     let mut places: Vec<usize> = match count < 0 {
         false => all.take(wanted).collect(),
         true => all.rev().take(wanted).collect(),
@@ -100,6 +117,7 @@ pub async fn lrem(tx: &mut Tx, args: &[Blob]) -> Outcome {
         places.reverse();
     }
     let mut list = ListValue::clone(&old);
+    work::elements(places.len());
     list.remove_places(&places);
     put(tx, &key, list, expires_at_ms).await?;
     Ok(Reply::Integer(places.len() as i64))
@@ -116,6 +134,7 @@ pub async fn ltrim(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let kept = options::places(old.len(), start, stop);
     if kept.len() < old.len() {
         let mut list = ListValue::clone(&old);
+        work::elements(kept.len().min(old.len() - kept.len()));
         list.keep(kept);
         put(tx, &key, list, expires_at_ms).await?;
     }
@@ -171,10 +190,10 @@ impl Search {
             len_max => len_max.min(len),
         };
         if self.backward {
-            let found = list.places_of(element, len - compared..len);
+            let found = places_of(list, element, len - compared..len);
             self.pick(found.rev())
         } else {
-            self.pick(list.places_of(element, 0..compared))
+            self.pick(places_of(list, element, 0..compared))
         }
     }
 

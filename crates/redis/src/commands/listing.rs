@@ -7,6 +7,7 @@
 use super::options;
 use super::strings::argument;
 use crate::chance::Chance;
+use crate::work;
 use crate::{errors, parse, pattern};
 use txn::mutant::{self, Mutant, is_active};
 use txn::{Blob, Entry, Key, Outcome, Reply, ScanPage, ScanRange, Space, Stop, Tx};
@@ -15,7 +16,11 @@ use txn::{Blob, Entry, Key, Outcome, Reply, ScanPage, ScanRange, Space, Stop, Tx
 const PAGE_KEYS: usize = 1024;
 
 async fn page(tx: &mut Tx, from_hash: u64, limit: usize) -> Result<ScanPage, Stop> {
-    tx.scan(ScanRange::of(Space::User, from_hash, limit)).await
+    let page = tx
+        .scan(ScanRange::of(Space::User, from_hash, limit))
+        .await?;
+    work::elements(page.entries.len());
+    Ok(page)
 }
 
 /// The options of SCAN and HSCAN.

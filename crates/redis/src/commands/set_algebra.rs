@@ -8,6 +8,7 @@ use super::options;
 use super::sets::bulks;
 use super::strings::{argument, found};
 use crate::errors;
+use crate::work;
 use std::sync::Arc;
 use txn::value::SetValue;
 use txn::{Blob, Key, Outcome, Reply, Stop, Tx};
@@ -35,7 +36,12 @@ fn intersection(sets: &[Arc<SetValue>]) -> impl Iterator<Item = &Blob> {
     by_size.sort_by_key(|set| set.len());
     let smallest = by_size.first().copied();
     let members = smallest.into_iter().flat_map(SetValue::names);
-    members.filter(move |member| by_size[1..].iter().all(|set| set.contains(member)))
+    let is_in = |set: &&SetValue, member: &Blob| {
+        work::element(member);
+        set.contains(member)
+    };
+    let members = members.inspect(|_| work::steps(1));
+    members.filter(move |member| by_size[1..].iter().all(|set| is_in(set, member)))
 }
 
 /// The members of any set, those of the largest first.
@@ -47,6 +53,7 @@ fn union(sets: &[Arc<SetValue>]) -> SetValue {
     let mut union = SetValue::clone(largest);
     for (_, set) in sets.iter().enumerate().filter(|&(at, _)| at != base) {
         for member in set.names() {
+            work::element(member);
             union.add(member);
         }
     }
@@ -62,13 +69,23 @@ fn difference(sets: &[Arc<SetValue>]) -> SetValue {
     if others_len < first.len() {
         let mut left = SetValue::clone(first);
         for member in others.iter().flat_map(|set| set.names()) {
+            work::element(member);
             left.remove(member);
         }
         return left;
     }
     let members = first.names();
-    let left = members.filter(|member| !others.iter().any(|set| set.contains(member)));
-    left.cloned().collect()
+    let is_in = |set: &SetValue, member: &Blob| {
+        work::element(member);
+        set.contains(member)
+    };
+    let left = members.filter(|member| !others.iter().any(|set| is_in(set, member)));
+    collected(left)
+}
+
+fn collected<'a>(members: impl Iterator<Item = &'a Blob>) -> SetValue {
+    let counted = members.inspect(|member| work::element(member));
+    counted.cloned().collect()
 }
 
 /// SINTER key [key ...]
@@ -80,8 +97,7 @@ pub async fn sinter(tx: &mut Tx, args: &[Blob]) -> Outcome {
 /// SINTERSTORE destination key [key ...]
 pub async fn sinterstore(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let sets = found!(sets(tx, &args[1..], Some(&args[0])));
-    let set: SetValue = intersection(&sets).cloned().collect();
-    store(tx, &args[0], set).await
+    store(tx, &args[0], collected(intersection(&sets))).await
 }
 
 /// SINTERCARD numkeys key [key ...] [LIMIT limit]

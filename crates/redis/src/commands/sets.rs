@@ -6,6 +6,7 @@ use super::options;
 use super::strings::{argument, found};
 use crate::chance::Chance;
 use crate::errors;
+use crate::work;
 use txn::value::SetValue;
 use txn::{Blob, Intent, Key, Note, Outcome, Reply, Tx};
 
@@ -103,6 +104,7 @@ pub async fn sscan(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let set = collection_or!(SetValue, tx, args, cursor_reply(None, Vec::new()));
     let options = argument!(ScanOptions::parse(&args[2..], false));
     let (page, next_hash) = set.page(cursor, options.count);
+    work::elements(page.len());
     let members = page.into_iter().map(|(member, ())| member);
     let wanted = members.filter(|member| options.matches(member));
     Ok(cursor_reply(next_hash, bulks(wanted)))

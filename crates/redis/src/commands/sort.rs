@@ -6,6 +6,7 @@
 use super::keys::delete;
 use super::options;
 use super::strings::argument;
+use crate::work;
 use crate::{errors, parse};
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -140,9 +141,11 @@ impl Pattern<'_> {
                 field,
             } => (prefix, suffix, field),
         };
-        let key = Key::new(&[prefix, element, suffix].concat());
+        let name = [prefix, element, suffix].concat();
+        work::element(&name);
+        let key = Key::new(&name);
         Ok(match (tx.get(&key).await?, field) {
-            (Some(value), None) => value.as_string(),
+            (Some(value), None) => value.as_string().inspect(|found| work::bytes(found.len())),
             (Some(Value::Hash(hash)), Some(field)) => hash.get(field).cloned(),
             _ => None,
         })
@@ -177,6 +180,7 @@ fn elements(value: &Value, options: &Options) -> Vec<Blob> {
             places = len - places.end..len - places.start;
         }
     }
+    work::elements(places.len());
     let mut elements: Vec<Blob> = match value {
         Value::List(list) => list.range(places).cloned().collect(),
         Value::SortedSet(set) => set.range(places).map(|one| one.member.clone()).collect(),
@@ -224,7 +228,10 @@ async fn sorted(
         let weight = match is_alphabetic {
             true => Weight::Text(found),
             false => {
-                let number = found.map_or(Some(0.0), |found| weight(&found));
+                let number = found.map_or(Some(0.0), |found| {
+                    work::bytes(found.len());
+                    weight(&found)
+                });
                 all_have_numbers &= number.is_some();
                 Weight::Number(number.unwrap_or(0.0))
             }
@@ -233,6 +240,17 @@ async fn sorted(
     }
     if !all_have_numbers {
         return Ok(Err(errors::SORT_NOT_A_NUMBER));
+    }
+    work::sorted(weighed.len());
+    if is_alphabetic {
+        // Of texts that begin alike all bytes are compared.
+        let texts = weighed.iter().map(|(weight, element)| match weight {
+            Weight::Text(Some(text)) => text.len(),
+            Weight::Text(None) => 0,
+            Weight::Number(_) => element.len(),
+        });
+        let comparisons = weighed.len().max(1).ilog2() as usize;
+        work::bytes(texts.sum::<usize>().saturating_mul(comparisons));
     }
     weighed.sort_by(|a, b| match is_descending {
         true => compare(b, a),
@@ -297,6 +315,7 @@ async fn sort_with(tx: &mut Tx, name: &Blob, options: &Options<'_>) -> Outcome {
     if len == 0 {
         delete(tx, &destination).await?;
     } else {
+        work::elements(len);
         let list: ListValue = found.into_iter().map(Option::unwrap_or_default).collect();
         tx.put(&destination, list).await?;
     }

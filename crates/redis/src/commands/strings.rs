@@ -2,6 +2,7 @@
 
 use super::options::{self, TimeKind};
 use crate::errors;
+use crate::work;
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
@@ -76,7 +77,10 @@ impl Text {
     pub fn into_blob(self) -> Blob {
         match self {
             Text::Blob(blob) => blob,
-            Text::Long(string) => Blob::from(&*string),
+            Text::Long(string) => {
+                work::bytes(string.len());
+                Blob::from(&*string)
+            }
         }
     }
 
@@ -112,10 +116,14 @@ impl Text {
 
     /// Puts bytes in the place of those from `at` on; zeros come between them and a shorter string.
     pub fn write(&mut self, at: usize, bytes: &[u8]) {
+        /// Zeros share their chunks.
+        const ZEROS_PER_STEP: usize = 512;
+        let end = at + bytes.len();
+        work::steps(end.saturating_sub(self.len()) / ZEROS_PER_STEP);
         match self {
             Text::Long(string) => Arc::make_mut(string).write(at, bytes),
             Text::Blob(blob) => {
-                let end = at + bytes.len();
+                work::bytes(blob.len());
                 if end.max(blob.len()) < LongString::BYTES_MIN {
                     let mut copy = grown(blob, end);
                     copy[at..end].copy_from_slice(bytes);

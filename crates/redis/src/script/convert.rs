@@ -49,8 +49,9 @@ pub(super) fn to_lua(lua: &Lua, reply: &Reply, resp3: bool) -> mlua::Result<Valu
         Reply::Integer(value) => Value::Number(*value as f64),
         Reply::Bulk(bytes) => string(lua, bytes)?,
         Reply::Array(items) | Reply::Push(items) => Value::Table(sequence(lua, items, resp3)?),
-        Reply::Double(value) if resp3 => single(lua, "double", *value)?,
+        Reply::Double(value) | Reply::Decimal(value) if resp3 => single(lua, "double", *value)?,
         Reply::Double(value) => string(lua, parse::float_text(*value).as_bytes())?,
+        Reply::Decimal(value) => string(lua, parse::plain_float_text(*value).as_bytes())?,
         Reply::Boolean(value) if resp3 => Value::Boolean(*value),
         Reply::Boolean(value) => Value::Integer(i64::from(*value)),
         Reply::BigNumber(digits) if resp3 => single(lua, "big_number", LuaString::wrap(digits))?,
@@ -120,6 +121,7 @@ pub(super) fn reply_bytes(reply: &Reply) -> usize {
             | Reply::NilArray
             | Reply::Integer(_)
             | Reply::Double(_)
+            | Reply::Decimal(_)
             | Reply::Boolean(_) => 0,
         }
 }

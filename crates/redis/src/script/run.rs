@@ -9,6 +9,7 @@ use super::random::Lrand48;
 use crate::arguments::Arguments;
 use crate::execute::{Caller, Memory, Terms, execute};
 use crate::table::{self, Flags};
+use crate::work;
 use mlua::{Function, IntoLuaMulti, Lua, MultiValue, Value};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
@@ -23,6 +24,8 @@ pub(super) const STEPS_PER_TICK: u32 = 1000;
 /// What calling a command counts for, besides its instructions: so that a loop of calls reaches its limit about when the most
 /// expensive other work does.
 pub(super) const STEPS_PER_CALL: u64 = 100;
+/// What each word of a call counts for, besides its bytes: a key that is looked up, say.
+const STEPS_PER_WORD: usize = 10;
 /// Bytes of a call's words and its reply that count as a step.
 const BYTES_PER_STEP: usize = 16;
 /// Which part of a call's steps loading a library may take: every call of its functions begins with the same steps.
@@ -82,7 +85,7 @@ impl Program {
 /// A script's execution, from its start to its reply, across suspensions.
 ///
 /// Invariant: `replies` are those of the first `replies.len()` commands that the script calls, and `pending`, if there,
-/// is the future of the next one.
+/// is the future of the next one, which has worked `pending_work` steps so far.
 pub(super) struct Execution {
     pub tx: Tx,
     pub arguments: Arguments,
@@ -96,9 +99,17 @@ pub(super) struct Execution {
     pub steps_before: u64,
     /// The warm VM's allowance was too small: only a fresh VM, with the exact limit, counts.
     pub exact: bool,
-    pub replies: Vec<Reply>,
+    pub replies: Vec<Answer>,
     pub replies_bytes: usize,
     pub pending: Option<ProcedureFuture>,
+    pub pending_work: u64,
+}
+
+/// What became of a call: every run of the execution charges the same for it.
+pub(super) struct Answer {
+    reply: Reply,
+    /// The steps that the command worked, beyond its words and its reply.
+    work: u64,
 }
 
 impl Execution {
@@ -123,6 +134,7 @@ impl Execution {
             replies: Vec::new(),
             replies_bytes: 0,
             pending: None,
+            pending_work: 0,
         })
     }
     /// What it is known by to those who estimate its cost.
@@ -407,10 +419,12 @@ impl Host {
             Value::String(word) => Some(word.as_bytes().len()),
             _ => None,
         });
-        let bytes = words.sum::<usize>() + run.execution.replies[index].bytes();
+        let Answer { reply, work } = &run.execution.replies[index];
+        let bytes = words.sum::<usize>() + reply.bytes();
+        let steps = arguments.len() * STEPS_PER_WORD + bytes / BYTES_PER_STEP;
         // Whoever charges next looks at the sum.
-        run.steps = run.steps.saturating_add((bytes / BYTES_PER_STEP) as u64);
-        match &run.execution.replies[index] {
+        run.steps = run.steps.saturating_add(*work + steps as u64);
+        match reply {
             Reply::Error(text) => Ok(Err(text.clone().into_owned())),
             reply => convert::to_lua(lua, reply, run.resp3).map(Ok),
         }
@@ -462,13 +476,14 @@ impl Execution {
             Some(command) => command,
             None => self.begin(argv),
         };
-        match command
-            .as_mut()
-            .poll(&mut Context::from_waker(Waker::noop()))
-        {
+        let mut context = Context::from_waker(Waker::noop());
+        let (polled, work) = work::metered(|| command.as_mut().poll(&mut context));
+        self.pending_work = self.pending_work.saturating_add(work);
+        match polled {
             Poll::Ready(Ok(reply)) => {
                 self.replies_bytes += reply_bytes(&reply);
-                self.replies.push(reply);
+                let work = std::mem::take(&mut self.pending_work);
+                self.replies.push(Answer { reply, work });
                 Poll::Ready(Ok(()))
             }
             Poll::Ready(Err(stop)) => Poll::Ready(Err(stop)),

@@ -1,5 +1,6 @@
 //! Replies as scenarios write them.
 
+use ordo_redis::parse;
 use txn::Reply;
 
 fn join(items: &[Reply]) -> String {
@@ -15,6 +16,7 @@ pub fn render(reply: &Reply) -> String {
         Reply::Error(text) => format!("! {text}"),
         Reply::Integer(value) => value.to_string(),
         Reply::Double(value) => format!("{value:?}"),
+        Reply::Decimal(value) => parse::plain_float_text(*value),
         Reply::Boolean(value) => value.to_string(),
         Reply::BigNumber(digits) => format!("({}", digits.escape_ascii()),
         Reply::Bulk(bytes) => format!("\"{}\"", bytes.escape_ascii()),

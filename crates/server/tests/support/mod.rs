@@ -234,7 +234,7 @@ pub fn show(reply: &Reply) -> String {
         Reply::Status(text) => text.to_string(),
         Reply::Error(text) => format!("-{text}"),
         Reply::Integer(value) => value.to_string(),
-        Reply::Double(value) => format!(",{value}"),
+        Reply::Double(value) | Reply::Decimal(value) => format!(",{value}"),
         Reply::Boolean(value) => format!("#{value}"),
         Reply::BigNumber(digits) => String::from_utf8_lossy(digits).into_owned(),
         Reply::Bulk(bytes) | Reply::Verbatim(_, bytes) => {

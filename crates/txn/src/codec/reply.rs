@@ -26,6 +26,7 @@ const TAG_SET: u8 = 14;
 const TAG_PUSH: u8 = 15;
 const TAG_PAIRS: u8 = 16;
 const TAG_PAIR_MAP: u8 = 17;
+const TAG_DECIMAL: u8 = 18;
 
 /// The formats that a text may have.
 const FORMATS: [&str; 2] = ["txt", "mkd"];
@@ -47,6 +48,10 @@ pub fn put_reply(out: &mut Vec<u8>, reply: &Reply) {
         }
         Reply::Double(value) => {
             out.push(TAG_DOUBLE);
+            out.extend_from_slice(&value.to_bits().to_le_bytes());
+        }
+        Reply::Decimal(value) => {
+            out.push(TAG_DECIMAL);
             out.extend_from_slice(&value.to_bits().to_le_bytes());
         }
         Reply::Verbatim(format, text) => {
@@ -104,6 +109,7 @@ fn take(reader: &mut Reader<'_>, depth: usize) -> Option<Reply> {
         TAG_BULK => Reply::Bulk(reader.blob()?),
         TAG_INTEGER => Reply::Integer(reader.u64()?.cast_signed()),
         TAG_DOUBLE => Reply::Double(f64::from_bits(reader.u64()?)),
+        TAG_DECIMAL => Reply::Decimal(f64::from_bits(reader.u64()?)),
         TAG_VERBATIM => {
             let format = reader.bytes()?;
             let format = FORMATS
@@ -164,6 +170,7 @@ mod tests {
             Reply::error("ERR no"),
             Reply::Integer(i64::MIN),
             Reply::Double(-0.1),
+            Reply::Decimal(13.25),
             Reply::Double(f64::INFINITY),
             Reply::Boolean(true),
             Reply::Boolean(false),

@@ -19,6 +19,7 @@ mod write;
 use super::strings::argument;
 use super::{keys, options};
 use crate::errors;
+use crate::work;
 use txn::{Blob, Entry, Key, Outcome, Reply, Tx, Value};
 
 /// The version of the form that DUMP writes, where it is enough: Redis 7.0's.
@@ -33,7 +34,24 @@ pub(crate) use write::put_string;
 
 /// A value with its footer.
 fn dumped(value: &Value) -> Vec<u8> {
-    with_footer(write::value(value))
+    let dumped = with_footer(write::value(value));
+    count_work(value, dumped.len());
+    dumped
+}
+
+/// Counts what a value takes to be dumped to so many bytes, or to be made of them.
+fn count_work(value: &Value, dumped_bytes: usize) {
+    /// The checksum takes longer for its bytes than copying them.
+    const CHECKSUM: usize = 2;
+    work::elements(match value {
+        Value::String(_) | Value::LongString(_) => 0,
+        Value::Hash(hash) => hash.len(),
+        Value::List(list) => list.len(),
+        Value::Set(set) => set.len(),
+        Value::SortedSet(set) => set.len(),
+        Value::Stream(stream) => stream.len(),
+    });
+    work::bytes(value.heap_bytes() + CHECKSUM * dumped_bytes);
 }
 
 /// What is dumped, with the footer behind it.
@@ -123,6 +141,7 @@ pub async fn restore(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let Some(value) = read::value(bytes) else {
         return Ok(errors::RESTORE_DATA);
     };
+    count_work(&value, args[2].len());
     let now_ms = tx.now_ms();
     let expires_at_ms = match ttl_ms {
         0 => 0,

@@ -5,9 +5,10 @@ use super::cell::Position;
 use super::{distance_reply, unit};
 use crate::commands::collections::{find, source_intent, store};
 use crate::commands::options;
-use crate::commands::sorted_sets::add::score;
+use crate::commands::sorted_sets::{add::score, collected};
 use crate::commands::strings::{argument, found};
 use crate::errors;
+use crate::work;
 use txn::value::{Scored, SortedSetValue};
 use txn::{Blob, Key, Outcome, Reply, Tx};
 
@@ -259,6 +260,7 @@ impl<'a> Query<'a> {
         let cells = area.cells().into_iter();
         let members = cells.flat_map(|cell| set.range(cell.scores().ranks(set)));
         let found = members.filter_map(|one| {
+            work::elements(1);
             let position = Position::of_score(one.score);
             let meters = area.distance_within(position)?;
             Some(Found {
@@ -273,6 +275,7 @@ impl<'a> Query<'a> {
             None if self.count > 0 && !self.any => Some(Order::Nearest),
             order => order,
         };
+        work::sorted(found.len());
         // Sorting keeps the order of the search among equal distances.
         match order {
             None => {}
@@ -347,8 +350,7 @@ async fn search(tx: &mut Tx, args: &[Blob], form: Form) -> Outcome {
         true => (found.one.member.clone(), query.distance(&found)),
         false => (found.one.member, found.one.score),
     });
-    let result: SortedSetValue = scored.collect();
-    store(tx, destination, result).await
+    store(tx, destination, collected(scored)).await
 }
 
 /// GEORADIUS key longitude latitude radius M | KM | FT | MI [WITHCOORD] [WITHDIST] [WITHHASH] [COUNT count [ANY]] [ASC |

@@ -9,6 +9,7 @@
 //! [`super::sparse`]). A new sketch is sparse, and becomes dense when it gets too long or a run too large for that.
 
 use super::{murmur, sparse};
+use crate::work;
 
 /// How many registers there are.
 pub(super) const REGISTERS: usize = 1 << INDEX_BITS;
@@ -23,6 +24,9 @@ const REGISTER_BITS: usize = 6;
 const DENSE_BYTES: usize = HEADER_BYTES + REGISTERS * REGISTER_BITS / 8;
 /// The longest sparse sketch, header included: Redis's default of hll-sparse-max-bytes.
 const SPARSE_BYTES_MAX: usize = 3000;
+
+/// Registers that count as a step of a script when all are looked at.
+const REGISTERS_PER_STEP: usize = 8;
 
 const MAGIC: &[u8] = b"HYLL";
 const ENCODING_AT: usize = 4;
@@ -80,6 +84,7 @@ pub(super) fn offer_of(element: &[u8]) -> (usize, u8) {
 
 /// The histogram of a sketch; `None` if it is corrupt.
 pub(super) fn histogram(bytes: &[u8]) -> Option<Histogram> {
+    work::steps(REGISTERS / REGISTERS_PER_STEP);
     let mut histogram = [0; _];
     if is_sparse(bytes) {
         let mut registers = 0;
@@ -97,6 +102,7 @@ pub(super) fn histogram(bytes: &[u8]) -> Option<Histogram> {
 
 /// Raises the runs to those of a sketch, where they are less.
 pub(super) fn merge(runs: &mut Runs, bytes: &[u8]) -> Result<(), Corrupt> {
+    work::steps(REGISTERS / REGISTERS_PER_STEP);
     match is_sparse(bytes) {
         true => merge_sparse(runs, body(bytes)),
         false => {
@@ -166,6 +172,8 @@ impl Sketch {
 
     /// A copy of a string that [`is_sketch`].
     pub(super) fn of(bytes: &[u8]) -> Sketch {
+        // And into a string again.
+        work::bytes(2 * bytes.len());
         let mut header = [0; HEADER_BYTES];
         header.copy_from_slice(&bytes[..HEADER_BYTES]);
         Sketch {
@@ -189,6 +197,7 @@ impl Sketch {
         if !is_sparse(&self.header) {
             return Ok(());
         }
+        work::steps(REGISTERS / REGISTERS_PER_STEP);
         let mut runs = NO_RUNS;
         merge_sparse(&mut runs, &self.body)?;
         self.header[ENCODING_AT] = DENSE;
@@ -201,7 +210,9 @@ impl Sketch {
 
     /// Raises the run of a register if it is less, and tells whether it was.
     pub(super) fn offer(&mut self, register: usize, run: u8) -> Result<bool, Corrupt> {
+        work::steps(1);
         if is_sparse(&self.header) {
+            work::bytes(self.body.len());
             let body_bytes_max = SPARSE_BYTES_MAX - HEADER_BYTES;
             match sparse::offer(&mut self.body, register, run, body_bytes_max)? {
                 sparse::Offered::Kept => return Ok(false),

@@ -1,9 +1,10 @@
 //! Unions, intersections and differences of sorted sets and of plain sets, whose members have the score 1.
 
-use super::members_reply;
+use super::{collected, members_reply};
 use crate::commands::collections::{source_intent, store};
 use crate::commands::options;
 use crate::commands::strings::found;
+use crate::work;
 use crate::{errors, parse};
 use std::sync::Arc;
 use txn::hash::FixedMap;
@@ -69,6 +70,7 @@ impl Source {
         }
     }
     fn score(&self, member: &[u8]) -> Option<f64> {
+        work::element(member);
         match self {
             Source::Absent => None,
             Source::Set(set) => set.contains(member).then_some(1.0),
@@ -197,6 +199,7 @@ impl Combination {
         for weighted in &self.sources {
             for (member, score) in weighted.source.members() {
                 let score = weighted.score(score);
+                work::element(member);
                 scores
                     .entry(member)
                     .and_modify(|sum| *sum = self.aggregate.of_scores(*sum, score))
@@ -246,6 +249,7 @@ impl Combination {
             let mut left = SortedSetValue::clone(set);
             for other in others {
                 for (member, _) in other.source.members() {
+                    work::element(member);
                     left.remove(member);
                 }
             }
@@ -257,12 +261,12 @@ impl Combination {
         };
         let members = first.source.members();
         let left = members.filter(|(member, _)| !is_elsewhere(member));
-        left.map(|(member, score)| (member.clone(), score))
-            .collect()
+        collected(left.map(|(member, score)| (member.clone(), score)))
     }
 }
 
 fn in_order(mut members: Vec<Scored>) -> Vec<Scored> {
+    work::sorted(members.len());
     members.sort_unstable_by(|one, other| one.cmp(other.score, &other.member));
     members
 }
@@ -298,7 +302,7 @@ async fn combine(
         None => Ok(members_reply(members.iter(), combination.with_scores)),
         Some(destination) => {
             let pairs = members.into_iter().map(|one| (one.member, one.score));
-            store(tx, destination, pairs.collect::<SortedSetValue>()).await
+            store(tx, destination, collected(pairs)).await
         }
     }
 }

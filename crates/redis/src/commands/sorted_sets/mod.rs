@@ -14,8 +14,19 @@ pub mod remove;
 
 pub(super) use bounds::ScoreBounds;
 
-use txn::Reply;
-use txn::value::Scored;
+use crate::work;
+use txn::value::{Scored, SortedSetValue};
+use txn::{Blob, Reply};
+
+/// A sorted set of these members.
+pub(in crate::commands) fn collected(members: impl Iterator<Item = (Blob, f64)>) -> SortedSetValue {
+    let counted = members.inspect(|(member, _)| {
+        // It is put among the members and into their order.
+        work::element(member);
+        work::elements(1);
+    });
+    counted.collect()
+}
 
 /// Members in the order in which they come, with their scores or without.
 pub(super) fn members_reply<'a>(

@@ -5,6 +5,7 @@ use crate::commands::collections::{find, put};
 use crate::commands::options;
 use crate::commands::strings::{argument, found};
 use crate::errors;
+use crate::work;
 use txn::value::{Scored, SortedSetValue};
 use txn::{Blob, Intent, Key, Note, Outcome, Reply, Stop, Tx};
 
@@ -50,6 +51,7 @@ pub(in crate::commands) async fn pop(
         };
         if taken > 0 {
             let mut set = SortedSetValue::clone(&old);
+            work::elements(taken);
             set.remove_range(ranks);
             tx.note(|| {
                 Note::Named(match end {

@@ -1,7 +1,7 @@
 //! Parts of sorted sets: ZRANGE and its older forms, ZRANGESTORE, and counting.
 
 use super::bounds::{Bounds, By};
-use super::members_reply;
+use super::{collected, members_reply};
 use crate::commands::collections::{find, source_intent, store};
 use crate::commands::options;
 use crate::commands::strings::{argument, found};
@@ -170,7 +170,7 @@ pub async fn zrangestore(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let result = found.map_or_else(SortedSetValue::new, |(set, _)| {
         let members = set.range(query.ranks(&set));
         let pair = |one: &Scored| (one.member.clone(), one.score);
-        members.map(pair).collect()
+        collected(members.map(pair))
     });
     store(tx, destination, result).await
 }

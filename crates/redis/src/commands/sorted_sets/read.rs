@@ -6,6 +6,7 @@ use crate::commands::collections::{collection_or, find};
 use crate::commands::listing::{ScanOptions, cursor, cursor_reply};
 use crate::commands::options;
 use crate::commands::strings::{argument, found};
+use crate::work;
 use crate::{errors, parse};
 use txn::value::SortedSetValue;
 use txn::{Blob, Intent, Key, Outcome, Reply, Tx};
@@ -103,6 +104,7 @@ pub async fn zscan(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let set = collection_or!(SortedSetValue, tx, args, cursor_reply(None, Vec::new()));
     let options = argument!(ScanOptions::parse(&args[2..], false));
     let (page, next_hash) = set.page(cursor, options.count);
+    work::elements(page.len());
     let wanted = page.into_iter().filter(|(name, _)| options.matches(name));
     let items = wanted.flat_map(|(name, score)| {
         let score = Reply::bulk(parse::float_text(score).as_str());

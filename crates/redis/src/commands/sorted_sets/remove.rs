@@ -3,6 +3,7 @@
 use super::bounds::{Bounds, By};
 use crate::commands::collections::{find, put};
 use crate::commands::strings::{argument, found};
+use crate::work;
 use txn::value::SortedSetValue;
 use txn::{Blob, Intent, Key, Outcome, Reply, Tx};
 
@@ -34,6 +35,7 @@ async fn remove_range(tx: &mut Tx, args: &[Blob], by: By) -> Outcome {
     let removed = ranks.len();
     if removed > 0 {
         let mut set = SortedSetValue::clone(&old);
+        work::elements(removed);
         set.remove_range(ranks);
         put(tx, &key, set, expires_at_ms).await?;
     }

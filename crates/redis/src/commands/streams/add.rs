@@ -4,6 +4,7 @@ use super::{id, id_reply, ids};
 use crate::commands::collections::{find, put, to_change};
 use crate::commands::options;
 use crate::commands::strings::{argument, found};
+use crate::work;
 use crate::{errors, parse};
 use std::sync::Arc;
 use txn::value::{StreamEntry, StreamId, StreamValue};
@@ -44,6 +45,7 @@ impl Trim {
         };
         let limit = usize::try_from(self.limit).ok().filter(|&limit| limit > 0);
         let trimmed = surplus.min(limit.unwrap_or(usize::MAX));
+        work::elements(trimmed);
         stream.trim(trimmed);
         trimmed
     }

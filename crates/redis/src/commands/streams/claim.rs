@@ -4,6 +4,7 @@ use super::{entry_reply, id, id_reply, no_group, start};
 use crate::commands::collections::{find, put};
 use crate::commands::options;
 use crate::commands::strings::{argument, found};
+use crate::work;
 use crate::{errors, parse};
 use txn::value::{Pending, StreamId, StreamValue};
 use txn::{Blob, Intent, Key, Note, Outcome, Reply, Tx};
@@ -234,6 +235,7 @@ pub async fn xautoclaim(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let mut pending = pending.into_iter().flatten().peekable();
     while let Some(one) = pending.next_if(|_| looks > 0 && claimed.len() + deleted.len() < limit) {
         looks -= 1;
+        work::elements(1);
         if stream.get(one.id).is_none() {
             stream.update_group(group, |group| group.acknowledge(one.id));
             deleted.push(id_reply(one.id));

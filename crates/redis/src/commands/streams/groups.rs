@@ -5,6 +5,7 @@ use crate::commands::collections::{find, put, to_change};
 use crate::commands::options;
 use crate::commands::strings::{argument, found};
 use crate::errors;
+use crate::work;
 use txn::value::{StreamGroup, StreamId, StreamValue};
 use txn::{Blob, Intent, Key, Outcome, Reply, Tx};
 
@@ -123,6 +124,7 @@ pub async fn delete_consumer(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let key = Key::from(&args[1]);
     let (mut stream, expires_at_ms) = with_group!(tx, &key, args);
     let pending = stream.update_group(&args[2], |group| group.remove_consumer(&args[3]));
+    work::elements(pending.unwrap_or(0));
     put(tx, &key, stream, expires_at_ms).await?;
     Ok(Reply::Integer(pending.unwrap_or(0) as i64))
 }
@@ -160,6 +162,7 @@ fn summary(group: &StreamGroup) -> Reply {
             Reply::NilArray,
         ]);
     };
+    work::elements(group.consumers().len());
     let consumers = group.consumers().iter();
     let busy = consumers.filter(|consumer| !consumer.pending().is_empty());
     let busy = busy.map(|consumer| {
@@ -221,6 +224,7 @@ pub async fn xpending(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let pending = pending
         .by_ref()
         .take_while(|pending| pending.id <= *ids.end())
+        .inspect(|_| work::elements(1))
         .filter(|pending| idle_ms(pending.delivered_ms) >= least_idle_ms)
         .take(limit);
     let replies = pending.map(|pending| {

@@ -11,6 +11,8 @@ use std::rc::Rc;
 
 const ALIGNMENT_MAX: usize = 8;
 const INTEGER_BYTES_MAX: usize = 32;
+/// Bytes looked at that count as one step of a script. A letter of a format counts as one, too.
+const BYTES_PER_STEP: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Item {
@@ -174,10 +176,11 @@ fn to_bits(value: f64) -> u64 {
     }
 }
 
-fn pack(lua: &Lua, values: MultiValue) -> mlua::Result<Value> {
+fn pack(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<Value> {
     let arguments = Arguments::new(lua, "pack", values);
     let text = arguments.string(0)?;
     let text = text.as_bytes();
+    host.charge(text.len() as u64)?;
     let mut format = Format::new(lua, "pack", &text);
     let mut out = Vec::new();
     let mut index = 1;
@@ -216,10 +219,11 @@ fn pack(lua: &Lua, values: MultiValue) -> mlua::Result<Value> {
     lua.create_string(&out).map(Value::String)
 }
 
-fn unpack(lua: &Lua, values: MultiValue) -> mlua::Result<MultiValue> {
+fn unpack(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<MultiValue> {
     let arguments = Arguments::new(lua, "unpack", values);
     let (text, data) = (arguments.string(0)?, arguments.string(1)?);
     let (text, data) = (text.as_bytes(), data.as_bytes());
+    host.charge(text.len() as u64)?;
     let start = arguments.integer_or(2, 1)?;
     if start < 1 {
         return Err(arguments.bad(2, "offset must be 1 or greater"));
@@ -280,7 +284,9 @@ fn unpack(lua: &Lua, values: MultiValue) -> mlua::Result<MultiValue> {
             Item::Bytes(_) => out.push_back(Value::String(lua.create_string(part)?)),
             Item::Terminated => {
                 let rest = data.get(at..).ok_or_else(short)?;
-                let Some(end) = rest.iter().position(|&byte| byte == 0) else {
+                let end = rest.iter().position(|&byte| byte == 0);
+                host.charge((end.unwrap_or(rest.len()) / BYTES_PER_STEP) as u64)?;
+                let Some(end) = end else {
                     return Err(fail(lua, "unfinished string in data"));
                 };
                 out.push_back(Value::String(lua.create_string(&rest[..end])?));
@@ -292,10 +298,11 @@ fn unpack(lua: &Lua, values: MultiValue) -> mlua::Result<MultiValue> {
     Ok(out)
 }
 
-fn size(lua: &Lua, values: MultiValue) -> mlua::Result<i64> {
+fn size(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<i64> {
     let arguments = Arguments::new(lua, "size", values);
     let text = arguments.string(0)?;
     let text = text.as_bytes();
+    host.charge(text.len() as u64)?;
     let mut format = Format::new(lua, "size", &text);
     let mut total = 0;
     while let Some((item, padding)) = format.next(total)? {
@@ -310,17 +317,8 @@ fn size(lua: &Lua, values: MultiValue) -> mlua::Result<i64> {
 
 pub(super) fn library(lua: &Lua, host: &Rc<Host>) -> mlua::Result<Table> {
     let library = lua.create_table()?;
-    library.set(
-        "pack",
-        host.function(lua, |_, lua, values| pack(lua, values))?,
-    )?;
-    library.set(
-        "unpack",
-        host.function(lua, |_, lua, values| unpack(lua, values))?,
-    )?;
-    library.set(
-        "size",
-        host.function(lua, |_, lua, values| size(lua, values))?,
-    )?;
+    library.set("pack", host.function(lua, pack)?)?;
+    library.set("unpack", host.function(lua, unpack)?)?;
+    library.set("size", host.function(lua, size)?)?;
     Ok(library)
 }

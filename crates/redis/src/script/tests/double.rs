@@ -306,7 +306,7 @@ fn show_reply(reply: &Reply, indent: usize) -> String {
         Reply::Status(text) => format!("+{text}"),
         Reply::Error(text) => format!("-{text}"),
         Reply::Integer(value) => format!(":{value}"),
-        Reply::Double(value) => format!(",{value}"),
+        Reply::Double(value) | Reply::Decimal(value) => format!(",{value}"),
         Reply::Boolean(value) => format!("#{value}"),
         Reply::Bulk(bytes) | Reply::BigNumber(bytes) | Reply::Verbatim(_, bytes) => {
             format!("${}", bytes.escape_ascii())

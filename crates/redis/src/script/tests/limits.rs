@@ -43,6 +43,9 @@ fn too_many_steps_roll_back() {
         "for i = 1, 50000 do redis.acl_check_cmd('GET', 'x') end",
         "local s = ('x'):rep(1000000) for i = 1, 80 do redis.call('ECHO', s) end",
         "for i = 1, 1e9 do local x = ('x'):rep(100) end",
+        "local s = ('x'):rep(9000) for i = 1, 3000 do string.byte(s, 1, -1) end",
+        "local s = ('x'):rep(1000000) for i = 1, 100 do pcall(struct.unpack, 's', s) end",
+        "local s = (' '):rep(100000) for i = 1, 100 do struct.size(s) end",
     ] {
         let outcome = double.eval(script);
         let stop = outcome.expect_err(script);
@@ -53,6 +56,108 @@ fn too_many_steps_roll_back() {
         assert!(double.entries.is_empty(), "{script} left something behind");
     }
     assert_eq!(double.shown("return 1"), ":1", "the VM is as good as new");
+}
+
+/// Calls whose words and replies are small, of which some thousands reach the limit all the same.
+#[test]
+fn what_calls_look_at_counts() {
+    let long = "redis.call('SETRANGE', 'k', 999999, 'x') redis.call('SET', 'plain', redis.call('GET', 'k'))";
+    let numbers = "local t = {} for i = 1, 2000 do t[i] = i end";
+    let set = format!(
+        "{numbers} redis.call('SADD', 'k', unpack(t)) t[1] = 0 redis.call('SADD', 'other', unpack(t))"
+    );
+    let list = format!("{numbers} redis.call('RPUSH', 'k', unpack(t))");
+    let scored =
+        "for i = 1, 2000 do redis.call('ZADD', 'k', i, i) end redis.call('ZADD', 'other', 1, 1)";
+    let places = "for i = 1, 1000 do redis.call('GEOADD', 'k', i / 1e5, i / 1e5, i) end";
+    let pending = "for i = 1, 500 do redis.call('XADD', 'k', i .. '-1', 'f', 'v') end \
+         redis.call('XGROUP', 'CREATE', 'k', 'g', '0') redis.call('XREADGROUP', 'GROUP', 'g', 'c', 'STREAMS', 'k', '>')";
+    let sketches =
+        "for i = 1, 1000 do redis.call('PFADD', 'k', i) end redis.call('PFADD', 'other', 1)";
+    let keys = "for i = 1, 500 do redis.call('SET', 'k' .. i, i) end";
+    for (given, calls) in [
+        (
+            long,
+            &[
+                "'BITCOUNT', 'k'",
+                "'BITPOS', 'k', 1",
+                "'BITOP', 'NOT', 'new', 'k'",
+                "'INCR', 'k'",
+                "'PFADD', 'k'",
+                "'SETBIT', 'new' .. i, 4200000000, 1",
+            ][..],
+        ),
+        (
+            "redis.call('SET', 'k', ('x'):rep(1000)) redis.call('SET', 'other', ('y'):rep(1000))",
+            &["'LCS', 'k', 'other', 'LEN'"],
+        ),
+        (
+            &set,
+            &[
+                "'SINTERSTORE', 'new', 'k', 'other'",
+                "'SINTERCARD', 2, 'k', 'other'",
+                "'SUNIONSTORE', 'new', 'k', 'other'",
+                "'SDIFFSTORE', 'new', 'k', 'other'",
+                "'SDIFF', 'k', 'k'",
+                "'ZINTERSTORE', 'new', 2, 'k', 'other'",
+                "'ZUNIONSTORE', 'new', 2, 'k', 'other'",
+                "'ZDIFFSTORE', 'new', 2, 'k', 'other'",
+                "'ZINTERCARD', 2, 'k', 'other'",
+                "'SSCAN', 'k', 0, 'MATCH', 'none', 'COUNT', 5000",
+                "'SORT', 'k', 'LIMIT', 0, 1",
+                "'EXISTS', unpack(t)",
+            ],
+        ),
+        (
+            &list,
+            &[
+                "'LPOS', 'k', 'none'",
+                "'LREM', 'k', 1, 'none'",
+                "'LINSERT', 'k', 'BEFORE', 'none', 'x'",
+                "'SORT', 'k', 'BY', 'nosort', 'STORE', 'new'",
+                "'COPY', 'k', 'new', 'REPLACE'); redis.call('LTRIM', 'new', 0, 900",
+            ],
+        ),
+        (
+            scored,
+            &[
+                "'ZRANGESTORE', 'new', 'k', 0, -1",
+                "'COPY', 'k', 'new', 'REPLACE'); redis.call('ZREMRANGEBYRANK', 'new', 1, -1",
+                "'DUMP', 'k'",
+            ],
+        ),
+        (
+            places,
+            &["'GEOSEARCHSTORE', 'new', 'k', 'FROMLONLAT', 0, 0, 'BYRADIUS', 1000, 'km'"],
+        ),
+        (
+            pending,
+            &[
+                "'XPENDING', 'k', 'g', 'IDLE', 1000000, '-', '+', 10",
+                "'COPY', 'k', 'new', 'REPLACE'); redis.call('XTRIM', 'new', 'MAXLEN', 0",
+            ],
+        ),
+        (
+            sketches,
+            &["'PFCOUNT', 'k', 'other'", "'PFMERGE', 'new', 'k', 'other'"],
+        ),
+        (
+            keys,
+            &[
+                "'KEYS', 'none'",
+                "'SCAN', 0, 'MATCH', 'none', 'COUNT', 1000",
+            ],
+        ),
+    ] {
+        for call in calls {
+            let mut double = Double::new(Disturbance::default());
+            double.eval(given).expect(given);
+            let numbers = if call.contains("unpack") { numbers } else { "" };
+            let script = format!("{numbers} for i = 1, 5000 do redis.pcall({call}) end");
+            let outcome = double.eval(&script);
+            assert_eq!(outcome.expect_err(call).to_string(), steps_text(), "{call}");
+        }
+    }
 }
 
 #[test]
