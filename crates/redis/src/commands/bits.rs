@@ -162,13 +162,15 @@ fn find_in_text(text: &Text, bits: Range<usize>, wanted: bool) -> Option<usize> 
     let first_byte = bits.start / 8;
     let mut passed = first_byte * 8;
     let mut pieces = text.pieces(first_byte..bits.end.div_ceil(8));
-    pieces.find_map(|piece| {
+    let found = pieces.find_map(|piece| {
         let before = passed;
         passed += piece.len() * 8;
-        work::bytes(piece.len());
         let within = bits.start.max(before) - before..bits.end.min(passed) - before;
         find(piece, within, wanted).map(|place| before + place)
-    })
+    });
+    let until = found.unwrap_or(bits.end);
+    work::bytes(until.saturating_sub(bits.start) / 8);
+    found
 }
 
 /// BITPOS key bit [start [end [BYTE | BIT]]]

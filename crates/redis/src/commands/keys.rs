@@ -2,6 +2,7 @@
 
 use super::options;
 use super::strings::argument;
+use crate::work;
 use crate::{errors, parse};
 use txn::{Blob, Key, Outcome, Reply, Stop, Tx, Value};
 
@@ -101,6 +102,10 @@ pub async fn copy(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let Some(entry) = tx.entry(&source).await? else {
         return Ok(Reply::Integer(0));
     };
+    if let Value::String(_) | Value::LongString(_) = entry.value {
+        // The first who writes a part of it puts the copy in chunks.
+        work::bytes(entry.value.heap_bytes());
+    }
     if !replace && tx.entry_for_update(&destination).await?.is_some() {
         return Ok(Reply::Integer(0));
     }

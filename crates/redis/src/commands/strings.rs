@@ -75,12 +75,13 @@ impl Text {
     }
 
     pub fn into_blob(self) -> Blob {
+        // Other replicas may have it as a whole: who is charged must not know.
+        if self.len() >= LongString::BYTES_MIN {
+            work::bytes(self.len());
+        }
         match self {
             Text::Blob(blob) => blob,
-            Text::Long(string) => {
-                work::bytes(string.len());
-                Blob::from(&*string)
-            }
+            Text::Long(string) => Blob::from(&*string),
         }
     }
 
@@ -120,10 +121,13 @@ impl Text {
         const ZEROS_PER_STEP: usize = 512;
         let end = at + bytes.len();
         work::steps(end.saturating_sub(self.len()) / ZEROS_PER_STEP);
+        // A longer one may be in chunks at one replica and not at another: that it is put in chunks is free, and so happens once.
+        if self.len() < LongString::BYTES_MIN {
+            work::bytes(self.len());
+        }
         match self {
             Text::Long(string) => Arc::make_mut(string).write(at, bytes),
             Text::Blob(blob) => {
-                work::bytes(blob.len());
                 if end.max(blob.len()) < LongString::BYTES_MIN {
                     let mut copy = grown(blob, end);
                     copy[at..end].copy_from_slice(bytes);
