@@ -4,7 +4,7 @@ use super::options;
 use super::strings::argument;
 use crate::errors;
 use crate::work;
-use txn::{Blob, Key, Outcome, Reply, Stop, Tx, Value};
+use txn::{Blob, Key, Outcome, Reply, Stop, Tx};
 
 /// The most cells of the table: 4 bytes each. Redis refuses beyond 4 GB; a replica must not pay that per command.
 const CELLS_MAX: usize = 64 * 1024 * 1024;
