@@ -29,7 +29,6 @@ module|loadex admin slow dangerous
 module|unload admin slow dangerous
 monitor admin slow dangerous
 move keyspace write fast
-pfselftest hyperloglog admin slow dangerous
 psync admin slow dangerous
 replconf admin slow dangerous
 replicaof admin slow dangerous
