@@ -12,6 +12,8 @@
 //!   a key of a table that is passed on the way to another one, beyond 16, count as one each; a number that is written as
 //!   a string counts as ten. The charge depends on sizes only, never on what else the VM holds. The hook for every
 //!   so many instructions is called once for each such portion, at the next instruction.
+//! - **Tables, functions and coroutines hash by a number** (`lstate.h`, `ltable.c`) that they get when a run first makes them a key,
+//!   and not by their addresses, which `pairs` would show: in how it orders other keys.
 //! - **A string that reads as a number has at most 100 bytes** (`lvm.c`): arithmetic parses it each time.
 //! - **Strings made to collide** (`lstring.c`): what would be the 251st string of a bucket fails like an allocation. No
 //!   strings that were not searched for come near it.
