@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 use txn::value::LongString;
-use txn::{Blob, Entry, Intent, Key, Outcome, Reply, Stop, Tx, Value};
+use txn::{Blob, Entry, Intent, Key, Note, Outcome, Reply, Stop, Tx, Value};
 
 /// The longest string that a command makes.
 pub const STRING_BYTES_MAX: usize = 512 * 1024 * 1024;
@@ -278,6 +278,7 @@ pub async fn set(tx: &mut Tx, args: &[Blob]) -> Outcome {
         }
         if options.keep_ttl {
             expires_at_ms = old.map_or(0, |old| old.expires_at_ms);
+            tx.note(|| Note::Named("set"));
         }
     }
     tx.put_entry(

@@ -123,6 +123,10 @@ pub async fn create_consumer(tx: &mut Tx, args: &[Blob]) -> Outcome {
 pub async fn delete_consumer(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let key = Key::from(&args[1]);
     let (mut stream, expires_at_ms) = with_group!(tx, &key, args);
+    let group = stream.group(&args[2]);
+    if group.is_none_or(|group| group.consumer(&args[3]).is_none()) {
+        return Ok(Reply::Integer(0));
+    }
     let pending = stream.update_group(&args[2], |group| group.remove_consumer(&args[3]));
     work::elements(pending.unwrap_or(0));
     put(tx, &key, stream, expires_at_ms).await?;

@@ -230,22 +230,28 @@ async fn deliver(
     if is_new == Some(true) {
         tx.note(|| Note::Named("xgroup-createconsumer"));
     }
-    let entries = match after {
-        Some(after) => Some(history(
-            &mut stream,
-            group,
-            consumer,
-            after,
-            question.limit(),
-            now_ms,
-        )),
-        None => news(&mut stream, question, now_ms),
+    let Some(after) = after else {
+        // What is written if nothing is new is when the consumer last asked.
+        let entries = news(&mut stream, question, now_ms);
+        put(tx, &key, stream, expires_at_ms).await?;
+        return Ok(entries);
     };
-    put(tx, &key, stream, expires_at_ms).await?;
-    Ok(entries)
+    let (entries, delivered) = history(
+        &mut stream,
+        group,
+        consumer,
+        after,
+        question.limit(),
+        now_ms,
+    );
+    // As in Redis, who watches the key does not mind who asks for nothing.
+    if delivered > 0 || is_new == Some(true) {
+        put(tx, &key, stream, expires_at_ms).await?;
+    }
+    Ok(Some(entries))
 }
 
-/// What a consumer has pending after an id, delivered once more.
+/// What a consumer has pending after an id, and how many entries of that are delivered once more.
 fn history(
     stream: &mut StreamValue,
     group: &Blob,
@@ -253,7 +259,7 @@ fn history(
     after: StreamId,
     limit: usize,
     now_ms: u64,
-) -> Vec<Reply> {
+) -> (Vec<Reply>, usize) {
     let pending: Vec<StreamId> = stream
         .group(group)
         .and_then(|group| group.consumer(consumer))
@@ -263,12 +269,14 @@ fn history(
             pending.take(limit).copied().collect()
         });
     let mut entries = Vec::with_capacity(pending.len());
+    let mut delivered = 0;
     for id in pending {
         let Some(entry) = stream.get(id) else {
             entries.push(Reply::Array(vec![id_reply(id), Reply::NilArray]));
             continue;
         };
         entries.push(entry_reply(entry));
+        delivered += 1;
         stream.update_group(group, |group| {
             if let Some(pending) = group.pending_of(id).cloned() {
                 group.give(Pending {
@@ -279,7 +287,7 @@ fn history(
             }
         });
     }
-    entries
+    (entries, delivered)
 }
 
 /// What no consumer of the group got yet.
