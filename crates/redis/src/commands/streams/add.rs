@@ -45,7 +45,7 @@ impl Trim {
         };
         let limit = usize::try_from(self.limit).ok().filter(|&limit| limit > 0);
         let trimmed = surplus.min(limit.unwrap_or(usize::MAX));
-        work::elements(trimmed);
+        work::members(trimmed);
         stream.trim(trimmed);
         trimmed
     }
