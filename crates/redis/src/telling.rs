@@ -320,6 +320,41 @@ mod tests {
     }
 
     #[test]
+    fn who_rewrites_an_expired_key_tells_that_it_expired() {
+        let key = || Key::from("a");
+        let wrote = |is_present| Note::Wrote {
+            key: key(),
+            is_present,
+            expires: false,
+        };
+        let names = |notes: &[Note]| match told(Reply::OK, notes.to_vec()) {
+            Reply::Told(told) => {
+                let name = |event: &Event| match event {
+                    Event::Key { class, name, .. } => format!("{}{name}", *class as char),
+                    other => format!("{other:?}"),
+                };
+                told.events.iter().map(name).collect()
+            }
+            _ => Vec::new(),
+        };
+        let expired = || Note::Expired(key());
+        let append = Note::Began("append");
+        // Read twice, it expired once.
+        let notes = [
+            append.clone(),
+            expired(),
+            expired(),
+            wrote(true),
+            wrote(true),
+        ];
+        assert_eq!(names(&notes), ["xexpired", "$append", "$append"]);
+        // Whoever only sees it leaves telling to whoever removes it.
+        assert_eq!(names(&[append, expired()]), Vec::<String>::new());
+        let removal = Note::Began("redis.expire-due");
+        assert_eq!(names(&[removal, expired(), wrote(false)]), ["xexpired"]);
+    }
+
+    #[test]
     fn a_name_that_a_command_gives_is_for_one_write() {
         let wrote = |key: &str| Note::Wrote {
             key: Key::from(key),

@@ -1,12 +1,19 @@
 //! Listing streams and reading what is new in them.
 
-use super::{count, entry_reply, id, id_reply, interval, no_group, place_ever};
+use super::{count, entry_reply, id, id_reply, interval, no_group_to_read, place_ever};
 use crate::commands::collections::{find, put};
 use crate::commands::options;
 use crate::commands::strings::{argument, found};
 use crate::errors;
 use txn::value::{Pending, StreamId, StreamValue};
 use txn::{Blob, Intent, Key, Note, Outcome, Reply, Stop, Tx};
+
+const UNBALANCED: Reply = Reply::error(
+    "ERR Unbalanced 'xread' list of streams: for each stream key an ID or '$' must be specified.",
+);
+const UNBALANCED_IN_GROUP: Reply = Reply::error(
+    "ERR Unbalanced 'xreadgroup' list of streams: for each stream key an ID or '>' must be specified.",
+);
 
 /// XRANGE and XREVRANGE, from their ends on.
 async fn list(tx: &mut Tx, args: &[Blob], from: &Blob, to: &Blob, reverse: bool) -> Outcome {
@@ -85,9 +92,10 @@ impl<'a> Question<'a> {
                 }
                 [word, rest @ ..] if options::is(word, "STREAMS") && !rest.is_empty() => {
                     if !rest.len().is_multiple_of(2) {
-                        return Err(Reply::error(
-                            "ERR Unbalanced XREAD list of streams: for each stream key an ID or '$' must be specified.",
-                        ));
+                        return Err(match in_group {
+                            false => UNBALANCED,
+                            true => UNBALANCED_IN_GROUP,
+                        });
                     }
                     (question.keys, question.ids) = rest.split_at(rest.len() / 2);
                     break;
@@ -177,7 +185,7 @@ pub async fn xreadgroup(tx: &mut Tx, args: &[Blob]) -> Outcome {
     for (name, text) in question.keys.iter().zip(question.ids) {
         let found = found!(find::<StreamValue>(tx, &Key::from(name), Intent::Update));
         if found.is_none_or(|(stream, _)| stream.group(group).is_none()) {
-            return Ok(no_group(name, group, " in XREADGROUP with GROUP option"));
+            return Ok(no_group_to_read(name, group));
         }
         wanted.push(match text.as_bytes() {
             b">" => None,
