@@ -238,8 +238,12 @@ impl SetOptions<'_> {
             } else if options::is(word, "KEEPTTL") && options.expiry.is_none() {
                 options.keep_ttl = true;
             } else {
-                let kind = TimeKind::of_option(word)
-                    .filter(|_| !options.keep_ttl && options.expiry.is_none())?;
+                // As in Redis, the same word may come again.
+                let may_come = |kind: &TimeKind| {
+                    let other = options.expiry.filter(|(other, _)| other != kind);
+                    !options.keep_ttl && other.is_none()
+                };
+                let kind = TimeKind::of_option(word).filter(may_come)?;
                 let (time, rest) = words.split_first()?;
                 options.expiry = Some((kind, time));
                 words = rest;
@@ -345,22 +349,31 @@ pub async fn getdel(tx: &mut Tx, args: &[Blob]) -> Outcome {
 
 /// GETEX key [EX seconds | PX milliseconds | EXAT seconds | PXAT milliseconds | PERSIST]
 pub async fn getex(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let expiry = match &args[1..] {
-        [] => None,
-        [word] if options::is(word, "PERSIST") => None,
-        [word, time] => match TimeKind::of_option(word) {
-            Some(kind) => Some((kind, time)),
-            None => return Ok(errors::SYNTAX),
-        },
-        _ => return Ok(errors::SYNTAX),
-    };
+    let (mut expiry, mut persists) = (None, false);
+    let mut words = &args[1..];
+    while let [word, rest @ ..] = words {
+        words = match (TimeKind::of_option(word), rest) {
+            (None, rest) if expiry.is_none() && options::is(word, "PERSIST") => {
+                persists = true;
+                rest
+            }
+            // As in Redis, the same word may come again.
+            (Some(kind), [time, rest @ ..])
+                if !persists && expiry.is_none_or(|(other, _)| other == kind) =>
+            {
+                expiry = Some((kind, time));
+                rest
+            }
+            _ => return Ok(errors::SYNTAX),
+        };
+    }
     let key = Key::from(&args[0]);
     let Some(found) = found!(text(tx, &key, Intent::Update)) else {
         return Ok(Reply::Nil);
     };
     let expires_at_ms = match expiry {
         Some((kind, time)) => argument!(options::expiry_ms(tx, kind, time, "getex")),
-        None if args.len() > 1 => 0,
+        None if persists => 0,
         None => found.expires_at_ms,
     };
     if expires_at_ms != 0 && expires_at_ms <= tx.now_ms() {
