@@ -5,7 +5,7 @@
 //! ([`metered`]) takes the sum. It is in a script's steps, so that these bound its time, whatever it calls.
 //!
 //! The sum decides outcomes, so it is a function of the arguments and of the state: what is counted are elements and bytes, never
-//! how they lie in memory. It need not be exact: what takes as long should count about as much.
+//! how they lie in memory (whether a long string is in chunks, say: a checkpoint puts them together). It need not be exact: what takes as long should count about as much.
 
 use std::cell::Cell;
 

@@ -105,6 +105,13 @@ pub async fn copy(tx: &mut Tx, args: &[Blob]) -> Outcome {
     if !replace && tx.entry_for_update(&destination).await?.is_some() {
         return Ok(Reply::Integer(0));
     }
+    // Nothing is copied yet, but whoever writes parts of a long string then may have to.
+    let bytes = match &entry.value {
+        Value::String(blob) => blob.len(),
+        Value::LongString(string) => string.len(),
+        _ => 0,
+    };
+    work::bytes(bytes);
     tx.put_entry(&destination, entry).await?;
     Ok(Reply::Integer(1))
 }
@@ -155,7 +162,7 @@ fn encoding(value: &Value) -> &'static str {
         parse::integer(bytes).is_some()
     };
     match value {
-        Value::String(bytes) if is_integer(bytes) => "int",
+        Value::String(bytes) if parse::integer(bytes).is_some() => "int",
         Value::String(bytes) if bytes.len() <= EMBEDDED_BYTES_MAX => "embstr",
         Value::String(_) | Value::LongString(_) => "raw",
         Value::Hash(hash) => {

@@ -4,7 +4,7 @@ use super::options;
 use super::strings::argument;
 use crate::errors;
 use crate::work;
-use txn::{Blob, Key, Outcome, Reply, Stop, Tx, Value};
+use txn::{Blob, Key, Outcome, Reply, Stop, Tx};
 
 /// The most cells of the table: 4 bytes each. Redis refuses beyond 4 GB; a replica must not pay that per command.
 const CELLS_MAX: usize = 64 * 1024 * 1024;
@@ -31,11 +31,10 @@ impl Table {
 
 async fn text(tx: &mut Tx, name: &Blob) -> Result<Result<Blob, Reply>, Stop> {
     let value = tx.get(&Key::from(name)).await?;
-    if let Some(Value::LongString(string)) = &value {
-        work::bytes(string.len());
-    }
     Ok(value.map_or(Ok(Blob::EMPTY), |value| {
-        value.as_string().ok_or(errors::LCS_WRONG_TYPE)
+        let text = value.as_string().ok_or(errors::LCS_WRONG_TYPE)?;
+        work::bytes(text.len());
+        Ok(text)
     }))
 }
 

@@ -25,6 +25,12 @@ pub(super) async fn string(
     intent: Intent,
 ) -> Result<Result<Option<Found>, Reply>, Stop> {
     let found = text_of(tx.read(key, intent).await?.entry);
+    // A long one may have to be copied together: counted whether it is in chunks or not, which is no part of the state.
+    if let Ok(Some(found)) = &found
+        && found.value.len() >= LongString::BYTES_MIN
+    {
+        work::bytes(found.value.len());
+    }
     Ok(found.map(|found| {
         found.map(|found| Found {
             value: found.value.into_blob(),
@@ -77,10 +83,7 @@ impl Text {
     pub fn into_blob(self) -> Blob {
         match self {
             Text::Blob(blob) => blob,
-            Text::Long(string) => {
-                work::bytes(string.len());
-                Blob::from(&*string)
-            }
+            Text::Long(string) => Blob::from(&*string),
         }
     }
 
@@ -123,7 +126,6 @@ impl Text {
         match self {
             Text::Long(string) => Arc::make_mut(string).write(at, bytes),
             Text::Blob(blob) => {
-                work::bytes(blob.len());
                 if end.max(blob.len()) < LongString::BYTES_MIN {
                     let mut copy = grown(blob, end);
                     copy[at..end].copy_from_slice(bytes);
