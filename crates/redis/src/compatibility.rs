@@ -49,7 +49,7 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
     ),
     (
         "eval evalsha eval_ro evalsha_ro",
-        "limits of steps and memory end a script, and roll it back; it can't print addresses or see a clock that moves; any keys of any \
+        "limits of steps (what it executes, and what its calls look at, change and reply) and memory end a script, and roll it back; it can't print addresses or see a clock that moves; any keys of any \
          slot. `redis.log` checks its arguments and writes nothing: a script may run several times, on every replica, before it \
          counts once. What each node would answer differently is not allowed: INFO, LASTSAVE, SLOWLOG, PUBSUB, CLUSTER, READONLY, READWRITE, and MEMORY but for USAGE; use them \
          outside. Scripts that only read run beside the order, as many at once as there are workers, in turns of 10 ms: 16 of them (or as many \

@@ -6,9 +6,12 @@ use crate::work;
 ///
 /// Every part but `*` matches exactly one byte, so going back to the last `*` is enough: the time is at most the product
 /// of the lengths. As in Redis, nothing matches a pattern in which more than a thousand times something follows a `*`, if a
-/// text gets that far.
+/// text gets that far, and an empty text only an empty pattern.
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     const STARS_MAX: usize = 1000;
+    if text.is_empty() {
+        return pattern.is_empty();
+    }
     let (mut pattern_rest, mut text_rest) = (pattern, text);
     let mut stars = 0;
     let mut retry: Option<(&[u8], &[u8])> = None;
@@ -94,7 +97,9 @@ mod tests {
     #[test]
     fn patterns_match_as_in_redis() {
         for (pattern, text, want) in [
-            ("*", "", true),
+            ("*", "", false),
+            ("**", "", false),
+            ("a**", "a", true),
             ("", "", true),
             ("", "a", false),
             ("h?llo", "hello", true),

@@ -5,6 +5,9 @@
 //!
 //! A command's events follow from its name and from what it wrote: most commands write a key and have one event for that. What does
 //! not follow (the end of the list that LMOVE takes from, say) the command notes itself ([`Note::Named`]).
+//!
+//! That a key has expired is told by whoever removes it: the procedure that is for that, or a command that finds it expired and
+//! writes it anew.
 
 use std::borrow::Cow;
 use std::future::Future;
@@ -77,18 +80,31 @@ fn told(reply: Reply, notes: Vec<Note>) -> Reply {
     }
     let mut command = "";
     let mut named = None;
+    let mut expired = Vec::new();
     for note in notes {
         match note {
             Note::Began(name) => (command, named) = (name, None),
             Note::Named(name) => named = Some(name),
             Note::Read => {}
+            Note::Expired(key) => expired.push(key),
             Note::Cleared => events.push(Event::Cleared),
             Note::Published(message) => events.push(Event::Message(message)),
             Note::Wrote {
                 key,
                 is_present,
                 expires,
-            } => of_write(command, named.take(), key, is_present, expires, &mut events),
+            } => {
+                let before = expired.len();
+                expired.retain(|other| *other != key);
+                if expired.len() < before && is_present {
+                    events.push(Event::Key {
+                        key: key.clone(),
+                        class: b'x',
+                        name: "expired".into(),
+                    });
+                }
+                of_write(command, named.take(), key, is_present, expires, &mut events);
+            }
         }
     }
     match events.is_empty() {
@@ -127,7 +143,8 @@ fn of_write(
         (Kind::Evicts, false) => push(b'e', "evicted".into()),
         (Kind::Expires, false) => push(b'x', "expired".into()),
         (_, false) => push(b'g', "del".into()),
-        (Kind::Sets, true) if expires => {
+        // One that gives its event a name has no time to live to tell of.
+        (Kind::Sets, true) if expires && named.is_none() => {
             push(class, name);
             push(b'g', "expire".into());
         }
@@ -300,6 +317,41 @@ mod tests {
         ] {
             assert_eq!(names(command, writes), expected, "{command}");
         }
+    }
+
+    #[test]
+    fn who_rewrites_an_expired_key_tells_that_it_expired() {
+        let key = || Key::from("a");
+        let wrote = |is_present| Note::Wrote {
+            key: key(),
+            is_present,
+            expires: false,
+        };
+        let names = |notes: &[Note]| match told(Reply::OK, notes.to_vec()) {
+            Reply::Told(told) => {
+                let name = |event: &Event| match event {
+                    Event::Key { class, name, .. } => format!("{}{name}", *class as char),
+                    other => format!("{other:?}"),
+                };
+                told.events.iter().map(name).collect()
+            }
+            _ => Vec::new(),
+        };
+        let expired = || Note::Expired(key());
+        let append = Note::Began("append");
+        // Read twice, it expired once.
+        let notes = [
+            append.clone(),
+            expired(),
+            expired(),
+            wrote(true),
+            wrote(true),
+        ];
+        assert_eq!(names(&notes), ["xexpired", "$append", "$append"]);
+        // Whoever only sees it leaves telling to whoever removes it.
+        assert_eq!(names(&[append, expired()]), Vec::<String>::new());
+        let removal = Note::Began("redis.expire-due");
+        assert_eq!(names(&[removal, expired(), wrote(false)]), ["xexpired"]);
     }
 
     #[test]

@@ -10,8 +10,8 @@
 //! writes has others try. The first hears what is wrong with any of its keys, also with those for which others wait: then it is the
 //! procedure `redis.waiting-behind` ([`BehindProcedure`]).
 
-use crate::commands::blocking;
 use crate::commands::streams::read::Question;
+use crate::commands::{blocking, streams};
 use crate::errors;
 use crate::execute::{Caller, Terms, execute};
 use crate::parse;
@@ -31,15 +31,11 @@ pub fn timeout(word: &Blob) -> Result<Option<u64>, Reply> {
     let seconds = parse::float(word).ok_or(NOT_A_FLOAT)?;
     let ms = (seconds * 1000.0).ceil();
     match ms {
-        ms if !ms.is_finite() || ms > i64::MAX as f64 => Err(OUT_OF_RANGE),
         ms if ms < 0.0 => Err(errors::NEGATIVE_TIMEOUT),
+        ms if !ms.is_finite() || ms > i64::MAX as f64 => Err(OUT_OF_RANGE),
         ms => Ok((ms > 0.0).then_some(ms as u64)),
     }
 }
-
-const STREAM_GONE: Reply = Reply::error("UNBLOCKED the stream key no longer exists");
-const GROUP_GONE: Reply =
-    Reply::error("NOGROUP the consumer group this client was blocked on no longer exists");
 
 /// What a command takes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -261,16 +257,19 @@ async fn retry(mut tx: Tx, argv: Args) -> Outcome {
     for name in wait.keys() {
         let read = tx.read(&Key::from(name), intent).await?;
         let value = read.entry.map(|entry| entry.value);
+        // What XREADGROUP says if it comes anew: of a group that went while it waited, too.
+        let gone = || streams::no_group_to_read(name, wait.group().unwrap_or(&Blob::EMPTY));
         let fits = match (wait.from, &value) {
             (From::Groups, Some(Value::Stream(stream))) => {
                 let group = wait.group().and_then(|name| stream.group(name));
                 let Some(group) = group else {
-                    return Ok(GROUP_GONE);
+                    return Ok(gone());
                 };
                 let first = group.last_id.next();
                 first.is_some_and(|first| stream.range(first..=StreamId::MAX).next().is_some())
             }
-            (From::Groups, _) => return Ok(STREAM_GONE),
+            (From::Groups, None) => return Ok(gone()),
+            (From::Groups, Some(_)) => return Ok(errors::WRONG_TYPE),
             (_, None) => true,
             (_, Some(value)) if wait.fits(value) => true,
             (From::Streams, Some(_)) => return Ok(Wait::NOTHING),

@@ -5,14 +5,18 @@
 //! ([`metered`]) takes the sum. It is in a script's steps, so that these bound its time, whatever it calls.
 //!
 //! The sum decides outcomes, so it is a function of the arguments and of the state: what is counted are elements and bytes, never
-//! how they lie in memory. It need not be exact: what takes as long should count about as much.
+//! how they lie in memory (whether a long string is in chunks, say: a checkpoint puts them together). It need not be exact: what takes as long should count about as much.
 
 use std::cell::Cell;
 
 /// Bytes that are copied, compared or hashed for a step.
 const BYTES_PER_STEP: usize = 16;
-/// What an element counts as that is looked up, put somewhere or taken away.
+/// What an element counts as that is looked up, or put at an end.
 const STEPS_PER_ELEMENT: u64 = 10;
+/// What a member counts as that is put where its name is found, or taken away.
+const STEPS_PER_MEMBER: u64 = 60;
+/// The same where it has a place in an order, too.
+const STEPS_PER_SCORED: u64 = 150;
 
 thread_local! {
     static STEPS: Cell<u64> = const { Cell::new(0) };
@@ -40,11 +44,26 @@ pub(crate) fn bytes(bytes: usize) {
     steps(bytes / BYTES_PER_STEP);
 }
 
-/// Counts elements that are looked up, put somewhere or taken away.
+/// Counts elements that are looked up, or put at an end.
 #[inline]
 pub(crate) fn elements(elements: usize) {
-    let elements = elements as u64;
-    let taken = elements.saturating_mul(STEPS_PER_ELEMENT);
+    times(elements, STEPS_PER_ELEMENT);
+}
+
+/// Counts members of a set or a hash that are put there or taken away, and entries of a stream.
+#[inline]
+pub(crate) fn members(members: usize) {
+    times(members, STEPS_PER_MEMBER);
+}
+
+/// Counts members of a sorted set that are put there or taken away.
+#[inline]
+pub(crate) fn scored(members: usize) {
+    times(members, STEPS_PER_SCORED);
+}
+
+fn times(count: usize, each: u64) {
+    let taken = (count as u64).saturating_mul(each);
     STEPS.set(STEPS.get().saturating_add(taken));
 }
 

@@ -67,24 +67,30 @@ fn who_waits_gets_what_comes() {
         (
             "XREADGROUP GROUP g me BLOCK 0 STREAMS s1 >",
             "DEL s1",
-            "-UNBLOCKED the stream key no longer exists",
+            "-NOGROUP No such key 's1' or consumer group 'g' in XREADGROUP with GROUP option",
         ),
         (
             "XREADGROUP GROUP g me BLOCK 0 STREAMS s2 >",
             "FLUSHALL",
-            "-UNBLOCKED the stream key no longer exists",
+            "-NOGROUP No such key 's2' or consumer group 'g' in XREADGROUP with GROUP option",
         ),
         (
             "XREADGROUP GROUP g me BLOCK 0 STREAMS s1 s2 > >",
             "XGROUP DESTROY s2 g",
-            "-NOGROUP the consumer group this client was blocked on no longer exists",
+            "-NOGROUP No such key 's2' or consumer group 'g' in XREADGROUP with GROUP option",
+        ),
+        (
+            "XREADGROUP GROUP g me BLOCK 0 STREAMS s1 >",
+            "SET s1 string",
+            wrong,
         ),
         (
             "XREADGROUP GROUP g me BLOCK 0 STREAMS s1 >",
             "PEXPIRE s1 50",
-            "-UNBLOCKED the stream key no longer exists",
+            "-NOGROUP No such key 's1' or consumer group 'g' in XREADGROUP with GROUP option",
         ),
     ] {
+        other.line("DEL s1");
         other.line("XGROUP CREATE s1 g $ MKSTREAM");
         other.line("XGROUP CREATE s2 g $ MKSTREAM");
         send(&mut waiter, wait);
@@ -404,6 +410,28 @@ fn changes_of_keys_are_published_as_the_setting_says() {
     );
     expect(&mut other, "XADD x 1-1 f v", &[("xadd", "x")]);
     expect(&mut other, "XGROUP CREATE x g 0", &[("xgroup-create", "x")]);
+    expect(&mut other, "XGROUP DELCONSUMER x g none", &[]);
+    expect(
+        &mut other,
+        "XADD x MAXLEN 1 2-1 f v",
+        &[("xadd", "x"), ("xtrim", "x")],
+    );
+    expect(
+        &mut other,
+        "SET c 1 EX 1000",
+        &[("set", "c"), ("expire", "c")],
+    );
+    expect(&mut other, "SET c 1 KEEPTTL", &[("set", "c")]);
+    expect(&mut other, "GETEX c PERSIST", &[("persist", "c")]);
+    expect(&mut other, "BITFIELD c OVERFLOW FAIL INCRBY u8 0 300", &[]);
+    expect(
+        &mut other,
+        "BITFIELD c OVERFLOW FAIL INCRBY u8 100 300",
+        &[],
+    );
+    expect(&mut other, "DEL c", &[("del", "c")]);
+    expect(&mut other, "RPUSH trimmed a", &[("rpush", "trimmed")]);
+    expect(&mut other, "LTRIM trimmed 0 -1", &[("ltrim", "trimmed")]);
     expect(
         &mut other,
         "EVAL redis.call(\'incr\',\'c\')redis.call(\'incrby\',\'c\',2) 0",

@@ -16,6 +16,8 @@ pub enum Note {
     Began(&'static str),
     /// The next write is to be told under this name.
     Named(&'static str),
+    /// It found a key of the user's space expired.
+    Expired(Key),
     /// It wrote a key of the user's space.
     Wrote {
         /// Which.

@@ -281,6 +281,9 @@ impl Tx {
             .is_some_and(|entry| entry.expired(self.context.now_ms))
         {
             read.entry = None;
+            if key.space() == Space::User {
+                told::note(|| Note::Expired(key.clone()));
+            }
         }
         Ok(read)
     }

@@ -4,7 +4,7 @@ use super::bits::bit_offset;
 use super::options;
 use super::strings::{STRING_BYTES_MAX, Text, argument, found, put, text, to_change};
 use crate::{errors, parse};
-use txn::{Blob, Intent, Key, Outcome, Reply, Tx};
+use txn::{Blob, Intent, Key, Note, Outcome, Reply, Tx};
 
 /// An integer inside a string: its type and where it is. At most 64 bits wide, and at most 63 if it has no sign.
 #[derive(Clone, Copy)]
@@ -213,7 +213,8 @@ pub async fn bitfield(tx: &mut Tx, args: &[Blob]) -> Outcome {
     };
     let (mut value, expires_at_ms) = to_change(found!(text(tx, &key, Intent::Update)));
     // The string grows even if all operations fail.
-    let mut changes = needed > value.len();
+    let grows = needed > value.len();
+    let mut changes = false;
     value.grow(needed);
     let replies = operations.iter().map(|(field, operation)| {
         let (reply, has_changed) = field.run(operation, &mut value);
@@ -221,7 +222,11 @@ pub async fn bitfield(tx: &mut Tx, args: &[Blob]) -> Outcome {
         reply
     });
     let replies = Reply::Array(replies.collect());
-    if changes {
+    if !changes {
+        // Nobody is told that it only grows.
+        tx.note(|| Note::Named(""));
+    }
+    if grows || changes {
         put(tx, &key, value, expires_at_ms).await?;
     }
     Ok(replies)

@@ -73,8 +73,8 @@ pub async fn brpoplpush(tx: &mut Tx, args: &[Blob]) -> Outcome {
 
 /// BLMPOP timeout numkeys key [key ...] LEFT | RIGHT [COUNT count]
 pub async fn blmpop(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    argument!(timeout(&args[0]));
     let wanted = argument!(PopFirst::parse(&args[1..]));
+    argument!(timeout(&args[0]));
     lists::pop_many(tx, &wanted).await
 }
 
@@ -104,7 +104,7 @@ pub async fn bzpopmax(tx: &mut Tx, args: &[Blob]) -> Outcome {
 
 /// BZMPOP timeout numkeys key [key ...] MIN | MAX [COUNT count]
 pub async fn bzmpop(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    argument!(timeout(&args[0]));
     let ManyPop { keys, end, count } = argument!(ManyPop::parse(&args[1..]));
+    argument!(timeout(&args[0]));
     Ok(pop::many_reply(found!(pop::pop(tx, keys, end, count))))
 }

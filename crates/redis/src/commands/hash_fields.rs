@@ -1,12 +1,11 @@
 //! Reading hashes.
 
 use super::collections::{collection_or, find};
-use super::listing::{ScanOptions, cursor, cursor_reply};
+use super::listing::{ScanOptions, cursor, cursor_page, cursor_reply};
 use super::options;
 use super::strings::{argument, found};
 use crate::chance::Chance;
 use crate::errors;
-use crate::work;
 use txn::value::HashValue;
 use txn::{Blob, Intent, Key, Outcome, Reply, Tx};
 
@@ -92,12 +91,13 @@ pub async fn hscan(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let cursor = argument!(cursor(&args[1]));
     let fields = collection_or!(HashValue, tx, args, cursor_reply(None, Vec::new()));
     let options = argument!(ScanOptions::parse(&args[2..], false));
-    let (page, next_hash) = fields.page(cursor, options.count);
-    work::elements(page.len());
+    let (page, next) = cursor_page(cursor, options.count, |hash, limit| {
+        fields.page(hash, limit)
+    });
     let wanted = page.into_iter().filter(|(field, _)| options.matches(field));
     let items =
         wanted.flat_map(|(field, value)| [Reply::Bulk(field.clone()), Reply::Bulk(value.clone())]);
-    Ok(cursor_reply(next_hash, items.collect()))
+    Ok(cursor_reply(next, items.collect()))
 }
 
 /// HRANDFIELD key [count [WITHVALUES]]
@@ -118,6 +118,9 @@ pub async fn hrandfield(tx: &mut Tx, args: &[Blob]) -> Outcome {
             }
         }
     };
+    if with_values && count > i64::MAX / 2 {
+        return Ok(errors::OUT_OF_RANGE);
+    }
     let fields = collection_or!(HashValue, tx, args, Reply::Array(Vec::new()));
     let places = chance.places(fields.len(), count).into_iter();
     let picked = places.filter_map(|place| fields.at(place));

@@ -4,6 +4,7 @@ use super::collections::{find, put, to_change};
 use super::counters::float_error;
 use super::options;
 use super::strings::{argument, found};
+use crate::work;
 use crate::{errors, parse};
 use txn::value::HashValue;
 use txn::{Blob, Intent, Key, Outcome, Reply, Stop, Tx};
@@ -22,6 +23,7 @@ async fn set_fields(
         Ok(found) => to_change(found),
         Err(error) => return Ok(Err(error)),
     };
+    work::members(pairs.len());
     let mut new = 0;
     for [field, value] in pairs {
         new += i64::from(fields.insert(field.clone(), value.clone()).is_none());

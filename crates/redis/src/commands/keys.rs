@@ -102,13 +102,16 @@ pub async fn copy(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let Some(entry) = tx.entry(&source).await? else {
         return Ok(Reply::Integer(0));
     };
-    if let Value::String(_) | Value::LongString(_) = entry.value {
-        // The first who writes a part of it puts the copy in chunks.
-        work::bytes(entry.value.heap_bytes());
-    }
     if !replace && tx.entry_for_update(&destination).await?.is_some() {
         return Ok(Reply::Integer(0));
     }
+    // Nothing is copied yet, but whoever writes parts of a long string then may have to.
+    let bytes = match &entry.value {
+        Value::String(blob) => blob.len(),
+        Value::LongString(string) => string.len(),
+        _ => 0,
+    };
+    work::bytes(bytes);
     tx.put_entry(&destination, entry).await?;
     Ok(Reply::Integer(1))
 }
@@ -140,17 +143,26 @@ pub async fn time(tx: &mut Tx, _args: &[Blob]) -> Outcome {
     ]))
 }
 
-/// The name that Redis 7.0 has for the form in which it would hold a value that was made at once, with its default bounds.
+/// The name that Redis 7.2 has for the form in which it would hold a value that was made at once, with its default bounds.
 fn encoding(value: &Value) -> &'static str {
     const EMBEDDED_BYTES_MAX: usize = 44;
+    const LISTPACK_LIST_BYTES_MAX: usize = 8192;
+    const LISTPACK_SET_MEMBERS_MAX: usize = 128;
     const LISTPACK_FIELDS_MAX: usize = 512;
     const LISTPACK_MEMBERS_MAX: usize = 128;
     const LISTPACK_BYTES_MAX: usize = 64;
     const INTSET_MEMBERS_MAX: usize = 512;
-    let short = |bytes: &Blob| bytes.len() <= LISTPACK_BYTES_MAX;
-    let is_integer = |bytes: &Blob| parse::integer(bytes).is_some();
+    // What is looked at counts; a long value ends the search.
+    let short = |bytes: &Blob| {
+        work::steps(1);
+        bytes.len() <= LISTPACK_BYTES_MAX
+    };
+    let is_integer = |bytes: &Blob| {
+        work::steps(1);
+        parse::integer(bytes).is_some()
+    };
     match value {
-        Value::String(bytes) if is_integer(bytes) => "int",
+        Value::String(bytes) if parse::integer(bytes).is_some() => "int",
         Value::String(bytes) if bytes.len() <= EMBEDDED_BYTES_MAX => "embstr",
         Value::String(_) | Value::LongString(_) => "raw",
         Value::Hash(hash) => {
@@ -158,11 +170,23 @@ fn encoding(value: &Value) -> &'static str {
                 hash.len() <= LISTPACK_FIELDS_MAX && hash.iter().all(|(f, v)| short(f) && short(v));
             if packed { "listpack" } else { "hashtable" }
         }
-        Value::List(_) => "quicklist",
+        Value::List(list) => {
+            let mut bytes = LISTPACK_EMPTY_BYTES;
+            let mut elements = list.iter();
+            let packed = elements.all(|element| {
+                work::steps(1);
+                bytes += listpack_bytes(element);
+                bytes <= LISTPACK_LIST_BYTES_MAX
+            });
+            if packed { "listpack" } else { "quicklist" }
+        }
         Value::Set(set) if set.len() <= INTSET_MEMBERS_MAX && set.names().all(is_integer) => {
             "intset"
         }
-        Value::Set(_) => "hashtable",
+        Value::Set(set) => {
+            let packed = set.len() <= LISTPACK_SET_MEMBERS_MAX && set.names().all(short);
+            if packed { "listpack" } else { "hashtable" }
+        }
         Value::Stream(_) => "stream",
         Value::SortedSet(set) => {
             let mut members = set.iter().map(|one| &one.member);
@@ -170,6 +194,26 @@ fn encoding(value: &Value) -> &'static str {
             if packed { "listpack" } else { "skiplist" }
         }
     }
+}
+
+/// A listpack's header and its end.
+const LISTPACK_EMPTY_BYTES: usize = 7;
+
+/// What an element takes in a listpack: its form, its bytes, and the length of both for those who come from behind.
+fn listpack_bytes(element: &Blob) -> usize {
+    let (form, bytes) = match parse::integer(element) {
+        Some(0..=0x7f) => (1, 0),
+        Some(-0x1000..=0xfff) => (1, 1),
+        Some(-0x8000..=0x7fff) => (1, 2),
+        Some(-0x80_0000..=0x7f_ffff) => (1, 3),
+        Some(-0x8000_0000..=0x7fff_ffff) => (1, 4),
+        Some(_) => (1, 8),
+        None if element.len() < 64 => (1, element.len()),
+        None if element.len() < 4096 => (2, element.len()),
+        None => (5, element.len()),
+    };
+    let entry = form + bytes;
+    entry + if entry < 128 { 1 } else { 2 }
 }
 
 /// OBJECT ENCODING key
@@ -183,7 +227,11 @@ pub async fn object_refcount(tx: &mut Tx, args: &[Blob]) -> Outcome {
     const SHARED_INTEGERS: std::ops::Range<i64> = 0..10_000;
     let value = tx.get(&Key::from(&args[1])).await?;
     Ok(value.map_or(Reply::Nil, |value| {
-        let integer = value.as_string().and_then(|bytes| parse::integer(&bytes));
+        let integer = match &value {
+            Value::String(bytes) => parse::integer(bytes),
+            // One that is kept in chunks is too long.
+            _ => None,
+        };
         let shared = integer.is_some_and(|value| SHARED_INTEGERS.contains(&value));
         Reply::Integer(if shared { i64::from(i32::MAX) } else { 1 })
     }))

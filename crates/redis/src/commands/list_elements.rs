@@ -132,12 +132,11 @@ pub async fn ltrim(tx: &mut Tx, args: &[Blob]) -> Outcome {
         return Ok(Reply::OK);
     };
     let kept = options::places(old.len(), start, stop);
-    if kept.len() < old.len() {
-        let mut list = ListValue::clone(&old);
-        work::elements(kept.len().min(old.len() - kept.len()));
-        list.keep(kept);
-        put(tx, &key, list, expires_at_ms).await?;
-    }
+    let mut list = ListValue::clone(&old);
+    work::elements(kept.len().min(old.len() - kept.len()));
+    list.keep(kept);
+    // As in Redis, it counts as written even if nothing goes.
+    put(tx, &key, list, expires_at_ms).await?;
     Ok(Reply::OK)
 }
 

@@ -1,7 +1,7 @@
 //! Commands that walk over all keys.
 //!
-//! A cursor is the hash from which the next page starts; 0 means the start and the end. No page but the first starts at
-//! hash 0, so the two never collide. Keys that are there all the while are listed exactly once, whatever happens to
+//! A cursor is the upper [`CURSOR_BITS`] of the hash from which the next page starts; 0 means the start and the end. No page but the
+//! first starts there, so the two never collide. Keys that are there all the while are listed exactly once, whatever happens to
 //! others meanwhile: a stronger promise than Redis's.
 
 use super::options;
@@ -9,11 +9,75 @@ use super::strings::argument;
 use crate::chance::Chance;
 use crate::work;
 use crate::{errors, parse, pattern};
+use txn::hash::hash_bytes;
 use txn::mutant::{self, Mutant, is_active};
 use txn::{Blob, Entry, Key, Outcome, Reply, ScanPage, ScanRange, Space, Stop, Tx};
 
 /// How many keys a walk takes at a time.
 const PAGE_KEYS: usize = 1024;
+
+/// As many as a double has: clients that read numbers as doubles read a cursor exactly.
+const CURSOR_BITS: u32 = 53;
+const CURSOR_SHIFT: u32 = u64::BITS - CURSOR_BITS;
+
+/// The hash from which the page of a cursor starts: the last one for what is no cursor.
+fn first_hash(cursor: u64) -> u64 {
+    match cursor >> CURSOR_BITS {
+        0 => cursor << CURSOR_SHIFT,
+        _ => u64::MAX,
+    }
+}
+
+/// What the page of a cursor has, and the next cursor, from items with their hashes and the hash of the first behind them. What has
+/// the next cursor is left to the next page; `None` if that would be all: then more is to be asked for.
+fn settled<I>(
+    cursor: u64,
+    mut items: Vec<I>,
+    next_hash: Option<u64>,
+    hash: impl Fn(&I) -> u64,
+) -> Option<(Vec<I>, Option<u64>)> {
+    let next = next_hash.map(|hash| hash >> CURSOR_SHIFT);
+    if let Some(next) = next {
+        if next == cursor {
+            return None;
+        }
+        items.retain(|item| hash(item) >> CURSOR_SHIFT < next);
+    }
+    Some((items, next))
+}
+
+/// The page of a cursor in a collection, of about so many members, and the next cursor.
+pub(super) fn cursor_page<'a, P>(
+    cursor: u64,
+    mut limit: usize,
+    page: impl Fn(u64, usize) -> (Vec<(&'a Blob, P)>, Option<u64>),
+) -> (Vec<(&'a Blob, P)>, Option<u64>) {
+    loop {
+        let (members, next_hash) = page(first_hash(cursor), limit);
+        work::elements(members.len());
+        let hash = |(name, _): &(&Blob, P)| hash_bytes(name);
+        if let Some(page) = settled(cursor, members, next_hash, hash) {
+            return page;
+        }
+        limit = limit.saturating_mul(2);
+    }
+}
+
+/// The page of a cursor among all keys, of about so many, and the next cursor.
+async fn key_page(
+    tx: &mut Tx,
+    cursor: u64,
+    mut limit: usize,
+) -> Result<(Vec<(Key, Entry)>, Option<u64>), Stop> {
+    loop {
+        let ScanPage { entries, next_hash } = page(tx, first_hash(cursor), limit).await?;
+        let hash = |(key, _): &(Key, Entry)| key.hash64();
+        if let Some(page) = settled(cursor, entries, next_hash, hash) {
+            return Ok(page);
+        }
+        limit = limit.saturating_mul(2);
+    }
+}
 
 async fn page(tx: &mut Tx, from_hash: u64, limit: usize) -> Result<ScanPage, Stop> {
     let page = tx
@@ -66,11 +130,11 @@ impl ScanOptions<'_> {
 }
 
 pub(super) fn cursor(argument: &Blob) -> Result<u64, Reply> {
-    parse::unsigned(argument).ok_or(errors::INVALID_CURSOR)
+    parse::wrapping_unsigned(argument).ok_or(errors::INVALID_CURSOR)
 }
 
-pub(super) fn cursor_reply(next_hash: Option<u64>, items: Vec<Reply>) -> Reply {
-    let cursor = Reply::bulk(itoa::Buffer::new().format(next_hash.unwrap_or(0)));
+pub(super) fn cursor_reply(next: Option<u64>, items: Vec<Reply>) -> Reply {
+    let cursor = Reply::bulk(itoa::Buffer::new().format(next.unwrap_or(0)));
     Reply::Array(vec![cursor, Reply::Array(items)])
 }
 
@@ -78,19 +142,18 @@ pub(super) fn cursor_reply(next_hash: Option<u64>, items: Vec<Reply>) -> Reply {
 pub async fn scan(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let cursor = argument!(cursor(&args[0]));
     let options = argument!(ScanOptions::parse(&args[1..], true));
-    let page = page(tx, cursor, options.count).await?;
+    let (entries, next) = key_page(tx, cursor, options.count).await?;
     let wanted = |key: &Key, entry: &Entry| {
         let type_fits = options
             .type_name
             .is_none_or(|name| options::is(name, entry.value.type_name()));
         type_fits && options.matches(key.as_bytes())
     };
-    let names = page
-        .entries
+    let names = entries
         .iter()
         .filter(|(key, entry)| wanted(key, entry))
         .map(|(key, _)| Reply::Bulk(key.to_blob()));
-    Ok(cursor_reply(page.next_hash, names.collect()))
+    Ok(cursor_reply(next, names.collect()))
 }
 
 /// KEYS pattern
@@ -114,26 +177,76 @@ pub async fn keys(tx: &mut Tx, args: &[Blob]) -> Outcome {
     Ok(Reply::Array(names))
 }
 
-/// RANDOMKEY: one of the keys that follow a random hash, which evens out the distances between hashes.
+/// RANDOMKEY: one of so many keys that follow a random hash, the first behind the last, which evens out the distances between hashes.
+/// If there are not more, all are as likely.
 pub async fn randomkey(tx: &mut Tx, _args: &[Blob]) -> Outcome {
-    const CANDIDATES: usize = 32;
+    const CANDIDATES: usize = 64;
     let mut chance = Chance::of(tx);
-    let mut from_hash = Some(chance.bits());
-    let mut wrapped = false;
-    loop {
-        let hash = match from_hash {
-            Some(hash) => hash,
-            None if wrapped => return Ok(Reply::Nil),
-            None => {
-                wrapped = true;
+    let start = chance.bits();
+    let mut keys: Vec<Key> = Vec::with_capacity(CANDIDATES);
+    let (mut from_hash, mut is_behind_last) = (start, false);
+    while keys.len() < CANDIDATES {
+        let page = page(tx, from_hash, CANDIDATES - keys.len()).await?;
+        let found = page.entries.into_iter().map(|(key, _)| key);
+        keys.extend(found.filter(|key| !is_behind_last || key.hash64() < start));
+        from_hash = match page.next_hash {
+            Some(hash) if !is_behind_last || hash < start => hash,
+            None if !is_behind_last => {
+                is_behind_last = true;
                 0
             }
+            _ => break,
         };
-        let page = page(tx, hash, CANDIDATES).await?;
-        if !page.entries.is_empty() {
-            let (key, _) = &page.entries[chance.below(page.entries.len())];
-            return Ok(Reply::Bulk(key.to_blob()));
+    }
+    if keys.is_empty() {
+        return Ok(Reply::Nil);
+    }
+    let picked = chance.below(keys.len());
+    Ok(Reply::Bulk(keys[picked].to_blob()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_end_between_cursors_and_have_everything_once() {
+        // Names, the hashes that they are said to have, some of which have one cursor.
+        let one = 1 << CURSOR_SHIFT;
+        let hashes = [
+            3,
+            one - 1,
+            one,
+            one + 1,
+            one + 2,
+            5 * one,
+            9 * one + 7,
+            u64::MAX,
+        ];
+        for limit in 1..10 {
+            let (mut cursor, mut met) = (0, Vec::new());
+            loop {
+                let mut asked = limit;
+                let (items, next) = loop {
+                    let from = hashes.partition_point(|hash| *hash < first_hash(cursor));
+                    let end = hashes.len().min(from + asked);
+                    let next_hash = hashes.get(end).copied();
+                    let items = hashes[from..end].to_vec();
+                    match settled(cursor, items, next_hash, |hash| *hash) {
+                        Some(page) => break page,
+                        None => asked *= 2,
+                    }
+                };
+                met.extend(items);
+                match next {
+                    None => break,
+                    Some(next) => {
+                        assert!(next > cursor && next >> CURSOR_BITS == 0);
+                        cursor = next;
+                    }
+                }
+            }
+            assert_eq!(met, hashes, "with pages of {limit}");
         }
-        from_hash = page.next_hash;
     }
 }

@@ -54,7 +54,7 @@ fn union(sets: &[Arc<SetValue>]) -> SetValue {
     for (_, set) in sets.iter().enumerate().filter(|&(at, _)| at != base) {
         for member in set.names() {
             work::element(member);
-            union.add(member);
+            work::members(usize::from(union.add(member)));
         }
     }
     union
@@ -70,7 +70,7 @@ fn difference(sets: &[Arc<SetValue>]) -> SetValue {
         let mut left = SetValue::clone(first);
         for member in others.iter().flat_map(|set| set.names()) {
             work::element(member);
-            left.remove(member);
+            work::members(usize::from(left.remove(member).is_some()));
         }
         return left;
     }
@@ -84,7 +84,10 @@ fn difference(sets: &[Arc<SetValue>]) -> SetValue {
 }
 
 fn collected<'a>(members: impl Iterator<Item = &'a Blob>) -> SetValue {
-    let counted = members.inspect(|member| work::element(member));
+    let counted = members.inspect(|member| {
+        work::bytes(member.len());
+        work::members(1);
+    });
     counted.cloned().collect()
 }
 

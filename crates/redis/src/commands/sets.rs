@@ -1,7 +1,7 @@
 //! Members of one set, and moving them to another.
 
 use super::collections::{collection_or, find, put, to_change};
-use super::listing::{ScanOptions, cursor, cursor_reply};
+use super::listing::{ScanOptions, cursor, cursor_page, cursor_reply};
 use super::options;
 use super::strings::{argument, found};
 use crate::chance::Chance;
@@ -24,6 +24,7 @@ pub async fn sadd(tx: &mut Tx, args: &[Blob]) -> Outcome {
     }
     let mut set = SetValue::clone(&old);
     let added = args[1..].iter().filter(|member| set.add(member)).count();
+    work::members(added);
     put(tx, &key, set, expires_at_ms).await?;
     Ok(Reply::Integer(added as i64))
 }
@@ -41,6 +42,7 @@ pub async fn srem(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let members = args[1..].iter();
     let removed = members.filter(|member| set.remove(member).is_some());
     let removed = removed.count();
+    work::members(removed);
     put(tx, &key, set, expires_at_ms).await?;
     Ok(Reply::Integer(removed as i64))
 }
@@ -103,11 +105,10 @@ pub async fn sscan(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let cursor = argument!(cursor(&args[1]));
     let set = collection_or!(SetValue, tx, args, cursor_reply(None, Vec::new()));
     let options = argument!(ScanOptions::parse(&args[2..], false));
-    let (page, next_hash) = set.page(cursor, options.count);
-    work::elements(page.len());
+    let (page, next) = cursor_page(cursor, options.count, |hash, limit| set.page(hash, limit));
     let members = page.into_iter().map(|(member, ())| member);
     let wanted = members.filter(|member| options.matches(member));
-    Ok(cursor_reply(next_hash, bulks(wanted)))
+    Ok(cursor_reply(next, bulks(wanted)))
 }
 
 /// SRANDMEMBER key [count]
@@ -153,6 +154,7 @@ pub async fn spop(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let mut set = SetValue::new();
     if popped.len() < old.len() {
         set = SetValue::clone(&old);
+        work::members(popped.len());
         for member in &popped {
             set.remove(member);
         }

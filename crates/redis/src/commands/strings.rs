@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 use txn::value::LongString;
-use txn::{Blob, Entry, Intent, Key, Outcome, Reply, Stop, Tx, Value};
+use txn::{Blob, Entry, Intent, Key, Note, Outcome, Reply, Stop, Tx, Value};
 
 /// The longest string that a command makes.
 pub const STRING_BYTES_MAX: usize = 512 * 1024 * 1024;
@@ -25,6 +25,12 @@ pub(super) async fn string(
     intent: Intent,
 ) -> Result<Result<Option<Found>, Reply>, Stop> {
     let found = text_of(tx.read(key, intent).await?.entry);
+    // A long one may have to be copied together: counted whether it is in chunks or not, which is no part of the state.
+    if let Ok(Some(found)) = &found
+        && found.value.len() >= LongString::BYTES_MIN
+    {
+        work::bytes(found.value.len());
+    }
     Ok(found.map(|found| {
         found.map(|found| Found {
             value: found.value.into_blob(),
@@ -75,10 +81,6 @@ impl Text {
     }
 
     pub fn into_blob(self) -> Blob {
-        // Other replicas may have it as a whole: who is charged must not know.
-        if self.len() >= LongString::BYTES_MIN {
-            work::bytes(self.len());
-        }
         match self {
             Text::Blob(blob) => blob,
             Text::Long(string) => Blob::from(&*string),
@@ -121,10 +123,6 @@ impl Text {
         const ZEROS_PER_STEP: usize = 512;
         let end = at + bytes.len();
         work::steps(end.saturating_sub(self.len()) / ZEROS_PER_STEP);
-        // A longer one may be in chunks at one replica and not at another: that it is put in chunks is free, and so happens once.
-        if self.len() < LongString::BYTES_MIN {
-            work::bytes(self.len());
-        }
         match self {
             Text::Long(string) => Arc::make_mut(string).write(at, bytes),
             Text::Blob(blob) => {
@@ -242,8 +240,12 @@ impl SetOptions<'_> {
             } else if options::is(word, "KEEPTTL") && options.expiry.is_none() {
                 options.keep_ttl = true;
             } else {
-                let kind = TimeKind::of_option(word)
-                    .filter(|_| !options.keep_ttl && options.expiry.is_none())?;
+                // As in Redis, the same word may come again.
+                let may_come = |kind: &TimeKind| {
+                    let other = options.expiry.filter(|(other, _)| other != kind);
+                    !options.keep_ttl && other.is_none()
+                };
+                let kind = TimeKind::of_option(word).filter(may_come)?;
                 let (time, rest) = words.split_first()?;
                 options.expiry = Some((kind, time));
                 words = rest;
@@ -282,6 +284,7 @@ pub async fn set(tx: &mut Tx, args: &[Blob]) -> Outcome {
         }
         if options.keep_ttl {
             expires_at_ms = old.map_or(0, |old| old.expires_at_ms);
+            tx.note(|| Note::Named("set"));
         }
     }
     tx.put_entry(
@@ -348,22 +351,31 @@ pub async fn getdel(tx: &mut Tx, args: &[Blob]) -> Outcome {
 
 /// GETEX key [EX seconds | PX milliseconds | EXAT seconds | PXAT milliseconds | PERSIST]
 pub async fn getex(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    let expiry = match &args[1..] {
-        [] => None,
-        [word] if options::is(word, "PERSIST") => None,
-        [word, time] => match TimeKind::of_option(word) {
-            Some(kind) => Some((kind, time)),
-            None => return Ok(errors::SYNTAX),
-        },
-        _ => return Ok(errors::SYNTAX),
-    };
+    let (mut expiry, mut persists) = (None, false);
+    let mut words = &args[1..];
+    while let [word, rest @ ..] = words {
+        words = match (TimeKind::of_option(word), rest) {
+            (None, rest) if expiry.is_none() && options::is(word, "PERSIST") => {
+                persists = true;
+                rest
+            }
+            // As in Redis, the same word may come again.
+            (Some(kind), [time, rest @ ..])
+                if !persists && expiry.is_none_or(|(other, _)| other == kind) =>
+            {
+                expiry = Some((kind, time));
+                rest
+            }
+            _ => return Ok(errors::SYNTAX),
+        };
+    }
     let key = Key::from(&args[0]);
     let Some(found) = found!(text(tx, &key, Intent::Update)) else {
         return Ok(Reply::Nil);
     };
     let expires_at_ms = match expiry {
         Some((kind, time)) => argument!(options::expiry_ms(tx, kind, time, "getex")),
-        None if args.len() > 1 => 0,
+        None if persists => 0,
         None => found.expires_at_ms,
     };
     if expires_at_ms != 0 && expires_at_ms <= tx.now_ms() {

@@ -8,7 +8,8 @@ use std::sync::OnceLock;
 /// The limits of one execution of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Steps: VM instructions, counted in thousands, plus what long instructions, library functions and commands charge.
+    /// Steps: VM instructions, counted in thousands, plus what long instructions, library functions and commands charge
+    /// (the crate's `work.rs` says what counts of a command).
     pub steps_max: u64,
     /// Bytes that the script may allocate in Lua, garbage included (see the module's prose), and, counted apart, in the
     /// replies of the commands that it calls, and in its own reply.
@@ -18,7 +19,7 @@ pub struct Limits {
 impl Limits {
     /// What applies unless something else is set. A loop that does nothing reaches the steps in half a second; of scripts
     /// that look for what takes longest for its steps (strings, patterns, formats, sorting, errors), the worst took some
-    /// five seconds, and ten in a build without optimization.
+    /// five seconds, and ten in a build without optimization; of those that call the commands that take longest for theirs, ten.
     pub const DEFAULT: Limits = Limits {
         steps_max: 200_000_000,
         memory_bytes_max: 256 << 20,

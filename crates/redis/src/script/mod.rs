@@ -31,7 +31,8 @@
 //! Limits decide outcomes, so they must fall on the same instruction everywhere, whatever else the thread ran before.
 //!
 //! *Steps* are VM instructions, counted in ticks of 1000 that start with the run, plus what functions charge that work
-//! without executing instructions (patterns, sorting, packing, `string.rep`, ...). The VM
+//! without executing instructions (patterns, sorting, packing, `string.rep`, ...). A call of a command counts by its words, its reply,
+//! and what it looked at and changed ([`crate::work`]): it is finished before the sum is looked at. The VM
 //! itself charges instructions that take long (on long strings, above all) in proportion: see the crate `lua`.
 //!
 //! *Memory.* The collector never runs while a script does, so a run's memory is the sum of its allocations, and a

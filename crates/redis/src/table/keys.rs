@@ -4,7 +4,7 @@ use super::command::{Command, KeyPlaces, KeySpec, Run};
 use crate::acl::commands_of_users;
 use crate::commands::sort;
 use crate::parse;
-use std::iter::StepBy;
+use std::iter::{StepBy, successors};
 use std::ops::Range;
 use txn::{Blob, Footprint, Key, KeySets, Weight};
 
@@ -40,10 +40,17 @@ impl KeySpec {
                     word(*place).is_some_and(|word| word.eq_ignore_ascii_case(wanted.as_bytes()))
                 };
                 // Nothing stands behind the last argument: it is a key itself, or a slip.
-                match (start..argc.saturating_sub(1)).find(is_it) {
+                let end = argc.saturating_sub(1);
+                let first = (start..end).find(is_it);
+                match first {
                     None => (argc, argc, 1),
                     Some(at) if half => (at + 1, at + 1 + (argc - at - 1) / 2, 1),
-                    Some(at) => (at + 1, at + 2, 1),
+                    Some(first) => {
+                        // The last counts; what stands behind one is a key, whatever it is called.
+                        let next = |at: &usize| (at + 2..end).find(is_it);
+                        let at = successors(Some(first), next).last().unwrap_or(first);
+                        (at + 1, at + 2, 1)
+                    }
                 }
             }
             KeyPlaces::Patterns => (argc, argc, 1),

@@ -83,6 +83,38 @@ fn scripts_run_in_blocks() {
 }
 
 #[test]
+fn asking_a_stream_for_nothing_stops_no_block() {
+    for (between, runs) in [
+        ("xgroup delconsumer s g nobody", true),
+        ("xgroup createconsumer s g alice", true),
+        ("xreadgroup group g alice streams s 9-9", true),
+        ("xreadgroup group g alice streams s 0", false),
+        ("xreadgroup group g bob streams s 0", false),
+        ("xautoclaim s g alice 100000 0", true),
+        ("xautoclaim s g bob 100000 0", false),
+        ("xautoclaim s g alice 0 0", false),
+        ("xclaim s g alice 100000 1-1", true),
+        ("xclaim s g alice 0 1-1", false),
+        ("xclaim s g alice 0 9-9", true),
+        ("xack s g 9-9", true),
+        ("xtrim s maxlen 10", true),
+    ] {
+        let mut memory = Memory::new();
+        for given in [
+            "xadd s 1-1 f v",
+            "xgroup create s g 0",
+            "xreadgroup group g alice streams s >",
+        ] {
+            memory.run(words(given));
+        }
+        let watched = watch(&mut memory, &["s"]);
+        memory.run(words(between));
+        let reply = exec(&mut memory, &block(watched, &["set ran yes"]));
+        assert_eq!(reply, if runs { "[OK]" } else { "nil*" }, "{between}");
+    }
+}
+
+#[test]
 fn watched_keys_that_changed_stop_the_block() {
     // What happens between WATCH and EXEC, and whether the block then runs.
     for (before, between, sleep_ms, runs) in [

@@ -299,7 +299,7 @@ fn random_members_are_drawn_evenly() {
     }
 }
 
-/// The bounds at which Redis 7.0 changes a value's form.
+/// The bounds at which Redis 7.2 changes a value's form.
 #[test]
 fn forms_have_the_names_that_redis_has_for_such_values() {
     let encoding = |command: &str, words: &dyn Fn(usize) -> String, count: usize| {
@@ -321,5 +321,15 @@ fn forms_have_the_names_that_redis_has_for_such_values() {
     assert_eq!(encoding("zadd", &scored, 129), "\"skiplist\"");
     let long_member = |_| format!("1 {}", "m".repeat(65));
     assert_eq!(encoding("zadd", &long_member, 1), "\"skiplist\"");
-    assert_eq!(encoding("rpush", &integer, 1), "\"quicklist\"");
+    let name = |at: usize| format!("m{at}");
+    assert_eq!(encoding("sadd", &name, 128), "\"listpack\"");
+    assert_eq!(encoding("sadd", &name, 129), "\"hashtable\"");
+    assert_eq!(encoding("sadd", &|_| "m".repeat(64), 1), "\"listpack\"");
+    assert_eq!(encoding("sadd", &|_| "m".repeat(65), 1), "\"hashtable\"");
+    // A list is told by its bytes.
+    let long = |_| "x".repeat(60);
+    assert_eq!(encoding("rpush", &long, 129), "\"listpack\"");
+    assert_eq!(encoding("rpush", &long, 133), "\"quicklist\"");
+    assert_eq!(encoding("rpush", &integer, 2000), "\"listpack\"");
+    assert_eq!(encoding("rpush", &integer, 3000), "\"quicklist\"");
 }

@@ -438,6 +438,8 @@ fn walks_over_many_keys_meet_each_once() {
             assert!(items.len() <= 110 * per_item);
             seen.extend(items.iter().step_by(per_item).map(text));
             cursor = text(&parts[0]);
+            let number: u64 = cursor.parse().expect("a cursor is a number");
+            assert!(number < 1 << 53, "a double has it exactly");
             if cursor == "0" {
                 break;
             }
@@ -465,6 +467,29 @@ fn walks_over_many_keys_meet_each_once() {
         random.len() > 10,
         "chance differs from transaction to transaction"
     );
+}
+
+/// Whatever their hashes are.
+#[test]
+fn few_keys_are_as_likely_at_random() {
+    const DRAWS: usize = 3000;
+    let mut memory = Memory::new();
+    for name in ["a", "b", "c"] {
+        memory.run(["set", name, "1"].into_iter().collect());
+    }
+    let mut drawn = std::collections::BTreeMap::<String, usize>::new();
+    for _ in 0..DRAWS {
+        *drawn
+            .entry(render(&memory.run(words("randomkey"))))
+            .or_default() += 1;
+    }
+    assert_eq!(drawn.len(), 3);
+    for (name, times) in drawn {
+        // Six deviations of a binomial distribution with a chance of a third.
+        let mean = DRAWS as f64 / 3.0;
+        let deviations = 6.0 * (mean * 2.0 / 3.0).sqrt();
+        assert!((times as f64 - mean).abs() < deviations, "{name}: {times}");
+    }
 }
 
 #[test]

@@ -19,7 +19,7 @@ async fn add(mut tx: Tx, call: Call) -> Outcome {
     let sum = tx
         .get_for_update(&key)
         .await?
-        .map_or(0, |value| value.as_string().map_or(0, |text| number(text)))
+        .map_or(0, |value| value.as_string().map_or(0, |text| number(&text)))
         + by;
     tx.put(&key, Value::from(sum.to_string().as_str())).await?;
     Ok(Reply::Integer(sum))

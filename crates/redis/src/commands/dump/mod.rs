@@ -43,15 +43,15 @@ fn dumped(value: &Value) -> Vec<u8> {
 fn count_work(value: &Value, dumped_bytes: usize) {
     /// The checksum takes longer for its bytes than copying them.
     const CHECKSUM: usize = 2;
-    work::elements(match value {
-        Value::String(_) | Value::LongString(_) => 0,
-        Value::Hash(hash) => hash.len(),
-        Value::List(list) => list.len(),
-        Value::Set(set) => set.len(),
-        Value::SortedSet(set) => set.len(),
-        Value::Stream(stream) => stream.len(),
-    });
-    work::bytes(value.heap_bytes() + CHECKSUM * dumped_bytes);
+    match value {
+        Value::String(_) | Value::LongString(_) => {}
+        Value::Hash(hash) => work::members(hash.len()),
+        Value::List(list) => work::elements(list.len()),
+        Value::Set(set) => work::members(set.len()),
+        Value::SortedSet(set) => work::scored(set.len()),
+        Value::Stream(stream) => work::members(stream.len()),
+    }
+    work::bytes(CHECKSUM * dumped_bytes);
 }
 
 /// What is dumped, with the footer behind it.

@@ -136,7 +136,6 @@ impl<'a> Query<'a> {
         set: Option<&SortedSetValue>,
     ) -> Result<(), Reply> {
         let (mut by_member, mut by_place) = (false, false);
-        let mut stores = [false; 2];
         while let [word, rest @ ..] = words {
             let is = |name| options::is(word, name);
             words = match rest {
@@ -175,12 +174,8 @@ impl<'a> Query<'a> {
                 [key, rest @ ..]
                     if form.names_destination() && (is("STORE") || is("STOREDIST")) =>
                 {
+                    // The last counts.
                     self.stores_distances = is("STOREDIST");
-                    // The same word twice would write a key that the words do not declare.
-                    let seen = &mut stores[usize::from(self.stores_distances)];
-                    if std::mem::replace(seen, true) {
-                        return Err(errors::SYNTAX);
-                    }
                     self.destination = Some(key);
                     rest
                 }

@@ -4,6 +4,7 @@ use crate::commands::collections::{find, put, to_change};
 use crate::commands::options;
 use crate::commands::strings::{argument, found};
 use crate::errors;
+use crate::work;
 use txn::value::{Scored, SortedSetValue};
 use txn::{Blob, Intent, Key, Note, Outcome, Reply, Tx};
 
@@ -127,6 +128,7 @@ pub(in crate::commands) async fn add(
         last = Reply::Double(score);
     }
     if added + changed > 0 {
+        work::scored((added + changed) as usize);
         if options.increment {
             tx.note(|| Note::Named("zincr"));
         }

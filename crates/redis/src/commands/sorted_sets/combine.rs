@@ -250,7 +250,7 @@ impl Combination {
             for other in others {
                 for (member, _) in other.source.members() {
                     work::element(member);
-                    left.remove(member);
+                    work::scored(usize::from(left.remove(member).is_some()));
                 }
             }
             return left;

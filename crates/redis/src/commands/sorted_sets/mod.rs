@@ -21,9 +21,8 @@ use txn::{Blob, Reply};
 /// A sorted set of these members.
 pub(in crate::commands) fn collected(members: impl Iterator<Item = (Blob, f64)>) -> SortedSetValue {
     let counted = members.inspect(|(member, _)| {
-        // It is put among the members and into their order.
-        work::element(member);
-        work::elements(1);
+        work::bytes(member.len());
+        work::scored(1);
     });
     counted.collect()
 }

@@ -51,7 +51,7 @@ pub(in crate::commands) async fn pop(
         };
         if taken > 0 {
             let mut set = SortedSetValue::clone(&old);
-            work::elements(taken);
+            work::scored(taken);
             set.remove_range(ranks);
             tx.note(|| {
                 Note::Named(match end {

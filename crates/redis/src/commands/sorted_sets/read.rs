@@ -3,10 +3,9 @@
 use super::members_reply;
 use crate::chance::Chance;
 use crate::commands::collections::{collection_or, find};
-use crate::commands::listing::{ScanOptions, cursor, cursor_reply};
+use crate::commands::listing::{ScanOptions, cursor, cursor_page, cursor_reply};
 use crate::commands::options;
 use crate::commands::strings::{argument, found};
-use crate::work;
 use crate::{errors, parse};
 use txn::value::SortedSetValue;
 use txn::{Blob, Intent, Key, Outcome, Reply, Tx};
@@ -103,12 +102,11 @@ pub async fn zscan(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let cursor = argument!(cursor(&args[1]));
     let set = collection_or!(SortedSetValue, tx, args, cursor_reply(None, Vec::new()));
     let options = argument!(ScanOptions::parse(&args[2..], false));
-    let (page, next_hash) = set.page(cursor, options.count);
-    work::elements(page.len());
+    let (page, next) = cursor_page(cursor, options.count, |hash, limit| set.page(hash, limit));
     let wanted = page.into_iter().filter(|(name, _)| options.matches(name));
     let items = wanted.flat_map(|(name, score)| {
         let score = Reply::bulk(parse::float_text(score).as_str());
         [Reply::Bulk(name.clone()), score]
     });
-    Ok(cursor_reply(next_hash, items.collect()))
+    Ok(cursor_reply(next, items.collect()))
 }

@@ -19,6 +19,7 @@ pub async fn zrem(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let removed = members.filter(|member| set.remove(member).is_some());
     let removed = removed.count();
     if removed > 0 {
+        work::scored(removed);
         put(tx, &key, set, expires_at_ms).await?;
     }
     Ok(Reply::Integer(removed as i64))
@@ -35,7 +36,7 @@ async fn remove_range(tx: &mut Tx, args: &[Blob], by: By) -> Outcome {
     let removed = ranks.len();
     if removed > 0 {
         let mut set = SortedSetValue::clone(&old);
-        work::elements(removed);
+        work::scored(removed);
         set.remove_range(ranks);
         put(tx, &key, set, expires_at_ms).await?;
     }

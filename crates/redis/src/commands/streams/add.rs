@@ -8,7 +8,7 @@ use crate::work;
 use crate::{errors, parse};
 use std::sync::Arc;
 use txn::value::{StreamEntry, StreamId, StreamValue};
-use txn::{Blob, Intent, Key, Outcome, Reply, Tx};
+use txn::{Blob, Intent, Key, Note, Outcome, Reply, Tx};
 
 const EXHAUSTED: Reply =
     Reply::error("ERR The stream has exhausted the last possible ID, unable to add more items");
@@ -45,7 +45,7 @@ impl Trim {
         };
         let limit = usize::try_from(self.limit).ok().filter(|&limit| limit > 0);
         let trimmed = surplus.min(limit.unwrap_or(usize::MAX));
-        work::elements(trimmed);
+        work::members(trimmed);
         stream.trim(trimmed);
         trimmed
     }
@@ -189,10 +189,17 @@ pub async fn xadd(tx: &mut Tx, args: &[Blob]) -> Outcome {
         id,
         fields: Arc::from(fields),
     });
-    if let Some(trim) = &words.trim {
-        trim.apply(&mut stream);
-    }
+    let trimmed = words.trim.map_or(0, |trim| trim.apply(&mut stream));
     put(tx, &key, stream, expires_at_ms).await?;
+    if trimmed > 0 {
+        // One write, of which two things are told.
+        tx.note(|| Note::Named("xtrim"));
+        tx.note(|| Note::Wrote {
+            key,
+            is_present: true,
+            expires: expires_at_ms != 0,
+        });
+    }
     Ok(id_reply(id))
 }
 

@@ -158,10 +158,12 @@ pub async fn xclaim(tx: &mut Tx, args: &[Blob]) -> Outcome {
         just_id: claim.just_id,
     };
     let mut stream = StreamValue::clone(&old);
-    stream.update_group(group, |group| {
+    let changes = stream.update_group(group, |group| {
+        let is_behind = group.last_id < claim.last_id;
         group.last_id = group.last_id.max(claim.last_id);
-        group.see(&args[2], terms.now_ms);
+        group.see(&args[2], terms.now_ms) || is_behind
     });
+    let mut changes = changes == Some(true);
     let mut replies = Vec::new();
     for id in claim.ids {
         let pending = stream.group(group).and_then(|group| group.pending_of(id));
@@ -169,12 +171,16 @@ pub async fn xclaim(tx: &mut Tx, args: &[Blob]) -> Outcome {
         if stream.get(id).is_none() {
             // It was deleted, so nobody can do anything with it.
             stream.update_group(group, |group| group.acknowledge(id));
+            changes |= pending.is_some();
         } else if pending.is_some() || claim.force {
             replies.extend(terms.claim(&mut stream, group, pending, id));
         }
     }
-    note_new_consumer(tx, [&*old, &stream], group, &args[2]);
-    put(tx, &key, stream, expires_at_ms).await?;
+    // Who only asked is not written down: who watches the key does not mind.
+    if changes || !replies.is_empty() {
+        note_new_consumer(tx, [&*old, &stream], group, &args[2]);
+        put(tx, &key, stream, expires_at_ms).await?;
+    }
     Ok(Reply::Array(replies))
 }
 
@@ -223,9 +229,7 @@ pub async fn xautoclaim(tx: &mut Tx, args: &[Blob]) -> Outcome {
     };
     let mut stream = StreamValue::clone(&old);
     let (mut claimed, mut deleted) = (Vec::new(), Vec::new());
-    stream.update_group(group, |group| {
-        group.see(&args[2], terms.now_ms);
-    });
+    let is_new = stream.update_group(group, |group| group.see(&args[2], terms.now_ms));
     let mut looks = limit.saturating_mul(LOOKS_PER_CLAIM);
     // By the old version, which nothing of this changes.
     let pending = old.group(group).map(|group| {
@@ -244,8 +248,10 @@ pub async fn xautoclaim(tx: &mut Tx, args: &[Blob]) -> Outcome {
         }
     }
     let next = pending.next().map_or(StreamId::MIN, |pending| pending.id);
-    note_new_consumer(tx, [&*old, &stream], group, &args[2]);
-    put(tx, &key, stream, expires_at_ms).await?;
+    if is_new == Some(true) || !claimed.is_empty() || !deleted.is_empty() {
+        note_new_consumer(tx, [&*old, &stream], group, &args[2]);
+        put(tx, &key, stream, expires_at_ms).await?;
+    }
     Ok(Reply::Array(vec![
         id_reply(next),
         Reply::Array(claimed),

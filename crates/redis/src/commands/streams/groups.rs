@@ -16,6 +16,12 @@ const NO_KEY: Reply = Reply::error(
 
 /// The options of XGROUP CREATE and SETID.
 fn group_options(args: &[Blob], creates: bool) -> Result<(bool, Option<u64>), Reply> {
+    /// XGROUP's words from CREATE on, with all options once.
+    const WORDS_MAX: usize = 7;
+    let wrong = || errors::subcommand_syntax("XGROUP", &args[0]);
+    if args.len() > WORDS_MAX - usize::from(!creates) {
+        return Err(wrong());
+    }
     let (mut make_stream, mut entries_read) = (false, None);
     let mut rest = &args[4..];
     loop {
@@ -34,7 +40,7 @@ fn group_options(args: &[Blob], creates: bool) -> Result<(bool, Option<u64>), Re
                 };
                 rest
             }
-            _ => return Err(errors::subcommand_syntax("XGROUP", &args[0])),
+            _ => return Err(wrong()),
         };
     }
 }
@@ -123,8 +129,12 @@ pub async fn create_consumer(tx: &mut Tx, args: &[Blob]) -> Outcome {
 pub async fn delete_consumer(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let key = Key::from(&args[1]);
     let (mut stream, expires_at_ms) = with_group!(tx, &key, args);
+    let group = stream.group(&args[2]);
+    if group.is_none_or(|group| group.consumer(&args[3]).is_none()) {
+        return Ok(Reply::Integer(0));
+    }
     let pending = stream.update_group(&args[2], |group| group.remove_consumer(&args[3]));
-    work::elements(pending.unwrap_or(0));
+    work::members(pending.unwrap_or(0));
     put(tx, &key, stream, expires_at_ms).await?;
     Ok(Reply::Integer(pending.unwrap_or(0) as i64))
 }
@@ -179,6 +189,8 @@ fn summary(group: &StreamGroup) -> Reply {
 
 /// XPENDING key group [[IDLE min-idle-time] start end count [consumer]]
 pub async fn xpending(tx: &mut Tx, args: &[Blob]) -> Outcome {
+    /// All that may be asked.
+    const WORDS_MAX: usize = 8;
     let mut least_idle_ms = 0;
     let wanted = match &args[2..] {
         [] => None,
@@ -190,7 +202,8 @@ pub async fn xpending(tx: &mut Tx, args: &[Blob]) -> Outcome {
     };
     let range = match wanted {
         None => None,
-        Some([from, to, limit, consumer @ ..]) if consumer.len() <= 1 => {
+        // As in Redis, what may follow a consumer is not looked at.
+        Some([from, to, limit, consumer @ ..]) if args.len() <= WORDS_MAX => {
             let limit = argument!(count(limit));
             Some((argument!(interval(from, to)), limit, consumer.first()))
         }

@@ -69,7 +69,10 @@ pub async fn groups(tx: &mut Tx, args: &[Blob]) -> Outcome {
             field("pending", number(group.pending().len())),
             field("last-delivered-id", id_reply(group.last_id)),
             field("entries-read", number_or_nil(group.entries_read)),
-            field("lag", number_or_nil(lag(&stream, group))),
+            field(
+                "lag",
+                lag(&stream, group).map_or(Reply::Nil, Reply::Integer),
+            ),
         ])
     });
     Ok(Reply::Array(groups.collect()))
@@ -139,7 +142,7 @@ fn full_group(stream: &StreamValue, name: &Blob, group: &StreamGroup, limit: usi
         field("name", Reply::Bulk(name.clone())),
         field("last-delivered-id", id_reply(group.last_id)),
         field("entries-read", number_or_nil(group.entries_read)),
-        field("lag", number_or_nil(lag(stream, group))),
+        field("lag", lag(stream, group).map_or(Reply::Nil, Reply::Integer)),
         field("pel-count", number(group.pending().len())),
         field("pending", Reply::Array(pending.collect())),
         field("consumers", Reply::Array(consumers.collect())),

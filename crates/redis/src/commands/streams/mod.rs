@@ -121,7 +121,7 @@ fn has_gap_behind(stream: &StreamValue, id: StreamId) -> bool {
 }
 
 /// How many entries a group has not delivered, if that can be known.
-fn lag(stream: &StreamValue, group: &StreamGroup) -> Option<u64> {
+fn lag(stream: &StreamValue, group: &StreamGroup) -> Option<i64> {
     if stream.entries_added == 0 {
         return Some(0);
     }
@@ -129,8 +129,8 @@ fn lag(stream: &StreamValue, group: &StreamGroup) -> Option<u64> {
         .entries_read
         .filter(|_| !has_gap_behind(stream, group.last_id));
     let read = counted.or_else(|| place_ever(stream, group.last_id))?;
-    // As in Redis, where a client may say that more were read than were ever added.
-    Some(stream.entries_added.saturating_sub(read))
+    // As in Redis, below 0 if a client has said that more were read than were ever added.
+    Some(stream.entries_added.wrapping_sub(read).cast_signed())
 }
 
 /// No such key, or no such group there.
@@ -141,6 +141,11 @@ fn no_group(key: &Blob, group: &Blob, rest: &str) -> Reply {
         text(key),
         text(group)
     ))
+}
+
+/// What XREADGROUP says then.
+pub(crate) fn no_group_to_read(key: &Blob, group: &Blob) -> Reply {
+    no_group(key, group, " in XREADGROUP with GROUP option")
 }
 
 /// The key is there, but no such group.

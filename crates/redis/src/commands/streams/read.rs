@@ -1,12 +1,19 @@
 //! Listing streams and reading what is new in them.
 
-use super::{count, entry_reply, id, id_reply, interval, no_group, place_ever};
+use super::{count, entry_reply, id, id_reply, interval, no_group_to_read, place_ever};
 use crate::commands::collections::{find, put};
 use crate::commands::options;
 use crate::commands::strings::{argument, found};
 use crate::errors;
 use txn::value::{Pending, StreamId, StreamValue};
 use txn::{Blob, Intent, Key, Note, Outcome, Reply, Stop, Tx};
+
+const UNBALANCED: Reply = Reply::error(
+    "ERR Unbalanced 'xread' list of streams: for each stream key an ID or '$' must be specified.",
+);
+const UNBALANCED_IN_GROUP: Reply = Reply::error(
+    "ERR Unbalanced 'xreadgroup' list of streams: for each stream key an ID or '>' must be specified.",
+);
 
 /// XRANGE and XREVRANGE, from their ends on.
 async fn list(tx: &mut Tx, args: &[Blob], from: &Blob, to: &Blob, reverse: bool) -> Outcome {
@@ -90,9 +97,10 @@ impl<'a> Question<'a> {
                 }
                 [word, rest @ ..] if options::is(word, "STREAMS") && !rest.is_empty() => {
                     if !rest.len().is_multiple_of(2) {
-                        return Err(Reply::error(
-                            "ERR Unbalanced XREAD list of streams: for each stream key an ID or '$' must be specified.",
-                        ));
+                        return Err(match in_group {
+                            false => UNBALANCED,
+                            true => UNBALANCED_IN_GROUP,
+                        });
                     }
                     (question.keys, question.ids) = rest.split_at(rest.len() / 2);
                     break;
@@ -182,7 +190,7 @@ pub async fn xreadgroup(tx: &mut Tx, args: &[Blob]) -> Outcome {
     for (name, text) in question.keys.iter().zip(question.ids) {
         let found = found!(find::<StreamValue>(tx, &Key::from(name), Intent::Update));
         if found.is_none_or(|(stream, _)| stream.group(group).is_none()) {
-            return Ok(no_group(name, group, " in XREADGROUP with GROUP option"));
+            return Ok(no_group_to_read(name, group));
         }
         wanted.push(match text.as_bytes() {
             b">" => None,
@@ -235,22 +243,28 @@ async fn deliver(
     if is_new == Some(true) {
         tx.note(|| Note::Named("xgroup-createconsumer"));
     }
-    let entries = match after {
-        Some(after) => Some(history(
-            &mut stream,
-            group,
-            consumer,
-            after,
-            question.limit(),
-            now_ms,
-        )),
-        None => news(&mut stream, question, now_ms),
+    let Some(after) = after else {
+        // What is written if nothing is new is when the consumer last asked.
+        let entries = news(&mut stream, question, now_ms);
+        put(tx, &key, stream, expires_at_ms).await?;
+        return Ok(entries);
     };
-    put(tx, &key, stream, expires_at_ms).await?;
-    Ok(entries)
+    let (entries, delivered) = history(
+        &mut stream,
+        group,
+        consumer,
+        after,
+        question.limit(),
+        now_ms,
+    );
+    // As in Redis, who watches the key does not mind who asks for nothing.
+    if delivered > 0 || is_new == Some(true) {
+        put(tx, &key, stream, expires_at_ms).await?;
+    }
+    Ok(Some(entries))
 }
 
-/// What a consumer has pending after an id, delivered once more.
+/// What a consumer has pending after an id, and how many entries of that are delivered once more.
 fn history(
     stream: &mut StreamValue,
     group: &Blob,
@@ -258,7 +272,7 @@ fn history(
     after: StreamId,
     limit: usize,
     now_ms: u64,
-) -> Vec<Reply> {
+) -> (Vec<Reply>, usize) {
     let pending: Vec<StreamId> = stream
         .group(group)
         .and_then(|group| group.consumer(consumer))
@@ -268,12 +282,14 @@ fn history(
             pending.take(limit).copied().collect()
         });
     let mut entries = Vec::with_capacity(pending.len());
+    let mut delivered = 0;
     for id in pending {
         let Some(entry) = stream.get(id) else {
             entries.push(Reply::Array(vec![id_reply(id), Reply::NilArray]));
             continue;
         };
         entries.push(entry_reply(entry));
+        delivered += 1;
         stream.update_group(group, |group| {
             if let Some(pending) = group.pending_of(id).cloned() {
                 group.give(Pending {
@@ -284,7 +300,7 @@ fn history(
             }
         });
     }
-    entries
+    (entries, delivered)
 }
 
 /// What no consumer of the group got yet.

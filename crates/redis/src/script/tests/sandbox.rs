@@ -77,7 +77,10 @@ fn functions_give_the_same_digits_everywhere() {
          end \
          return redis.sha1hex(table.concat(out, ' '))";
     let mut double = Double::new(Disturbance::default());
-    assert_eq!(double.shown(script), "$2b52c516461297abb50f00a72ef212c26bd0296e");
+    assert_eq!(
+        double.shown(script),
+        "$2b52c516461297abb50f00a72ef212c26bd0296e"
+    );
 }
 
 #[test]
