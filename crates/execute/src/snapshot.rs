@@ -82,6 +82,9 @@ const WRITE_REFUSED: Stop = Stop::Abort(std::borrow::Cow::Borrowed(
     "ERR a transaction that was declared read-only tried to write: submit it as one that may write",
 ));
 
+/// Called by a long computation every now and then, on its thread: it may hold that up.
+pub type Pause = Arc<dyn Fn() + Send + Sync>;
+
 /// Runs read-only requests for one thread.
 ///
 /// Keeps its side of the transaction between runs, so that a read allocates nothing but its procedure's future.
@@ -89,6 +92,7 @@ pub struct SnapshotReader {
     engine: Arc<dyn Engine>,
     access: Option<Box<SnapshotAccess>>,
     interrupt: Interrupt,
+    pause: Option<Pause>,
     looks: u64,
 }
 
@@ -99,7 +103,16 @@ impl SnapshotReader {
             engine,
             access: None,
             interrupt: Interrupt::default(),
+            pause: None,
             looks: 0,
+        }
+    }
+
+    /// The same, whose long computations pause so.
+    pub fn pausing(self, pause: Pause) -> SnapshotReader {
+        SnapshotReader {
+            pause: Some(pause),
+            ..self
         }
     }
 
@@ -147,6 +160,7 @@ impl SnapshotReader {
             None => Box::new(SnapshotAccess::new(
                 self.engine.clone(),
                 self.interrupt.clone(),
+                self.pause.clone(),
             )),
         };
         access.snapshot = Some(snapshot);
@@ -221,13 +235,15 @@ struct SnapshotAccess {
     must_order: bool,
     looks: u64,
     interrupt: Interrupt,
+    pause: Option<Pause>,
 }
 
 impl SnapshotAccess {
-    fn new(engine: Arc<dyn Engine>, interrupt: Interrupt) -> SnapshotAccess {
+    fn new(engine: Arc<dyn Engine>, interrupt: Interrupt, pause: Option<Pause>) -> SnapshotAccess {
         SnapshotAccess {
             engine,
             interrupt,
+            pause,
             snapshot: None,
             now_ms: 0,
             must_order: false,
@@ -293,7 +309,16 @@ impl Access for SnapshotAccess {
         Poll::Ready(Err(WRITE_REFUSED))
     }
     fn doomed(&self) -> bool {
-        self.must_order || self.interrupt.asked()
+        if self.must_order || self.interrupt.asked() {
+            return true;
+        }
+        match &self.pause {
+            None => false,
+            Some(pause) => {
+                pause();
+                self.interrupt.asked()
+            }
+        }
     }
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
         self

@@ -12,6 +12,10 @@
 //!   a key of a table that is passed on the way to another one, beyond 16, count as one each; a number that is written as
 //!   a string counts as ten. The charge depends on sizes only, never on what else the VM holds. The hook for every
 //!   so many instructions is called once for each such portion, at the next instruction.
+//! - **Tables, functions and coroutines hash by a number** (`lstate.h`, `ltable.c`) that they get when a run first makes them a key,
+//!   and not by their addresses, which `pairs` would show: in how it orders other keys.
+//! - **Transcendental functions are `libm`'s** (`luaconf.h`): the same numbers on every machine. The C library has several of each,
+//!   and takes the one that is best for the processor.
 //! - **A string that reads as a number has at most 100 bytes** (`lvm.c`): arithmetic parses it each time.
 //! - **Strings made to collide** (`lstring.c`): what would be the 251st string of a bucket fails like an allocation. No
 //!   strings that were not searched for come near it.
@@ -19,4 +23,35 @@
 //! The build also forbids fused floating-point operations, and leaves Lua's API checks out: with them, Lua 5.1 refuses
 //! what its own `pcall` does (it pushes the status after many results, into the spare slots that every stack has).
 //!
-//! There is no Rust here: whoever uses `mlua` names this crate once (`use lua as _`), so that it is linked.
+//! Whoever uses `mlua` names this crate once (`use lua as _`), so that it is linked.
+
+/// Defines functions under the names by which Lua calls them.
+macro_rules! functions {
+    ($($symbol:ident = $function:ident($($argument:ident),*);)*) => {
+        $(
+            #[allow(unsafe_code, reason = "the name is for the linker; nothing else has it")]
+            // SAFETY: no other symbol has this name, and what it takes and gives is what C's declaration in `luaconf.h` says.
+            #[unsafe(no_mangle)]
+            extern "C" fn $symbol($($argument: f64),*) -> f64 {
+                libm::$function($($argument),*)
+            }
+        )*
+    };
+}
+
+functions! {
+    ordo_sin = sin(x);
+    ordo_sinh = sinh(x);
+    ordo_cos = cos(x);
+    ordo_cosh = cosh(x);
+    ordo_tan = tan(x);
+    ordo_tanh = tanh(x);
+    ordo_asin = asin(x);
+    ordo_acos = acos(x);
+    ordo_atan = atan(x);
+    ordo_exp = exp(x);
+    ordo_log = log(x);
+    ordo_log10 = log10(x);
+    ordo_atan2 = atan2(y, x);
+    ordo_pow = pow(x, y);
+}

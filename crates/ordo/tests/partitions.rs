@@ -3,35 +3,19 @@
 //!
 //! `ORDO_SEED` replays the random commands.
 
-use bench::faults::processes::{Processes, Setting};
+mod processes;
+
+use bench::faults::processes::Processes;
+use processes::PATIENCE;
 use server::client::{Answer, Client, put_command};
 use sim::draw::Draw;
 use std::net::SocketAddr;
-use std::path::Path;
-use std::time::Duration;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PARTITIONS: u16 = 4;
 /// Keys that the random commands share: few enough to meet, enough to be everywhere.
 const KEYS: u64 = 24;
 /// Commands that are sent at once.
 const PIPELINE: usize = 8;
-
-fn processes(nodes: usize, zones: usize, directory: &Path) -> Processes {
-    let setting = Setting {
-        ordo: env!("CARGO_BIN_EXE_ordo").into(),
-        nodes,
-        zones,
-        partitions: 4,
-        appendfsync: "no".to_owned(),
-        directory: directory.to_owned(),
-    };
-    let mut processes = Processes::new(setting, None).expect("prepared");
-    for node in 0..nodes {
-        processes.start(node).expect("started");
-    }
-    processes.wait_until_up(PATIENCE).expect("up");
-    processes
-}
 
 /// One server, and a cluster in which every node keeps two of four partitions.
 struct Both {
@@ -44,8 +28,8 @@ impl Both {
     fn start() -> Both {
         let directory = tempfile::tempdir().expect("a directory");
         Both {
-            single: processes(1, 1, &directory.path().join("single")),
-            cluster: processes(4, 2, &directory.path().join("cluster")),
+            single: processes::started(1, 1, PARTITIONS, &directory.path().join("single")),
+            cluster: processes::started(4, 2, PARTITIONS, &directory.path().join("cluster")),
             directory,
         }
     }

@@ -4,37 +4,16 @@
     reason = "what watches processes has a clock"
 )]
 
-use bench::faults::processes::{Processes, Setting};
-use server::client::{Answer, Client, put_command};
-use std::path::Path;
-use std::time::{Duration, Instant};
+mod processes;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+use processes::PATIENCE;
+use server::client::{Answer, Client, put_command};
+use std::time::Instant;
+
 /// Keys of all partitions.
 const KEYS: usize = 12;
-
-/// A cluster of four partitions.
-fn cluster(nodes: usize, zones: usize, directory: &Path) -> (Processes, Vec<String>) {
-    let setting = Setting {
-        ordo: env!("CARGO_BIN_EXE_ordo").into(),
-        nodes,
-        zones,
-        partitions: 4,
-        appendfsync: "no".to_owned(),
-        directory: directory.to_owned(),
-    };
-    let mut processes = Processes::new(setting, None).expect("prepared");
-    for node in 0..nodes {
-        processes.start(node).expect("started");
-    }
-    processes.wait_until_up(PATIENCE).expect("up");
-    let addresses = processes
-        .addresses()
-        .into_iter()
-        .map(|address| address.to_string());
-    let addresses = addresses.collect();
-    (processes, addresses)
-}
+const PARTITIONS: u16 = 4;
+const SLOTS: u16 = 16_384;
 
 fn open(address: &str) -> Client {
     Client::open(address, PATIENCE).expect("a connection")
@@ -70,10 +49,81 @@ fn wait_for_waiters(client: &mut Client, count: usize) {
     }
 }
 
+/// A connection whose reads are tracked, and one that hears of them.
+fn tracked(address: &str) -> (Client, Client) {
+    let (mut reader, mut ear) = (open(address), open(address));
+    let Answer::Text(id) = ear.call(&["CLIENT", "ID"]).expect("a reply") else {
+        panic!("CLIENT ID is a number");
+    };
+    ear.call(&["SUBSCRIBE", "__redis__:invalidate"])
+        .expect("a reply");
+    let tracking = ["CLIENT", "TRACKING", "ON", "REDIRECT", &id];
+    let answer = reader.call(&tracking).expect("a reply");
+    assert_eq!(answer, Answer::Text("OK".to_owned()));
+    (reader, ear)
+}
+
+/// The next invalidation is of this key.
+fn hears_of(ear: &mut Client, key: &str) {
+    let Answer::List(told) = ear.answer().expect("an invalidation") else {
+        panic!("a message is a list");
+    };
+    let key = Answer::Text(key.to_owned());
+    assert_eq!(told.last(), Some(&Answer::List(vec![key])));
+}
+
+/// Who waits for a key, and who keeps a copy of it, loses nothing when its slot becomes another partition's.
+fn slots_take_along_who_waits(addresses: &[String]) {
+    let nodes = addresses.len();
+    let mut others: Vec<Client> = addresses.iter().map(|address| open(address)).collect();
+    let mut waiters = Vec::new();
+    let mut copies = Vec::new();
+    for number in 0..KEYS {
+        let address = &addresses[number % nodes];
+        let (queue, copy) = (format!("waits:{number}"), format!("read:{number}"));
+        let mut waiter = open(address);
+        send(&mut waiter, &["BLPOP", &queue, "0"]);
+        waiters.push((queue, waiter));
+        let (mut reader, ear) = tracked(address);
+        assert_eq!(reader.call(&["GET", &copy]).expect("a reply"), Answer::Nil);
+        copies.push((copy, reader, ear));
+    }
+    for (place, other) in others.iter_mut().enumerate() {
+        let here = (0..KEYS).filter(|number| number % nodes == place);
+        wait_for_waiters(other, here.count());
+    }
+    let each = SLOTS / PARTITIONS;
+    for partition in 1..PARTITIONS {
+        let (first, last) = (partition * each, partition * each + each - 1);
+        let [first, last] = [first, last].map(|slot| slot.to_string());
+        let words = ["ORDO.CLUSTER", "MOVESLOTS", &first, &last, "0"];
+        let moved = others[0].call(&words).expect("a reply");
+        let is_done = matches!(&moved, Answer::Text(text) if text.starts_with("OK"));
+        assert!(is_done, "{moved:?}");
+    }
+    for (number, (queue, waiter)) in waiters.iter_mut().enumerate() {
+        let other = &mut others[(number + 1) % nodes];
+        let filled = other.call(&["RPUSH", queue, "job"]).expect("a reply");
+        assert_eq!(filled, Answer::Text("1".to_owned()));
+        assert_eq!(
+            texts(waiter.answer().expect("an element")),
+            [queue.as_str(), "job"]
+        );
+    }
+    for (number, (copy, _, ear)) in copies.iter_mut().enumerate() {
+        let other = &mut others[(number + 1) % nodes];
+        other.call(&["SET", copy, "v"]).expect("a reply");
+        // At the latest by then: who does not hear of it any more is told when the slots have moved.
+        hears_of(ear, copy);
+    }
+}
+
 /// Everything, at clusters whose nodes keep all partitions, and at such whose nodes keep two of four.
 fn everything_reaches_every_node(nodes: usize, zones: usize) {
     let directory = tempfile::tempdir().expect("a directory");
-    let (mut processes, addresses) = cluster(nodes, zones, directory.path());
+    let mut processes = processes::started(nodes, zones, PARTITIONS, directory.path());
+    let addresses = processes.addresses();
+    let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     let mut clients: Vec<Client> = addresses.iter().map(|address| open(address)).collect();
     let mut others: Vec<Client> = addresses.iter().map(|address| open(address)).collect();
 
@@ -134,25 +184,13 @@ fn everything_reaches_every_node(nodes: usize, zones: usize) {
     for number in 0..KEYS {
         let key = format!("copy:{number}");
         let (reads, writes) = (number % nodes, (number + 1) % nodes);
-        let mut ear = open(&addresses[reads]);
-        let Answer::Text(id) = ear.call(&["CLIENT", "ID"]).expect("a reply") else {
-            panic!("CLIENT ID is a number");
-        };
-        ear.call(&["SUBSCRIBE", "__redis__:invalidate"])
-            .expect("a reply");
-        let reader = &mut clients[reads];
-        let tracking = ["CLIENT", "TRACKING", "ON", "REDIRECT", &id];
-        assert_eq!(
-            reader.call(&tracking).expect("a reply"),
-            Answer::Text("OK".to_owned())
-        );
+        let (mut reader, mut ear) = tracked(&addresses[reads]);
         assert_eq!(reader.call(&["GET", &key]).expect("a reply"), Answer::Nil);
         others[writes].call(&["SET", &key, "v"]).expect("a reply");
-        let Answer::List(told) = ear.answer().expect("an invalidation") else {
-            panic!("a message is a list");
-        };
-        assert_eq!(told.last(), Some(&Answer::List(vec![Answer::Text(key)])));
+        hears_of(&mut ear, &key);
     }
+
+    slots_take_along_who_waits(&addresses);
 
     // Who waits at a node that is gone takes nothing.
     send(&mut clients[nodes - 1], &["BLPOP", "left", "0"]);

@@ -4,34 +4,15 @@
     reason = "what watches processes has a clock"
 )]
 
-use bench::faults::processes::{Processes, Setting};
-use server::client::{Answer, Client};
-use std::path::Path;
-use std::time::{Duration, Instant};
+mod processes;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+use processes::PATIENCE;
+use server::client::{Answer, Client};
+use std::time::Instant;
+
 const NODES: usize = 3;
 /// It is allowed the first command, and not the second, which shows only while it runs.
 const SCRIPT: &str = "redis.call('incr', 'app:n') return redis.call('incr', 'other')";
-
-fn cluster(directory: &Path) -> (Processes, Vec<String>) {
-    let setting = Setting {
-        ordo: env!("CARGO_BIN_EXE_ordo").into(),
-        nodes: NODES,
-        zones: NODES,
-        partitions: 2,
-        appendfsync: "no".to_owned(),
-        directory: directory.to_owned(),
-    };
-    let mut processes = Processes::new(setting, None).expect("prepared");
-    for node in 0..NODES {
-        processes.start(node).expect("started");
-    }
-    processes.wait_until_up(PATIENCE).expect("up");
-    let addresses = processes.addresses();
-    let addresses = addresses.iter().map(ToString::to_string).collect();
-    (processes, addresses)
-}
 
 fn open(address: &str) -> Client {
     Client::open(address, PATIENCE).expect("a connection")
@@ -89,7 +70,9 @@ fn holds_everywhere(addresses: &[String], nodes: &[usize], runs: &mut i64) {
 #[test]
 fn a_user_is_one_at_every_node_and_survives_them() {
     let directory = tempfile::tempdir().expect("a directory");
-    let (mut processes, addresses) = cluster(directory.path());
+    let mut processes = processes::started(NODES, NODES, 2, directory.path());
+    let addresses = processes.addresses();
+    let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     let mut runs = 0;
     let rules = [
         "ACL",

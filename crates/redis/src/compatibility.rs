@@ -40,7 +40,8 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
     (
         "config|set",
         "knows Ordo's settings and those of Redis that make sense here: `ordo serve --help` lists them. `notify-keyspace-events` has no \
-         classes `m` and `n`",
+         classes `m` and `n`. `proto-max-bulk-len` is for the words of commands: what APPEND, SETRANGE and SETBIT make has at most 512 MB, \
+         as every replica must say the same of it",
     ),
     (
         "config|rewrite",
@@ -50,13 +51,15 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
         "eval evalsha eval_ro evalsha_ro",
         "limits of steps (what it executes, and what its calls look at, change and reply) and memory end a script, and roll it back; it can't print addresses or see a clock that moves; any keys of any \
          slot. `redis.log` checks its arguments and writes nothing: a script may run several times, on every replica, before it \
-         counts once. What each node would answer differently is not allowed: INFO, LASTSAVE, SLOWLOG, PUBSUB, CLUSTER; use them \
-         outside",
+         counts once. What each node would answer differently is not allowed: INFO, LASTSAVE, SLOWLOG, PUBSUB, CLUSTER, READONLY, READWRITE, and MEMORY but for USAGE; use them \
+         outside. Scripts that only read run beside the order, as many at once as there are workers, in turns of 10 ms: 16 of them (or as many \
+         as there are workers); further ones wait for the end of one",
     ),
     (
         "exec",
         "commands of the connection itself (CLIENT, CONFIG, INFO, ...) run when all others have, and are held against what the user may do \
-         by then",
+         by then. ACL LOAD, CLIENT TRACKING and CONFIG SET requirepass are refused when they are queued. SUBSCRIBE and its kin confirm each \
+         name in EXEC's array, which is longer then than the block",
     ),
     (
         "fcall fcall_ro",
@@ -125,7 +128,8 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
     ),
     (
         "script|kill function|kill",
-        "stops reads only: what is ordered ends at its limits",
+        "stops reads beside the order: EVAL_RO, EVALSHA_RO and FCALL_RO whose keys are of one partition, with no unanswered write of their \
+         connection before them. What is ordered ends at its limits, and UNKILLABLE says so",
     ),
     (
         "wait",

@@ -1,5 +1,6 @@
 //! The commands about commands: all that COMMAND and ACL CAT reply derives from the table.
 
+use crate::acl::{KeyAccess, check};
 use crate::commands::{options, pure};
 use crate::errors;
 use crate::idempotent;
@@ -163,7 +164,7 @@ pub fn info(args: &[Blob]) -> Reply {
     Reply::Array(
         args[1..]
             .iter()
-            .map(|name| find(name).map_or(Reply::NilArray, details))
+            .map(|name| find(name).map_or(Reply::Nil, details))
             .collect(),
     )
 }
@@ -248,9 +249,22 @@ pub(crate) fn keys_of(argv: &[Blob]) -> Result<Vec<(Blob, &'static KeySpec)>, Re
     Ok(keys)
 }
 
+/// [`keys_of`], without what is no key but a channel, for example.
+fn real_keys_of(argv: &[Blob]) -> Result<Vec<(Blob, &'static KeySpec)>, Reply> {
+    let mut keys = keys_of(argv)?;
+    let is_real = |spec: &KeySpec| !spec.flags.contains(&"not_key");
+    if keys.iter().any(|(_, spec)| !is_real(spec)) {
+        keys.retain(|(_, spec)| is_real(spec));
+        if keys.is_empty() {
+            return Err(errors::GETKEYS_NO_KEYS);
+        }
+    }
+    Ok(keys)
+}
+
 /// COMMAND GETKEYS command [argument ...]
 pub fn getkeys(args: &[Blob]) -> Reply {
-    keys_of(&args[1..]).map_or_else(
+    real_keys_of(&args[1..]).map_or_else(
         |error| error,
         |keys| Reply::Array(keys.into_iter().map(|(key, _)| Reply::Bulk(key)).collect()),
     )
@@ -258,26 +272,33 @@ pub fn getkeys(args: &[Blob]) -> Reply {
 
 /// COMMAND GETKEYSANDFLAGS command [argument ...]
 pub fn getkeysandflags(args: &[Blob]) -> Reply {
-    // What SET does with its key depends on its words.
-    let is_set = args.get(1).is_some_and(|name| options::is(name, "SET"));
-    let mut words = args.get(4..).unwrap_or_default().iter();
-    let of_set: Option<&[&'static str]> = match (is_set, words.any(|word| options::is(word, "GET")))
-    {
-        (false, _) => None,
-        (true, false) => Some(&["OW", "update"]),
-        (true, true) => Some(&["RW", "access", "update"]),
-    };
+    let argv = &args[1..];
     let with_flags = |(key, spec): (Blob, &KeySpec)| {
-        let flags = of_set
-            .unwrap_or(spec.flags)
-            .iter()
-            .map(|&flag| status(flag));
+        let flags: &[&'static str] =
+            match variable_access(argv).filter(|_| spec.flags.contains(&"variable_flags")) {
+                None => spec.flags,
+                Some(access) => match (access.reads, access.writes) {
+                    (true, false) => &["RO", "access"],
+                    (false, _) => &["OW", "update"],
+                    (true, true) => &["RW", "access", "update"],
+                },
+            };
+        let flags = flags.iter().map(|&flag| status(flag));
         Reply::Array(vec![Reply::Bulk(key), Reply::Set(flags.collect())])
     };
-    keys_of(&args[1..]).map_or_else(
+    real_keys_of(argv).map_or_else(
         |error| error,
         |keys| Reply::Array(keys.into_iter().map(with_flags).collect()),
     )
+}
+
+/// What a command does with its key if that depends on its words.
+fn variable_access(argv: &[Blob]) -> Option<KeyAccess> {
+    let command = table::resolve(argv).ok()?.command;
+    match command.run {
+        Run::Idempotent => variable_access(idempotent::inner(&argv[1..]).ok()?),
+        _ => Some(check::variable_access(command, argv)),
+    }
 }
 
 /// COMMAND HELP

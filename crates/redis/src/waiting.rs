@@ -10,7 +10,8 @@
 //! writes has others try. The first hears what is wrong with any of its keys, also with those for which others wait: then it is the
 //! procedure `redis.waiting-behind` ([`BehindProcedure`]).
 
-use crate::commands::{options, streams};
+use crate::commands::blocking;
+use crate::commands::streams::{self, read::Question};
 use crate::errors;
 use crate::execute::{Caller, Terms, execute};
 use crate::parse;
@@ -34,12 +35,6 @@ pub fn timeout(word: &Blob) -> Result<Option<u64>, Reply> {
         ms if !ms.is_finite() || ms > i64::MAX as f64 => Err(OUT_OF_RANGE),
         ms => Ok((ms > 0.0).then_some(ms as u64)),
     }
-}
-
-const SIDES: [&str; 2] = ["LEFT", "RIGHT"];
-
-fn is_one(word: &Blob, of: [&str; 2]) -> bool {
-    of.iter().any(|name| options::is(word, name))
 }
 
 /// What a command takes from.
@@ -84,86 +79,47 @@ impl Wait {
     /// How the command `argv` (its name first) waits; `None` if it does not. An error is one that the command itself replies.
     pub fn of(argv: &Args) -> Option<Wait> {
         let name = table::resolve(argv).ok()?.command.name;
-        let last = argv.len() - 1;
         let from = match name {
+            "xread" => return Wait::of_streams(argv, false),
+            "xreadgroup" => return Wait::of_streams(argv, true),
+            "blpop" | "brpop" | "blmove" | "brpoplpush" | "blmpop" => From::Lists,
             "bzpopmin" | "bzpopmax" | "bzmpop" => From::SortedSets,
-            _ => From::Lists,
+            _ => return None,
         };
-        let plain = |keys: Range<usize>, timeout_at: usize| {
-            Some(Wait {
-                argv: argv.clone(),
-                from,
-                keys,
-                counted: None,
-                timeout_ms: timeout(&argv[timeout_at]).ok()?,
-                manner: Manner::Takes,
-                ends: Vec::new(),
-            })
-        };
-        match name {
-            "blpop" | "brpop" | "bzpopmin" | "bzpopmax" => plain(1..last, last),
-            "blmove" if ![&argv[3], &argv[4]].iter().all(|end| is_one(end, SIDES)) => None,
-            "blmove" | "brpoplpush" => plain(1..2, last),
-            "blmpop" | "bzmpop" => {
-                let count = options::count(&argv[2], 1, errors::NO_KEYS).ok()?;
-                let end = count.checked_add(3).filter(|&end| end < argv.len())?;
-                let ends = if name == "blmpop" {
-                    SIDES
-                } else {
-                    ["MIN", "MAX"]
-                };
-                let is_right = is_one(&argv[end], ends)
-                    && match &argv[end + 1..] {
-                        [] => true,
-                        [word, count] => {
-                            options::is(word, "COUNT")
-                                && options::count(count, 1, errors::SYNTAX).is_ok()
-                        }
-                        _ => false,
-                    };
-                is_right.then_some(())?;
-                Some(Wait {
-                    counted: Some(2),
-                    ..plain(3..end, 1)?
-                })
-            }
-            "xread" | "xreadgroup" => Wait::of_streams(argv),
-            _ => None,
-        }
+        let (keys, timeout_ms) = blocking::waits_for(name, argv).ok()?;
+        Some(Wait {
+            argv: argv.clone(),
+            from,
+            keys,
+            counted: matches!(name, "blmpop" | "bzmpop").then_some(2),
+            timeout_ms,
+            manner: Manner::Takes,
+            ends: Vec::new(),
+        })
     }
 
-    fn of_streams(argv: &Args) -> Option<Wait> {
-        let streams = argv.iter().position(|word| options::is(word, "STREAMS"))?;
-        let block = argv[..streams]
-            .iter()
-            .position(|word| options::is(word, "BLOCK"))?;
-        let timeout_ms = options::timeout_ms(argv.get(block + 1)?).ok()?;
-        let count = (argv.len() - streams - 1) / 2;
-        let keys = streams + 1..streams + 1 + count;
-        let ids = keys.end..argv.len();
-        let in_group = options::is(&argv[0], "XREADGROUP");
+    fn of_streams(argv: &Args, in_group: bool) -> Option<Wait> {
+        let question = Question::parse(&argv[1..], in_group).ok()?;
+        let timeout_ms = question.block_ms?;
         // What a consumer has pending is there, or is not.
-        if in_group && ids.clone().any(|at| argv[at].as_bytes() != b">") {
+        if in_group && question.ids.iter().any(|id| id.as_bytes() != b">") {
             return None;
         }
-        let group = argv[..streams]
-            .iter()
-            .position(|word| options::is(word, "GROUP"))
-            .and_then(|at| argv.get(at + 1).cloned());
+        let count = question.keys.len();
+        let ids = argv.len() - count..argv.len();
         let is_end = |at: &usize| !in_group && argv[*at].as_bytes() == b"$";
         Some(Wait {
             argv: argv.clone(),
-            from: if in_group {
-                From::Groups
-            } else {
-                From::Streams
+            from: match in_group {
+                true => From::Groups,
+                false => From::Streams,
             },
-            keys,
+            keys: ids.start - count..ids.start,
             counted: None,
             timeout_ms: (timeout_ms > 0).then_some(timeout_ms),
-            manner: match in_group {
-                true => Manner::TakesFor(group?),
-                false => Manner::Reads,
+            manner: match question.group {
+                Some((group, _)) => Manner::TakesFor(group.clone()),
+                None => Manner::Reads,
             },
             ends: ids.filter(is_end).collect(),
         })
@@ -450,8 +406,21 @@ mod tests {
             "BLMPOP 0 1 a LEFT COUNT 0",
             "BZMPOP 0 1 a LEFT",
             "BLMOVE a b LEFT UP 0",
+            "BLMPOP 0 1 a LEFT COUNT 1 COUNT 1",
+            "XREAD BLOCK 0 STREAMS a b 0",
         ] {
             assert_eq!(wait(words), None, "{words}");
+        }
+    }
+
+    #[test]
+    fn a_group_may_have_the_name_of_an_option() {
+        for group in ["STREAMS", "BLOCK", "GROUP"] {
+            let words = format!("XREADGROUP GROUP {group} c BLOCK 7 STREAMS a >");
+            let wait = wait(&words).expect("it waits");
+            assert_eq!(wait.keys(), [Blob::from("a")], "{words}");
+            assert_eq!(wait.timeout_ms, Some(7), "{words}");
+            assert_eq!(wait.manner, Manner::TakesFor(Blob::from(group)));
         }
     }
 

@@ -4,9 +4,11 @@
 //! when the record has another version at a final snapshot: by the session whose transaction changed users, before it answers,
 //! and ten times a second, for what came through other nodes. Its generation is all that a session compares for each command.
 
+use crate::config::Config;
 use crate::replace::replace_file;
 use crate::runtime::{Port, ReadOutcome, Runtime};
 use parking_lot::Mutex;
+use redis_surface::Memory;
 use redis_surface::acl::{
     Acting, ActingProcedure, DEFAULT_USER, Deed, Denial, Directory, Done, ReadUsersProcedure, User,
 };
@@ -15,7 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use txn::{
-    Blob, PartitionId, PartitionRoute, Position, Procedure, Reply, Request, RequestId, Slots,
+    Args, Blob, PartitionId, PartitionRoute, Position, Procedure, Reply, Request, RequestId, Slots,
 };
 
 /// Among so many entries of the log a new one looks for its like.
@@ -34,6 +36,8 @@ pub struct Acl {
     /// Held while a snapshot is read and published, so that nothing older is published later.
     refreshing: Mutex<()>,
     log: Mutex<VecDeque<Entry>>,
+    /// How many entries the log has had.
+    log_entries: AtomicU64,
 }
 
 struct Users {
@@ -65,6 +69,7 @@ impl Acl {
             users: Mutex::new(users),
             refreshing: Mutex::new(()),
             log: Mutex::default(),
+            log_entries: AtomicU64::new(0),
         };
         acl.publish(&acl.users.lock());
         acl
@@ -97,6 +102,10 @@ impl Acl {
     /// Whether new connections need not authenticate.
     pub fn default_is_open(&self) -> bool {
         self.default_is_open.load(Ordering::Relaxed)
+    }
+    /// Whether anybody may come although the settings ask for a password.
+    pub fn is_open_against_settings(&self) -> bool {
+        self.default_is_open() && !self.settings_default().needs_no_password()
     }
     /// Whether anybody may be `default`, as protected mode asks.
     pub fn default_needs_no_password(&self) -> bool {
@@ -139,16 +148,24 @@ impl Acl {
                 && now_ms.abs_diff(entry.at_ms) <= LOG_SAME_MS
         };
         let same = log.iter().take(LOG_LOOKS_MAX).position(is_same);
-        let count = same
-            .and_then(|place| log.remove(place))
-            .map_or(0, |entry| entry.count);
-        log.push_front(Entry {
-            count: count + 1,
-            denial,
-            user: user.clone(),
-            at_ms: now_ms,
-            client,
-        });
+        let entry = match same.and_then(|place| log.remove(place)) {
+            Some(entry) => Entry {
+                count: entry.count + 1,
+                at_ms: now_ms,
+                client,
+                ..entry
+            },
+            None => Entry {
+                id: self.log_entries.fetch_add(1, Ordering::Relaxed),
+                count: 1,
+                denial,
+                user: user.clone(),
+                since_ms: now_ms,
+                at_ms: now_ms,
+                client,
+            },
+        };
+        log.push_front(entry);
         log.truncate(len_max);
     }
 
@@ -188,9 +205,12 @@ fn read_users(runtime: &Runtime, port: &Port, known: Option<Position>) -> Option
 
 /// An entry of ACL LOG.
 struct Entry {
+    id: u64,
     count: i64,
     denial: Denial,
     user: Blob,
+    /// When it happened first.
+    since_ms: u64,
     /// When it happened last.
     at_ms: u64,
     client: String,
@@ -207,6 +227,15 @@ impl Entry {
             ("username", Reply::Bulk(self.user.clone())),
             ("age-seconds", Reply::Double(age_s)),
             ("client-info", Reply::bulk(self.client.as_str())),
+            ("entry-id", Reply::Integer(self.id.cast_signed())),
+            (
+                "timestamp-created",
+                Reply::Integer(self.since_ms.cast_signed()),
+            ),
+            (
+                "timestamp-last-updated",
+                Reply::Integer(self.at_ms.cast_signed()),
+            ),
         ];
         let fields = fields
             .into_iter()
@@ -226,17 +255,38 @@ pub enum FirstUsers {
 }
 
 /// Looks at the users for the first time, and makes those that the settings ask for. It returns when they are final here.
-pub fn start(acl: &Acl, runtime: &Runtime, first: FirstUsers) -> Result<(), String> {
+pub fn start(
+    acl: &Acl,
+    runtime: &Runtime,
+    first: FirstUsers,
+    requirepass: &str,
+) -> Result<(), String> {
     let thread = std::thread::current();
     let port = runtime.port(Box::new(move || thread.unpark()));
     let port = port.ok_or("all ports of the node are taken")?;
     acl.refresh(runtime, &port);
     let deed = match first {
-        FirstUsers::Nobody => return Ok(()),
-        FirstUsers::OfFile(users) if are_there(&acl.users(), &users) => return Ok(()),
-        FirstUsers::OfFile(users) => Deed::Replace(users),
-        FirstUsers::Introduced(users) => Deed::Introduce(users),
+        FirstUsers::Nobody => None,
+        FirstUsers::OfFile(users) if are_there(&acl.users(), &users) => None,
+        FirstUsers::OfFile(users) => Some(Deed::Replace(users)),
+        FirstUsers::Introduced(users) => Some(Deed::Introduce(users)),
     };
+    if let Some(deed) = deed {
+        act(acl, runtime, &port, 1, deed)?;
+    }
+    if acl.is_open_against_settings() {
+        tracing::warn!(
+            "the user 'default' took any password (ACL SETUSER default ... nopass), and requirepass is set: from now on it has \
+             that password"
+        );
+        let deed = Deed::Command(password_rules(requirepass), Memory::Ample);
+        act(acl, runtime, &port, 2, deed)?;
+    }
+    Ok(())
+}
+
+/// Runs a transaction on users that the settings ask for.
+fn act(acl: &Acl, runtime: &Runtime, port: &Port, sequence: u64, deed: Deed) -> Result<(), String> {
     let acting = Acting {
         user: None,
         default: acl.settings_default(),
@@ -246,7 +296,7 @@ pub fn start(acl: &Acl, runtime: &Runtime, first: FirstUsers) -> Result<(), Stri
     let request = Arc::new(Request {
         id: RequestId {
             session: port.session(),
-            sequence: 1,
+            sequence,
             attempt: 0,
         },
         slots_version: Request::ANY_SLOTS,
@@ -256,7 +306,7 @@ pub fn start(acl: &Acl, runtime: &Runtime, first: FirstUsers) -> Result<(), Stri
         route: PartitionRoute::everywhere(&Slots::even(runtime.partitions_count() as u16)),
         elsewhere: false,
     });
-    let answers = runtime.ask(&port, vec![request], || false);
+    let answers = runtime.ask(port, vec![request], || false);
     let mut answers = answers.map_err(|refused| refused.to_string())?;
     let (_, outcome) = answers.pop().ok_or("nothing answers")?;
     match outcome.map(|reply| Done::from_reply(reply).reply) {
@@ -264,8 +314,18 @@ pub fn start(acl: &Acl, runtime: &Runtime, first: FirstUsers) -> Result<(), Stri
         Ok(_) => {}
         Err(stop) => return Err(stop.to_string()),
     }
-    acl.refresh(runtime, &port);
+    acl.refresh(runtime, port);
     Ok(())
+}
+
+/// The command that makes `requirepass` the password of `default`, or has that take any.
+pub fn password_rules(requirepass: &str) -> Args {
+    let rule = match requirepass.is_empty() {
+        true => "nopass".to_owned(),
+        false => format!(">{requirepass}"),
+    };
+    let words = ["ACL", "SETUSER", "default", "resetpass", &rule];
+    words.iter().map(|word| Blob::from(*word)).collect()
 }
 
 fn are_there(directory: &Directory, users: &[(Blob, User)]) -> bool {
@@ -278,17 +338,36 @@ fn are_there(directory: &Directory, users: &[(Blob, User)]) -> bool {
 }
 
 /// Reads the ACL file. The error is Redis's.
-pub fn read_file(path: &str, all_channels: bool) -> Result<Vec<(Blob, User)>, String> {
+pub fn read_file(path: &str, config: &Config) -> Result<Vec<(Blob, User)>, String> {
     let text = std::fs::read(path)
         .map_err(|error| format!("Error loading ACLs, opening file '{path}': {error}"))?;
+    let all_channels = config.all_channels_by_default();
     let mut users = redis_surface::acl::file::parse(path, &text, all_channels)?;
     if !users
         .iter()
         .any(|(name, _)| name.as_bytes() == DEFAULT_USER)
     {
-        users.push((Blob::new(DEFAULT_USER), User::default_user(None)));
+        let default = User::clone(&default_of(&config.requirepass));
+        users.push((Blob::new(DEFAULT_USER), default));
     }
+    close_default(&mut users, config);
     Ok(users)
+}
+
+/// Gives `default` the password that the settings ask for where it would take any: whoever sets one must not find the server open.
+pub fn close_default(users: &mut [(Blob, User)], config: &Config) {
+    if config.requirepass.is_empty() {
+        return;
+    }
+    let mut open = users
+        .iter_mut()
+        .filter(|(name, user)| name.as_bytes() == DEFAULT_USER && user.is_open());
+    if let Some((_, default)) = open.next() {
+        tracing::warn!(
+            "aclfile or user lets the user 'default' take any password (nopass), and requirepass is set: it has that password"
+        );
+        default.set_password(config.requirepass.as_bytes());
+    }
 }
 
 /// Writes the ACL file: a whole one takes the place of the one before.

@@ -277,8 +277,9 @@ impl Server {
             io_threads,
             tls,
         };
+        let requirepass = config.requirepass.clone();
         let shared = Arc::new(Shared::new(runtime, config, origin));
-        if let Err(error) = acl::start(&shared.acl, &shared.runtime, first) {
+        if let Err(error) = acl::start(&shared.acl, &shared.runtime, first, &requirepass) {
             shared.runtime.shutdown(false);
             return Err(StartError::Users(error));
         }
@@ -404,14 +405,14 @@ fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHa
 /// The users that the settings ask for.
 fn first_users(config: &Config, is_member: bool) -> Result<FirstUsers, StartError> {
     let Some(path) = config.acl_path() else {
-        let users = config.users().map_err(StartError::Users)?;
+        let mut users = config.users().map_err(StartError::Users)?;
+        acl::close_default(&mut users, config);
         return Ok(match users.is_empty() {
             true => FirstUsers::Nobody,
             false => FirstUsers::Introduced(users),
         });
     };
-    let users =
-        acl::read_file(&path, config.all_channels_by_default()).map_err(StartError::Users)?;
+    let users = acl::read_file(&path, config).map_err(StartError::Users)?;
     Ok(match is_member {
         true => FirstUsers::Introduced(users),
         false => FirstUsers::OfFile(users),

@@ -434,8 +434,15 @@ impl Shared {
 
     /// Looks for changes of users, and has all connections look who they are now. One, whose command that was, does so itself.
     pub fn refresh_users(&self, port: &Port, but: Option<u64>) {
+        let was_open = self.acl.is_open_against_settings();
         if !self.acl.refresh(&self.runtime, port) {
             return;
+        }
+        if !was_open && self.acl.is_open_against_settings() {
+            tracing::warn!(
+                "requirepass is set, and the user 'default' takes any password since an ACL SETUSER: anybody who reaches this \
+                 server may use it. CONFIG SET requirepass gives 'default' a password again"
+            );
         }
         for client in self.clients.all() {
             if but != Some(client.id) {

@@ -221,9 +221,24 @@ fn acl_log() {
     r.line("GET foo");
     r.line("GET foo");
     assert_eq!(logged(&mut admin), "command toplevel get antirez 3");
+    let entry = admin.call(&["ACL", "LOG", "1"]);
+    let entry = match &entry {
+        Reply::Array(entries) => &entries[0],
+        other => panic!("{other:?}"),
+    };
+    // As of 7.2.
+    let number = |field| field_of(entry, field).parse::<u64>();
+    assert_eq!(number("entry-id"), Ok(0));
+    let times =
+        ["timestamp-created", "timestamp-last-updated"].map(|field| number(field).expect(field));
+    assert!(0 < times[0] && times[0] <= times[1], "{times:?}");
+    let client = field_of(entry, "client-info");
+    assert!(client.contains(" cmd=get user=antirez "), "{client}");
     // ACL LOG shows failed subcommand executions at toplevel.
     r.line("SCRIPT HELP");
     assert_eq!(logged(&mut admin), "command toplevel script|help antirez 1");
+    let entries = admin.line("ACL LOG 1");
+    assert!(entries.contains("\"entry-id\" 1 "), "{entries}");
     // ACL LOG is able to log keys access violations and key name.
     r.talk(&[("SET somekeynotallowed 1234", NO_KEY)]);
     assert_eq!(
@@ -512,6 +527,76 @@ fn requirepass_is_the_default_users_password() {
         ("AUTH more", WRONG_PASSWORD),
         ("AUTH third", "OK"),
     ]);
+}
+
+/// Whether a server asks strangers for the password, which is the one that opens it.
+fn asks_for(server: &TestServer, password: &str) {
+    server.client().talk(&[
+        ("PING", "-NOAUTH Authentication required."),
+        ("AUTH other", WRONG_PASSWORD),
+        (&format!("AUTH {password}"), "OK"),
+        ("ACL WHOAMI", "\"default\""),
+        (
+            "CONFIG GET requirepass",
+            &format!("[\"requirepass\" \"{password}\"]"),
+        ),
+    ]);
+}
+
+#[test]
+fn requirepass_closes_what_was_kept_open() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let server = TestServer::start_in(dir.path(), &[]);
+    // Any change of `default` keeps that it takes any password.
+    server
+        .client()
+        .talk(&[("ACL SETUSER default -flushall", "OK"), ("PING", "PONG")]);
+    server.stop();
+    let settings = [("requirepass", "secret")];
+    let server = TestServer::start_in(dir.path(), &settings);
+    asks_for(&server, "secret");
+    let mut r = server.client();
+    r.talk(&[
+        ("AUTH secret", "OK"),
+        ("FLUSHALL", &no_command("flushall")),
+        // Who says so to the server that runs means it, until the next start.
+        ("ACL SETUSER default nopass", "OK"),
+    ]);
+    server.client().talk(&[("PING", "PONG")]);
+    r.talk(&[("CONFIG SET requirepass again", "OK")]);
+    asks_for(&server, "again");
+    r.talk(&[("ACL SETUSER default nopass", "OK")]);
+    server.stop();
+    asks_for(&TestServer::start_in(dir.path(), &settings), "secret");
+}
+
+#[test]
+fn requirepass_closes_what_files_and_settings_leave_open() {
+    for text in [
+        "user alice on >alice ~* +@all\n",
+        "user default on nopass ~* &* +@all\n",
+    ] {
+        let dir = tempfile::tempdir().expect("a directory");
+        std::fs::write(dir.path().join("user.acl"), text).expect("a file");
+        let settings = [("aclfile", "user.acl"), ("requirepass", "secret")];
+        let server = TestServer::start_in(dir.path(), &settings);
+        asks_for(&server, "secret");
+        let mut r = server.client();
+        r.talk(&[("AUTH secret", "OK"), ("ACL LOAD", "OK")]);
+        asks_for(&server, "secret");
+    }
+    let user = ("user", "default on nopass ~* &* +@all");
+    let (server, _dir) = TestServer::start(&[user, ("requirepass", "secret")]);
+    asks_for(&server, "secret");
+    // A password of its own is the file's matter.
+    let dir = tempfile::tempdir().expect("a directory");
+    let text = "user default on >own ~* &* +@all\n";
+    std::fs::write(dir.path().join("user.acl"), text).expect("a file");
+    let settings = [("aclfile", "user.acl"), ("requirepass", "secret")];
+    let server = TestServer::start_in(dir.path(), &settings);
+    server
+        .client()
+        .talk(&[("AUTH secret", WRONG_PASSWORD), ("AUTH own", "OK")]);
 }
 
 #[test]

@@ -161,7 +161,7 @@ fn subscribers_stay_when_their_channels_do() {
 }
 
 #[test]
-fn who_waits_is_checked_when_it_begins() {
+fn who_waits_is_checked_when_it_begins_and_when_it_tries() {
     let (server, _dir) = TestServer::start(&[]);
     let mut admin = server.client();
     admin.line("ACL SETUSER alice on nopass ~app:* +@all -bzpopmin");
@@ -181,6 +181,25 @@ fn who_waits_is_checked_when_it_begins() {
     admin.wait_for_info("blocked_clients:1");
     admin.line("RPUSH app:b 1");
     assert_eq!(next(&mut r), "[\"app:b\" \"1\"]");
+    // What it may not do any more it does not do, and the element stays.
+    for (withdrawn, given, error) in [
+        ("resetkeys", "~app:*", NO_KEY),
+        (
+            "-blpop",
+            "+blpop",
+            "-NOPERM this user has no permissions to run the 'blpop' command",
+        ),
+    ] {
+        send(&mut r, "BLPOP app:a 0");
+        admin.wait_for_info("blocked_clients:1");
+        admin.line(&format!("ACL SETUSER alice {withdrawn}"));
+        admin.talk(&[("RPUSH app:a 1", "1")]);
+        assert_eq!(next(&mut r), error);
+        admin.talk(&[("LPOP app:a", "\"1\"")]);
+        admin.wait_for_info("blocked_clients:0");
+        admin.line(&format!("ACL SETUSER alice {given}"));
+    }
+    r.talk(&[("BLPOP app:a 0.01", "nil-array")]);
     // A user that is deleted waits for nothing.
     send(&mut r, "BLPOP app:a app:b 0");
     admin.wait_for_info("blocked_clients:1");

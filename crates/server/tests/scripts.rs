@@ -49,6 +49,35 @@ fn long_scripts_are_killed_unless_they_are_ordered() {
         assert_eq!(show(&scripts.read()), "PONG");
     }
 
+    // However many there are, others have their turn.
+    let mut crowd: Vec<Client> = (0..8).map(|_| server.client()).collect();
+    for client in &mut crowd {
+        client.send(&["EVAL_RO", endless, "0"]);
+    }
+    for _ in 0..3 {
+        let nothing = "for i = 1, 100000 do end return redis.call('GET', 'k')";
+        let reply = show(&other.call(&["EVAL_RO", nothing, "0"]));
+        assert_eq!(reply, "\"1\"");
+    }
+    // One that has just begun is killed the next time.
+    assert_eq!(kill(&mut other), "OK");
+    for client in &mut crowd {
+        let reader = client.stream.try_clone().expect("a second handle");
+        let waits = |wait: bool| reader.set_nonblocking(!wait).expect("a mode");
+        let mut byte = [0];
+        loop {
+            waits(false);
+            let is_there = reader.peek(&mut byte).is_ok();
+            waits(true);
+            if is_there {
+                break;
+            }
+            other.line("SCRIPT KILL");
+        }
+        let killed = show(&client.read());
+        assert_eq!(killed, "-ERR Script killed by user with SCRIPT KILL.");
+    }
+
     // A read in a block is killed with its block.
     scripts.talk(&[("MULTI", "OK"), ("GET k", "QUEUED")]);
     assert_eq!(show(&scripts.call(&["EVAL_RO", endless, "0"])), "QUEUED");

@@ -182,6 +182,87 @@ fn blocks_queue_execute_and_are_discarded() {
 }
 
 #[test]
+fn saves_take_the_words_that_redis_takes() {
+    let (server, _dir) = TestServer::start(&[]);
+    server.client().talk(&[
+        ("BGSAVE now", "-ERR syntax error"),
+        ("BGSAVE SCHEDULE now", "-ERR syntax error"),
+        ("BGSAVE SCHEDULE", "Background saving started"),
+    ]);
+}
+
+#[test]
+fn what_cannot_run_in_a_block_is_refused_when_it_is_queued() {
+    let (server, _dir) = TestServer::start(&[]);
+    let mut client = server.client();
+    for refused in [
+        "ACL LOAD",
+        "CLIENT TRACKING ON",
+        "CONFIG SET requirepass secret",
+        "ORDO.CLUSTER MOVESLOTS 1 2 3",
+        "SAVE",
+        "SHUTDOWN",
+    ] {
+        client.talk(&[("MULTI", "OK"), ("SET half applied", "QUEUED")]);
+        let reply = client.line(refused);
+        assert!(
+            reply.contains("not allowed inside a transaction"),
+            "{reply}"
+        );
+        client.talk(&[
+            (
+                "EXEC",
+                "-EXECABORT Transaction discarded because of previous errors.",
+            ),
+            ("EXISTS half", "0"),
+        ]);
+    }
+}
+
+#[test]
+fn subscribing_and_waiting_work_in_a_block() {
+    let (server, _dir) = TestServer::start(&[]);
+    let (mut client, mut other) = (server.client(), server.client());
+    client.talk(&[
+        ("MULTI", "OK"),
+        ("SUBSCRIBE a", "QUEUED"),
+        ("SET k 1", "QUEUED"),
+        ("PSUBSCRIBE b* c*", "QUEUED"),
+        ("INCR k", "QUEUED"),
+        ("UNSUBSCRIBE", "QUEUED"),
+        ("SSUBSCRIBE s", "QUEUED"),
+        ("GET k", "QUEUED"),
+        (
+            "EXEC",
+            "[[\"subscribe\" \"a\" 1] OK [\"psubscribe\" \"b*\" 2] [\"psubscribe\" \"c*\" 3] 2 \
+             [\"unsubscribe\" \"a\" 2] -ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client \"2\"]",
+        ),
+    ]);
+    assert!(client.line("GET k").contains("Can't execute 'get'"));
+    other.talk(&[("PUBLISH a 1", "0"), ("PUBLISH bee 2", "1")]);
+    assert_eq!(show(&client.read()), "[\"pmessage\" \"b*\" \"bee\" \"2\"]");
+    // Nobody waits in a block.
+    other.talk(&[
+        ("MULTI", "OK"),
+        ("SET k 2", "QUEUED"),
+        ("WAITAOF 1 1 0", "QUEUED"),
+        ("WAIT 5 0", "QUEUED"),
+        ("WAITAOF 2 0 0", "QUEUED"),
+        ("BLPOP none 0", "QUEUED"),
+        (
+            "EXEC",
+            "[OK [0 0] 0 -ERR value is out of range, must be between 0 and 1 nil-array]",
+        ),
+    ]);
+    let (server, _dir) = TestServer::start(&[("appendfsync", "always")]);
+    server.client().talk(&[
+        ("MULTI", "OK"),
+        ("WAITAOF 1 1 0", "QUEUED"),
+        ("EXEC", "[[1 0]]"),
+    ]);
+}
+
+#[test]
 fn a_watched_key_that_changes_voids_the_block() {
     let (server, _dir) = TestServer::start(&[]);
     let (mut a, mut b) = (server.client(), server.client());

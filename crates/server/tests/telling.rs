@@ -273,6 +273,10 @@ fn messages_reach_who_listens() {
         ("PSUBSCRIBE n*s", "[\"psubscribe\" \"n*s\" 3]"),
         ("PING", "[\"pong\" \"\"]"),
         ("PING x", "[\"pong\" \"x\"]"),
+        (
+            "PING x y",
+            "-ERR wrong number of arguments for 'ping' command",
+        ),
     ]);
     assert!(
         listener
@@ -293,6 +297,10 @@ fn messages_reach_who_listens() {
         ("SPUBLISH news shard", "0"),
         ("PUBSUB CHANNELS", "[\"news\" \"sport\"]"),
         ("PUBSUB CHANNELS s*", "[\"sport\"]"),
+        (
+            "PUBSUB CHANNELS a b",
+            "-ERR unknown subcommand or wrong number of arguments for 'CHANNELS'. Try PUBSUB HELP.",
+        ),
         ("PUBSUB NUMSUB news none", "[\"news\" 1 \"none\" 0]"),
         ("PUBSUB NUMPAT", "1"),
     ]);
@@ -585,6 +593,8 @@ fn a_second_connection_hears_for_a_client_of_resp2() {
         next(&mut ear),
         "[\"message\" \"__redis__:invalidate\" [\"a\"]]"
     );
+    other.talk(&[("FLUSHALL", "OK"), ("SET a 1", "OK")]);
+    assert_eq!(next(&mut ear), "[\"message\" \"__redis__:invalidate\" nil]");
     // The other connection goes: whoever speaks RESP3 hears that it did.
     reader.line("HELLO 3");
     reader.talk(&[("GET a", "\"1\"")]);

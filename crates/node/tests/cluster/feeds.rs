@@ -127,6 +127,25 @@ fn whoever_is_not_followed_any_more_is_told_so() {
     assert_eq!(told_by(&mut rig), [NEIGHBOUR]);
 }
 
+/// A frame was lost, and nobody else is followed yet: what is on its way from whom it followed is still of use, and more of it.
+#[test]
+fn whoever_was_followed_goes_on_until_another_is() {
+    let mut rig = spread();
+    for _ in 0..10 {
+        rig.round();
+    }
+    // Wishes to follow take their time.
+    rig.wire.follow_ticks = 8;
+    rig.wire.unfollows = 0;
+    rig.wire.answers_lost = 1;
+    for _ in 0..8 {
+        assert!(rig.add(GATEWAY, P0));
+        rig.round();
+    }
+    assert_eq!((rig.wire.answers_lost, rig.wire.unfollows), (0, 0));
+    rig.until("all is answered", |rig| answered(rig) == 8);
+}
+
 /// What many clients wait for takes longer than a node waits until it follows another one.
 #[test]
 fn what_is_told_too_late_is_of_use() {

@@ -82,6 +82,8 @@ pub struct Wire {
     pub feeds_lost: Vec<(NodeId, NodeId)>,
     /// So many of the next feeds that tell outcomes do not arrive.
     pub answers_lost: usize,
+    /// How often a node was told that it is not followed any more.
+    pub unfollows: usize,
     /// How many outcomes feeds have told.
     pub answers: usize,
     /// How many feeds were sent, from whom to whom.
@@ -115,6 +117,10 @@ impl Wire {
                 self.feed_arrives((from, to), bytes.len() as u64)
             }
             Frame::Follow { .. } => self.tick + self.follow_ticks,
+            Frame::Unfollow { .. } => {
+                self.unfollows += 1;
+                self.tick
+            }
             _ => self.tick,
         };
         if arrives <= self.tick {

@@ -1,4 +1,4 @@
-//! The commands of Redis 7.0 that the table does not have, with their categories: rules may name them, because whoever
+//! The commands of Redis 7.2 that the table does not have, with their categories: rules may name them, because whoever
 //! moves here brings rules which do.
 
 /// Lines of a name and its categories, subcommands as `container|name` behind their container. A command that becomes an
@@ -29,7 +29,6 @@ module|loadex admin slow dangerous
 module|unload admin slow dangerous
 monitor admin slow dangerous
 move keyspace write fast
-pfselftest hyperloglog admin slow dangerous
 psync admin slow dangerous
 replconf admin slow dangerous
 replicaof admin slow dangerous

@@ -156,7 +156,7 @@ impl Touched {
 }
 
 /// What SET and BITFIELD do with their key, which depends on their options.
-fn variable_access(command: &Command, argv: &[Blob]) -> KeyAccess {
+pub(crate) fn variable_access(command: &Command, argv: &[Blob]) -> KeyAccess {
     let is = |place: usize, name: &str| {
         argv.get(place)
             .is_some_and(|word| word.eq_ignore_ascii_case(name.as_bytes()))

@@ -37,6 +37,7 @@ mod user;
 pub use acting::{Acting, ActingProcedure, Actor, Context, Deed, Denial, Done, ReadUsersProcedure};
 pub use check::{Denied, check};
 pub use directory::{Directory, Member};
+pub(crate) use selector::KeyAccess;
 pub use selector::Selector;
 pub use user::{DEFAULT_USER, RulesError, User};
 

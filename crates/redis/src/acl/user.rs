@@ -160,6 +160,12 @@ impl User {
         Ok(())
     }
 
+    /// It may come with this password only.
+    pub fn set_password(&mut self, password: &[u8]) {
+        self.passwords.clear();
+        self.add_password(hash_of(password));
+    }
+
     fn add_password(&mut self, hash: PasswordHash) {
         if !self.passwords.contains(&hash) {
             self.passwords.push(hash);

@@ -5,7 +5,34 @@ use super::lists::{self, End, PopFirst};
 use super::sorted_sets::pop::{self, ManyPop};
 use super::strings::{argument, found};
 use crate::waiting::timeout;
+use std::ops::Range;
 use txn::{Blob, Outcome, Reply, Tx};
+
+/// What a command of lists or sorted sets waits for: where its keys stand among its words (`argv`, its name first), and for how many
+/// milliseconds; `None`: for ever.
+pub(crate) type WaitsFor = (Range<usize>, Option<u64>);
+
+/// What the command waits for, as it reads its words itself. The error is its own.
+pub(crate) fn waits_for(name: &str, argv: &[Blob]) -> Result<WaitsFor, Reply> {
+    let last = argv.len() - 1;
+    Ok(match name {
+        "blmpop" => {
+            let keys = PopFirst::parse(&argv[2..])?.names.len();
+            (3..3 + keys, timeout(&argv[1])?)
+        }
+        "bzmpop" => {
+            let keys = ManyPop::parse(&argv[2..])?.keys.len();
+            (3..3 + keys, timeout(&argv[1])?)
+        }
+        "blmove" => {
+            End::parse(&argv[3])?;
+            End::parse(&argv[4])?;
+            (1..2, timeout(&argv[last])?)
+        }
+        "brpoplpush" => (1..2, timeout(&argv[last])?),
+        _ => (1..last, timeout(&argv[last])?),
+    })
+}
 
 async fn pop_of_lists(tx: &mut Tx, args: &[Blob], end: End) -> Outcome {
     let (last, names) = args.split_last().unwrap_or((&args[0], &[]));

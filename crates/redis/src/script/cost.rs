@@ -70,13 +70,6 @@ pub(super) fn record(script: ScriptName, steps: u64) {
     }
 }
 
-/// The steps of a script's first run; `None` if nothing is remembered of it.
-#[cfg(test)]
-pub(super) fn recorded(script: ScriptName) -> Option<u64> {
-    let cost = script.place().load(Ordering::Relaxed);
-    (cost != 0 && cost & !STEPS_MASK == script.tag()).then_some(cost & STEPS_MASK)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -51,8 +51,8 @@
 //! read-only behind proxies, settings of `cjson` end with the run, and what changes environments or collects garbage is absent.
 //! `loadstring` and `load` compile text only, for the environment of their caller, and are charged before they do.
 //!
-//! Known limits: a table that *held* tables or functions as keys, and lost them, orders its other keys by where those were;
-//! transcendental functions are the C library's, so replicas should run the same build on the same kind of processor.
+//! What becomes a key of a table hashes by a number that it gets for that (see the crate `lua`), so that the order of other keys says
+//! nothing of addresses, either; and functions such as `math.sin` give the same digits on every machine.
 //!
 //! # Files
 //!

@@ -331,6 +331,13 @@ impl Vm {
         script: Function,
         allowance: usize,
     ) -> mlua::Result<(bool, Value)> {
+        // Setting the hook begins a run for the VM: the ticks of its count, and the numbers by which its objects hash as keys, fall on
+        // the same instructions everywhere.
+        let every_tick = HookTriggers::new().every_nth_instruction(STEPS_PER_TICK);
+        let host = self.host.clone();
+        self.lua.set_global_hook(every_tick, move |_, _| {
+            host.tick().map(|()| VmState::Continue)
+        })?;
         let arguments = self.arguments(&execution);
         let function = match &execution.program.part {
             Part::Script | Part::Registrations => Value::Nil,
@@ -339,12 +346,6 @@ impl Vm {
         let is_library = execution.program.is_library();
         self.host.begin(Run::new(*execution));
         let (keys, argv) = arguments?;
-        let host = self.host.clone();
-        // Setting the hook also restarts its count, so that the ticks of a run fall on the same instructions everywhere.
-        let every_tick = HookTriggers::new().every_nth_instruction(STEPS_PER_TICK);
-        self.lua.set_global_hook(every_tick, move |_, _| {
-            host.tick().map(|()| VmState::Continue)
-        })?;
         self.host
             .limit_memory(&self.lua, self.lua.used_memory() + allowance)?;
         match is_library {

@@ -5,7 +5,7 @@
 /// entry of the table leaves this list: a test says so.
 pub const ABSENT: &[(&str, &str)] = &[
     (
-        "debug pfselftest",
+        "debug",
         "Redis's own innards. `ordo sim` and the tests do what these are for",
     ),
     (

@@ -373,7 +373,7 @@ fn scripts_may_not_call_everything() {
             "! ERR Unknown Redis command called from script",
         ),
         (
-            "pfselftest",
+            "debug",
             false,
             "! ERR Unknown Redis command called from script (Ordo does not support this Redis command yet)",
         ),

@@ -91,6 +91,22 @@ pub struct Parts {
     pub shared: Arc<Shared>,
 }
 
+/// What the thread lends its sessions. No method, so that a connection may be borrowed beside it.
+macro_rules! desk {
+    ($thread:ident) => {
+        Desk {
+            shared: &$thread.shared,
+            port: &$thread.port,
+            config: &$thread.config,
+            commands: &$thread.commands,
+            counters: &$thread.counters,
+            tally: &$thread.tally,
+            submissions: &mut $thread.submissions,
+            now_ms: $thread.now_ms,
+        }
+    };
+}
+
 impl IoThread {
     /// Puts a thread together and registers its listeners.
     pub fn new(parts: Parts) -> io::Result<IoThread> {
@@ -439,16 +455,7 @@ impl IoThread {
                 continue;
             };
             connection.listed = false;
-            let mut desk = Desk {
-                shared: &self.shared,
-                port: &self.port,
-                config: &self.config,
-                commands: &self.commands,
-                counters: &self.counters,
-                tally: &self.tally,
-                submissions: &mut self.submissions,
-                now_ms: self.now_ms,
-            };
+            let mut desk = desk!(self);
             if connection.serve(&mut desk, &mut self.scratch) == Fate::Over {
                 self.close(token);
                 continue;
@@ -557,16 +564,7 @@ impl IoThread {
         let Some(Some(connection)) = self.connections.get_mut(token) else {
             return;
         };
-        let mut desk = Desk {
-            shared: &self.shared,
-            port: &self.port,
-            config: &self.config,
-            commands: &self.commands,
-            counters: &self.counters,
-            tally: &self.tally,
-            submissions: &mut self.submissions,
-            now_ms: self.now_ms,
-        };
+        let mut desk = desk!(self);
         act(connection, &mut desk);
         list(&mut self.dirty, &mut connection.dirty, token);
         if connection.wants_attention() {
@@ -582,16 +580,7 @@ impl IoThread {
                 continue;
             };
             connection.dirty = false;
-            let desk = Desk {
-                shared: &self.shared,
-                port: &self.port,
-                config: &self.config,
-                commands: &self.commands,
-                counters: &self.counters,
-                tally: &self.tally,
-                submissions: &mut self.submissions,
-                now_ms: self.now_ms,
-            };
+            let desk = desk!(self);
             if connection.flush(&desk) == Fate::Over {
                 self.close(token);
             }
@@ -628,16 +617,7 @@ impl IoThread {
             let Some(Some(connection)) = self.connections.get_mut(token) else {
                 continue;
             };
-            let desk = Desk {
-                shared: &self.shared,
-                port: &self.port,
-                config: &self.config,
-                commands: &self.commands,
-                counters: &self.counters,
-                tally: &self.tally,
-                submissions: &mut self.submissions,
-                now_ms: self.now_ms,
-            };
+            let desk = desk!(self);
             if connection.is_overdue(self.now_ms) {
                 let address = connection.session().client().address;
                 self.shared.tls.complain(Complaint::Slow, address, "");

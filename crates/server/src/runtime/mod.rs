@@ -22,7 +22,7 @@
 //! # Reads
 //!
 //! [`Runtime::read`] runs a read-only request at the newest final snapshot on the calling thread, without the order;
-//! [`Runtime::read_aside`] leaves a heavy one to a *reader* thread, where it holds up neither its caller nor a writer.
+//! [`Runtime::read_aside`] leaves a heavy one to a *reader* thread, where it holds up neither its caller nor a writer; readers take turns.
 //! [`Runtime::interrupt_reads`] stops what takes long there.
 
 mod cluster;
@@ -41,6 +41,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 mod threads;
+mod turns;
 
 pub use cluster::Membership;
 pub use execute::ReadOutcome;

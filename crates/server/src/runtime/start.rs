@@ -8,11 +8,12 @@ use super::options::{MemberOptions, MemberReport, RuntimeOptions, StartError};
 use super::port::Ports;
 use super::routing::SharedRouting;
 use super::threads;
+use super::turns::{Taker, Turns};
 use super::{ASK_OTHERS, ASK_OTHERS_FIRST, Inner, Runtime, TELL_EVERY};
 use crate::disk::RealDisk;
 use crate::peers::{PeerOptions, Peers};
 use execute::siblings::Twins;
-use execute::{Assignment, SnapshotReader, WorkerId};
+use execute::{Assignment, Pause, SnapshotReader, WorkerId};
 use node::cluster::levels::check_level;
 use node::cluster::{ClusterNode, ClusterStart, LoadedEngines, joined_record};
 use node::{RecoverError, Recovered, RecoveryReport};
@@ -284,13 +285,15 @@ impl Runtime {
         let (files, file_work) = mpsc::channel();
         let (checkpoint, jobs) = mpsc::channel();
         let (reads, read_jobs) = mpsc::channel();
-        let readers: Vec<_> = (0..options.workers)
+        let turns = Turns::new(options.workers);
+        let readers: Vec<_> = (0..options.workers.max(READERS_MIN))
             .map(|_| {
-                engines
-                    .iter()
-                    .cloned()
-                    .map(SnapshotReader::new)
-                    .collect::<Vec<_>>()
+                let taker = Taker::new(&turns);
+                let pauses = taker.clone();
+                let pause: Pause = Arc::new(move || pauses.pause());
+                let pausing = |engine| SnapshotReader::new(engine).pausing(pause.clone());
+                let readers: Vec<_> = engines.iter().cloned().map(pausing).collect();
+                (taker, readers)
             })
             .collect();
         let ports = Arc::new(Ports::new(options.ports));
@@ -319,7 +322,7 @@ impl Runtime {
             bed: Bed::default(),
             interrupts: readers
                 .iter()
-                .flatten()
+                .flat_map(|(_, readers)| readers)
                 .map(SnapshotReader::interrupt)
                 .collect(),
             reads: Mutex::new(Some(reads)),
@@ -359,12 +362,12 @@ impl Runtime {
             ))?;
         }
         let read_jobs = Arc::new(Mutex::new(read_jobs));
-        for (number, reader) in readers.into_iter().enumerate() {
+        for (number, (taker, readers)) in readers.into_iter().enumerate() {
             let jobs = read_jobs.clone();
             add(threads::start(
                 &inner,
                 &format!("read-{number}"),
-                move |inner| threads::reader(inner, &jobs, reader),
+                move |inner| threads::reader(inner, &jobs, readers, &taker),
             ))?;
         }
         add(threads::start(&inner, "sync", move |inner| {
@@ -385,6 +388,9 @@ impl Runtime {
         Ok(runtime)
     }
 }
+
+/// So many long reads take turns at least; further ones wait until one of these has ended.
+const READERS_MIN: usize = 16;
 
 /// What a node is made of when its threads start.
 struct Parts {

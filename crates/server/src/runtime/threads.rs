@@ -3,7 +3,7 @@
 //! | thread | waits for | does |
 //! |---|---|---|
 //! | executor, one for each worker | a permit | steps the engine, heavy requests included |
-//! | read, one for each worker | requests | reads at snapshots that take long, scripts mostly |
+//! | read, 16, or one for each worker | requests, its turn | reads at snapshots that take long, scripts mostly: see `turns` |
 //! | sync | tickets | makes the log durable; under `always` that confirms |
 //! | sync-aside | WAITAOF | makes the log durable for who asks, all of them at once |
 //! | files | log rotations, checkpoints | prepares the next segment, removes old ones |
@@ -15,6 +15,7 @@
 use super::Inner;
 use super::core::{FileWork, Job};
 use super::port::Replies;
+use super::turns::Taker;
 use crate::cluster::ChangeAnswer;
 use crate::disk::RealDisk;
 use crate::observe::{CHECKPOINT, FSYNC, FSYNC_ALWAYS};
@@ -84,12 +85,14 @@ pub(super) fn reader(
     inner: &Arc<Inner>,
     jobs: &Mutex<Receiver<Arc<Request>>>,
     mut readers: Vec<SnapshotReader>,
+    taker: &Taker,
 ) {
     let mut replies = Replies::default();
     loop {
         // One reader waits for the next job, the others for the lock.
         let job = jobs.lock().recv();
         let Ok(request) = job else { return };
+        let turn = taker.take();
         let partition = request.route.partitions.first().copied();
         let place = partition.and_then(|partition| inner.engines.place(partition));
         let read = match place {
@@ -101,6 +104,7 @@ pub(super) fn reader(
             ReadOutcome::MustOrder => Err(Stop::Restart),
             ReadOutcome::Interrupted => Err(super::KILLED),
         };
+        drop(turn);
         replies.push(request.id, outcome);
         inner.ports.put(&mut replies, None);
     }

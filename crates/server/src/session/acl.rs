@@ -6,7 +6,7 @@ use crate::shared::Shared;
 use redis_surface::acl::check::sort_denied;
 use redis_surface::acl::{Acting, Context, DEFAULT_USER, Deed, Denial, Done, User, check};
 use redis_surface::commands::options;
-use redis_surface::table::{Command, Resolved, Run};
+use redis_surface::table::{self, Command, Resolved, Run};
 use redis_surface::{Memory, errors};
 use std::sync::Arc;
 use txn::{Args, Blob, Reply};
@@ -182,6 +182,13 @@ impl Session {
         }
     }
 
+    /// The error of a command that the connection's user could run when it began to wait, and cannot run any more.
+    pub(super) fn denied_meanwhile(&mut self, desk: &Desk<'_>, argv: &Args) -> Option<Reply> {
+        self.follow_users(desk.shared);
+        let resolved = table::resolve(argv).ok()?;
+        self.denied(desk, &resolved, argv)
+    }
+
     /// The error of a command of a block that the connection's user could run when it was queued, and cannot run any more.
     pub(super) fn denied_by_now(
         &mut self,
@@ -265,7 +272,7 @@ impl Session {
         let Some(path) = desk.config.acl_path() else {
             return Some(NO_FILE);
         };
-        match acl::read_file(&path, desk.config.all_channels_by_default()) {
+        match acl::read_file(&path, desk.config) {
             Ok(users) => {
                 let reach = Reach::of(redis_surface::Involved::Everything);
                 self.act(desk, Deed::Replace(users), reach, None);
@@ -282,12 +289,7 @@ impl Session {
         if !desk.shared.acl.users().has_default() {
             return Some(Reply::OK);
         }
-        let rule = match password.is_empty() {
-            true => "nopass".to_owned(),
-            false => format!(">{password}"),
-        };
-        let words = ["ACL", "SETUSER", "default", "resetpass", &rule];
-        let argv: Args = words.iter().map(|word| Blob::from(*word)).collect();
+        let argv = acl::password_rules(&password);
         let reach = Reach::of(redis_surface::Involved::Everything);
         self.act(desk, Deed::Command(argv, Memory::Ample), reach, None);
         None

@@ -48,8 +48,13 @@ impl Session {
     }
 }
 
-/// BGSAVE and BGREWRITEAOF: a checkpoint is what Redis has two files for.
-pub(super) fn background_save(desk: &Desk<'_>, command: ConnectionCommand) -> Reply {
+/// BGSAVE [SCHEDULE] and BGREWRITEAOF: a checkpoint is what Redis has two files for.
+pub(super) fn background_save(desk: &Desk<'_>, command: ConnectionCommand, argv: &Args) -> Reply {
+    match &argv[1..] {
+        [] => {}
+        [word] if is_word(word, "schedule") => {}
+        _ => return errors::SYNTAX,
+    }
     match (desk.shared.start_save(), command) {
         (true, ConnectionCommand::BgSave) => Reply::Status("Background saving started".into()),
         (true, _) => Reply::Status("Background append only file rewriting started".into()),
@@ -79,8 +84,9 @@ pub(super) fn script_kill(desk: &Desk<'_>) -> Reply {
         Reply::OK
     } else {
         Reply::error(
-            "UNKILLABLE Sorry the script is ordered already and may write: it ends by itself, at its step limit at the latest. \
-             Scripts sent with EVAL_RO, EVALSHA_RO or FCALL_RO can be killed.",
+            "UNKILLABLE Sorry the script is in the order already: it ends by itself, at its step limit at the latest. SCRIPT KILL and \
+             FUNCTION KILL end only what EVAL_RO, EVALSHA_RO or FCALL_RO began beside the order: with the keys of one partition, \
+             and no unanswered write of its connection before it",
         )
     }
 }

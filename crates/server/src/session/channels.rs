@@ -5,14 +5,18 @@ use crate::hub::{Delivery, Kind, Listener};
 use crate::net::clients::REDIRECTION_BROKEN;
 use crate::shared::Shared;
 use redis_surface::codec::Protocol;
-use redis_surface::pattern;
 use redis_surface::table::{Command, ConnectionCommand, PubSubCommand, Run};
+use redis_surface::{errors, pattern};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use txn::{Args, Blob, Reply};
 
 /// Where clients of RESP2 get the invalidations of others.
 const INVALIDATE: &[u8] = b"__redis__:invalidate";
+
+/// SSUBSCRIBE in a block, in Redis's words.
+pub(super) const NO_SHARDS_IN_BLOCK: Reply =
+    Reply::error("ERR SSUBSCRIBE isn't allowed for a DENY BLOCKING client");
 
 /// What a connection listens to, by [`Kind`].
 #[derive(Default)]
@@ -61,8 +65,27 @@ impl Session {
         self.protocol == Protocol::Resp2 && self.subscriptions.count() > 0
     }
 
+    /// SUBSCRIBE and its kin: what confirms them, once for each name. `None` if the command is none of them.
+    pub(super) fn confirmations(
+        &mut self,
+        desk: &Desk<'_>,
+        command: ConnectionCommand,
+        names: &[Blob],
+    ) -> Option<Vec<Reply>> {
+        use ConnectionCommand as C;
+        Some(match command {
+            C::Subscribe => self.subscribe(desk, Kind::Channel, names),
+            C::PSubscribe => self.subscribe(desk, Kind::Pattern, names),
+            C::SSubscribe => self.subscribe(desk, Kind::Shard, names),
+            C::Unsubscribe => self.unsubscribe(desk, Kind::Channel, names),
+            C::PUnsubscribe => self.unsubscribe(desk, Kind::Pattern, names),
+            C::SUnsubscribe => self.unsubscribe(desk, Kind::Shard, names),
+            _ => return None,
+        })
+    }
+
     /// SUBSCRIBE, PSUBSCRIBE, SSUBSCRIBE.
-    pub(super) fn subscribe(&mut self, desk: &Desk<'_>, kind: Kind, names: &[Blob]) {
+    fn subscribe(&mut self, desk: &Desk<'_>, kind: Kind, names: &[Blob]) -> Vec<Reply> {
         let hub = &desk.shared.hub;
         if self.subscriptions.count() == 0 {
             hub.begin_interest(&desk.shared.runtime);
@@ -72,6 +95,7 @@ impl Session {
             Kind::Pattern => "psubscribe",
             Kind::Shard => "ssubscribe",
         };
+        let mut confirmed = Vec::with_capacity(names.len());
         for name in names {
             if self.subscriptions.of(kind).insert(name.clone()) {
                 let listener = self.listener();
@@ -79,13 +103,14 @@ impl Session {
                     channels.subscribe(kind, name.clone(), listener.session, listener);
                 });
             }
-            self.confirm(desk, word, kind, Reply::Bulk(name.clone()));
+            confirmed.push(self.confirmation(word, kind, Reply::Bulk(name.clone())));
         }
         self.show_subscriptions();
+        confirmed
     }
 
     /// UNSUBSCRIBE, PUNSUBSCRIBE, SUNSUBSCRIBE: from these, or from all.
-    pub(super) fn unsubscribe(&mut self, desk: &Desk<'_>, kind: Kind, names: &[Blob]) {
+    fn unsubscribe(&mut self, desk: &Desk<'_>, kind: Kind, names: &[Blob]) -> Vec<Reply> {
         let word = match kind {
             Kind::Channel => "unsubscribe",
             Kind::Pattern => "punsubscribe",
@@ -95,22 +120,21 @@ impl Session {
             [] => self.subscriptions.of(kind).iter().cloned().collect(),
             names => names.to_vec(),
         };
+        let mut confirmed = Vec::with_capacity(all.len());
         for name in &all {
             self.forget(desk.shared, kind, name);
-            self.confirm(desk, word, kind, Reply::Bulk(name.clone()));
+            confirmed.push(self.confirmation(word, kind, Reply::Bulk(name.clone())));
         }
         if all.is_empty() {
-            self.confirm(desk, word, kind, Reply::Nil);
+            confirmed.push(self.confirmation(word, kind, Reply::Nil));
         }
         self.show_subscriptions();
+        confirmed
     }
 
-    fn confirm(&mut self, desk: &Desk<'_>, word: &'static str, kind: Kind, name: Reply) {
+    fn confirmation(&self, word: &'static str, kind: Kind, name: Reply) -> Reply {
         let count = Reply::Integer(self.subscriptions.shown(kind));
-        let confirmed = Reply::Push(vec![Reply::bulk(word), name, count]);
-        desk.counters.note_reply(&confirmed);
-        // A push, as in Redis: CLIENT REPLY does not silence it.
-        self.replies.push(&confirmed, self.protocol);
+        Reply::Push(vec![Reply::bulk(word), name, count])
     }
 
     fn forget(&mut self, shared: &Shared, kind: Kind, name: &Blob) {
@@ -141,9 +165,11 @@ impl Session {
 
     /// PING of a connection that only listens.
     pub(super) fn pong(argv: &Args) -> Reply {
-        let word = argv
-            .get(1)
-            .map_or(Reply::bulk(""), |word| Reply::Bulk(word.clone()));
+        let word = match &argv[1..] {
+            [] => Reply::bulk(""),
+            [word] => Reply::Bulk(word.clone()),
+            _ => return errors::wrong_arity_of("ping"),
+        };
         Reply::Array(vec![Reply::bulk("pong"), word])
     }
 
@@ -191,7 +217,7 @@ impl Session {
                 self.tell_behind(names, behind);
             }
             Delivery::Invalidate { names, .. } => {
-                let names = names.map_or(Reply::NilArray, |names| {
+                let names = names.map_or(Reply::Nil, |names| {
                     Reply::Array(names.iter().cloned().map(Reply::Bulk).collect())
                 });
                 let push = match self.protocol {
@@ -226,6 +252,13 @@ impl Session {
     /// PUBSUB and its subcommands.
     pub(super) fn pubsub(desk: &Desk<'_>, command: PubSubCommand, argv: &Args) -> Reply {
         let names = argv.get(2..).unwrap_or_default();
+        let lists = matches!(
+            command,
+            PubSubCommand::Channels | PubSubCommand::ShardChannels
+        );
+        if lists && names.len() > 1 {
+            return errors::subcommand_syntax("PUBSUB", &argv[1]);
+        }
         let list = |kind: Kind| {
             desk.shared.hub.channels(|channels| {
                 let shown = channels.names(kind).map(|(name, _)| name);

@@ -53,21 +53,32 @@ pub(super) fn wait(desk: &Desk<'_>, args: &[Blob]) -> Reply {
     }
 }
 
+/// What WAITAOF asks for: whether of this node's disk, and until when it waits.
+fn asked(desk: &Desk<'_>, args: &[Blob]) -> Result<(bool, u64), Reply> {
+    let wants_local = match options::integer(&args[0])? {
+        local @ (0 | 1) => local == 1,
+        _ => return Err(LOCAL),
+    };
+    if options::integer(&args[1])? < 0 {
+        return Err(REPLICAS);
+    }
+    Ok((wants_local, until_ms(&args[2], desk.now_ms)?))
+}
+
+/// WAITAOF in a block, which waits for nothing.
+pub(super) fn synced_now(desk: &Desk<'_>, args: &[Blob]) -> Reply {
+    match asked(desk, args) {
+        Ok(_) if desk.config.appendfsync == node::FsyncPolicy::Always => durable(1, certain(desk)),
+        Ok(_) => durable(0, 0),
+        Err(error) => error,
+    }
+}
+
 impl Session {
     /// WAITAOF numlocal numreplicas timeout
     pub(super) fn wait_for_disk(&mut self, desk: &Desk<'_>, args: &[Blob]) -> Option<Reply> {
-        let wants_local = match options::integer(&args[0]) {
-            Err(error) => return Some(error),
-            Ok(local @ (0 | 1)) => local == 1,
-            Ok(_) => return Some(LOCAL),
-        };
-        match options::integer(&args[1]) {
-            Err(error) => return Some(error),
-            Ok(replicas) if replicas < 0 => return Some(REPLICAS),
-            Ok(_) => {}
-        }
-        let until_ms = match until_ms(&args[2], desk.now_ms) {
-            Ok(until_ms) => until_ms,
+        let (wants_local, until_ms) = match asked(desk, args) {
+            Ok(asked) => asked,
             Err(error) => return Some(error),
         };
         if desk.config.appendfsync == node::FsyncPolicy::Always {

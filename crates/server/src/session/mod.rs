@@ -42,7 +42,7 @@ pub(crate) use client::checked_name;
 pub(crate) use identity::{NO_AUTH, NO_PASSWORD_SET, WRONG_PASSWORD, same_secret};
 
 use crate::cluster::ChangeTicket;
-use crate::hub::{Delivery, Kind};
+use crate::hub::Delivery;
 use crate::net::clients::Client;
 use crate::observe::{Call, Subject};
 use crate::runtime::{self, ReadOutcome, Routing};
@@ -356,6 +356,7 @@ impl Session {
             }
         };
         let (command, place) = (resolved.command, Some(resolved.number()));
+        self.client.note_command(resolved.number());
         if self.user_is_gone(desk) {
             return self.close_after_replies();
         }
@@ -399,7 +400,6 @@ impl Session {
             self.hold = Some(Hold::Pause(argv));
             return;
         }
-        self.client.note_command(resolved.number());
         if self.block.is_some() && !ends_block(command) {
             return self.queue(desk, resolved, argv);
         }
@@ -505,13 +505,17 @@ impl Session {
         }
     }
 
-    /// SUBSCRIBE and its kin answer for themselves, once for each channel.
-    fn listen(&mut self, desk: &Desk<'_>, kind: Kind, begins: bool, argv: &Args) -> Option<Reply> {
-        match begins {
-            true => self.subscribe(desk, kind, &argv[1..]),
-            false => self.unsubscribe(desk, kind, &argv[1..]),
+    /// SUBSCRIBE and its kin answer for themselves, once for each channel. False if the command is none of them.
+    fn listen(&mut self, desk: &Desk<'_>, command: ConnectionCommand, argv: &Args) -> bool {
+        let Some(confirmed) = self.confirmations(desk, command, &argv[1..]) else {
+            return false;
+        };
+        for confirmed in confirmed {
+            desk.counters.note_reply(&confirmed);
+            // A push, as in Redis: CLIENT REPLY does not silence it.
+            self.replies.push(&confirmed, self.protocol);
         }
-        None
+        true
     }
 
     fn speaks(&self) -> bool {
@@ -774,6 +778,9 @@ impl Session {
         command: ConnectionCommand,
         argv: &Args,
     ) -> Option<Reply> {
+        if self.listen(desk, command, argv) {
+            return None;
+        }
         match command {
             ConnectionCommand::Multi => Some(self.multi()),
             ConnectionCommand::Exec => self.exec(desk),
@@ -789,12 +796,6 @@ impl Session {
             ConnectionCommand::Shutdown => self.shutdown(desk, argv),
             ConnectionCommand::ClientReply => self.set_speech(&argv[2]),
             ConnectionCommand::ClientTracking => self.track(desk, &argv[2..]),
-            ConnectionCommand::Subscribe => self.listen(desk, Kind::Channel, true, argv),
-            ConnectionCommand::Unsubscribe => self.listen(desk, Kind::Channel, false, argv),
-            ConnectionCommand::PSubscribe => self.listen(desk, Kind::Pattern, true, argv),
-            ConnectionCommand::PUnsubscribe => self.listen(desk, Kind::Pattern, false, argv),
-            ConnectionCommand::SSubscribe => self.listen(desk, Kind::Shard, true, argv),
-            ConnectionCommand::SUnsubscribe => self.listen(desk, Kind::Shard, false, argv),
             ConnectionCommand::Save => {
                 self.save(desk);
                 None
@@ -840,7 +841,7 @@ impl Session {
             C::Latency(command) => observe::latency(desk, command, argv),
             C::Memory(command) => memory::command(desk, command),
             C::Monitor => calls::NO_MONITOR_IN_BLOCK,
-            C::BgSave | C::BgRewriteAof => admin::background_save(desk, command),
+            C::BgSave | C::BgRewriteAof => admin::background_save(desk, command, argv),
             C::Wait => durability::wait(desk, &argv[1..]),
             C::LastSave => admin::last_save(desk),
             C::ScriptKill | C::FunctionKill => admin::script_kill(desk),
@@ -852,6 +853,8 @@ impl Session {
             C::Asking => Session::asking(desk),
             C::ReadOnly => self.set_readonly(desk, true),
             C::ReadWrite => self.set_readonly(desk, false),
+            C::WaitAof => durability::synced_now(desk, &argv[1..]),
+            C::SSubscribe => channels::NO_SHARDS_IN_BLOCK,
             C::AclLoad
             | C::Multi
             | C::Exec
@@ -865,7 +868,6 @@ impl Session {
             | C::Unsubscribe
             | C::PSubscribe
             | C::PUnsubscribe
-            | C::SSubscribe
             | C::SUnsubscribe
             | C::ClientTracking
             | C::OrdoCluster(_) => redis_surface::errors::NOT_IN_BLOCK,

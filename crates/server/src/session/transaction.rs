@@ -281,17 +281,23 @@ impl Session {
         None
     }
 
-    /// Runs a command of the connection itself that was queued, if its user may run it still.
-    fn own_command_of_block(&mut self, desk: &mut Desk<'_>, argv: &Args) -> Reply {
-        let Ok(resolved) = table::resolve(argv) else {
-            return errors::NOT_IN_BLOCK;
+    /// Runs a command of the connection itself that was queued, if its user may run it still. What it replies is appended: SUBSCRIBE
+    /// and its kin confirm each name.
+    fn own_command_of_block(&mut self, desk: &mut Desk<'_>, argv: &Args, replies: &mut Vec<Reply>) {
+        let resolved = table::resolve(argv).ok();
+        let Some((resolved, command)) = resolved.and_then(|resolved| match resolved.command.run {
+            Run::Connection(command) => Some((resolved, command)),
+            _ => None,
+        }) else {
+            return replies.push(errors::NOT_IN_BLOCK);
         };
-        match resolved.command.run {
-            Run::Connection(command) => match self.denied_by_now(desk, &resolved, argv) {
-                Some(error) => error,
-                None => self.value_command(desk, command, argv),
-            },
-            _ => errors::NOT_IN_BLOCK,
+        if let Some(error) = self.denied_by_now(desk, &resolved, argv) {
+            return replies.push(error);
+        }
+        let listens = command != ConnectionCommand::SSubscribe;
+        match listens.then(|| self.confirmations(desk, command, &argv[1..])) {
+            Some(Some(confirmed)) => replies.extend(confirmed),
+            _ => replies.push(self.value_command(desk, command, argv)),
         }
     }
 
@@ -343,10 +349,11 @@ impl Session {
                 }
                 let mut replies = Vec::with_capacity(ordered.len() + own.len());
                 let mut ordered = ordered.into_iter();
+                let mut commands = 0;
                 for (place, argv) in own {
-                    let before = place.saturating_sub(replies.len());
-                    replies.extend(ordered.by_ref().take(before));
-                    replies.push(self.own_command_of_block(desk, &argv));
+                    replies.extend(ordered.by_ref().take(place - commands));
+                    self.own_command_of_block(desk, &argv, &mut replies);
+                    commands = place + 1;
                 }
                 replies.extend(ordered);
                 // One in the block was for the block.

@@ -124,6 +124,11 @@ impl Session {
         waiting.again = false;
         if !is_first {
             self.call_goes_on(desk);
+            // As in Redis 7.2: what the user may do may have changed meanwhile.
+            if let Some(error) = self.denied_meanwhile(desk, &argv) {
+                self.stop_waiting(desk);
+                return self.answer_late(desk, &error);
+            }
         }
         let Ok(resolved) = table::resolve(&argv) else {
             return;

@@ -96,8 +96,14 @@ fn put_id(out: &mut Vec<u8>, id: StreamId) {
     put_number(out, id.sequence);
 }
 
-/// A stream behind its type, in the form of Redis 7.0, which does not tell when a consumer last got something.
+/// The type and the stream: in the form of Redis 7.0, unless that would not tell when a consumer last got something.
 pub(super) fn put(out: &mut Vec<u8>, stream: &StreamValue) {
+    let mut consumers = stream.groups().flat_map(|(_, group)| group.consumers());
+    let kind = match consumers.all(|consumer| consumer.active_ms == Some(consumer.seen_ms)) {
+        true => kind::STREAM_2,
+        false => kind::STREAM_3,
+    };
+    out.push(kind);
     let entries: Vec<&StreamEntry> = stream.iter().collect();
     let mut parts = Vec::new();
     let (mut rest, mut count) = (entries.as_slice(), 0);
@@ -130,6 +136,10 @@ pub(super) fn put(out: &mut Vec<u8>, stream: &StreamValue) {
         for consumer in group.consumers() {
             put_string(out, &consumer.name);
             out.extend(consumer.seen_ms.to_le_bytes());
+            if kind == kind::STREAM_3 {
+                let active_ms = consumer.active_ms.map_or(-1, u64::cast_signed);
+                out.extend(active_ms.to_le_bytes());
+            }
             put_len(out, consumer.pending().len());
             for &id in consumer.pending() {
                 out.extend(id_bytes(id));

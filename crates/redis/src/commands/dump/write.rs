@@ -73,7 +73,6 @@ pub(super) fn value(value: &Value) -> Vec<u8> {
             }
         }
         Value::Stream(stream) => {
-            out.push(kind::STREAM_2);
             streams::put(&mut out, stream);
         }
     }

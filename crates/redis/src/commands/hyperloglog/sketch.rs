@@ -153,6 +153,7 @@ fn set_dense_run(body: &mut [u8], register: usize, run: u8) {
 }
 
 /// A sketch to change.
+#[derive(Clone)]
 pub(super) struct Sketch {
     header: [u8; HEADER_BYTES],
     body: Vec<u8>,

@@ -56,19 +56,24 @@ pub async fn xrevrange(tx: &mut Tx, args: &[Blob]) -> Outcome {
 }
 
 /// What XREAD and XREADGROUP are asked for.
-struct Question<'a> {
+pub(crate) struct Question<'a> {
     /// 0: all.
     limit: usize,
-    group: Option<(&'a Blob, &'a Blob)>,
+    /// For how many milliseconds to wait, 0 for ever.
+    pub(crate) block_ms: Option<u64>,
+    /// The group, and the consumer.
+    pub(crate) group: Option<(&'a Blob, &'a Blob)>,
     no_ack: bool,
-    keys: &'a [Blob],
-    ids: &'a [Blob],
+    /// The last words are the keys, and as many ids behind them.
+    pub(crate) keys: &'a [Blob],
+    pub(crate) ids: &'a [Blob],
 }
 
 impl<'a> Question<'a> {
-    fn parse(args: &'a [Blob], in_group: bool) -> Result<Question<'a>, Reply> {
+    pub(crate) fn parse(args: &'a [Blob], in_group: bool) -> Result<Question<'a>, Reply> {
         let mut question = Question {
             limit: 0,
+            block_ms: None,
             group: None,
             no_ack: false,
             keys: &[],
@@ -83,7 +88,7 @@ impl<'a> Question<'a> {
         loop {
             rest = match rest {
                 [word, value, rest @ ..] if options::is(word, "BLOCK") => {
-                    options::timeout_ms(value)?;
+                    question.block_ms = Some(options::timeout_ms(value)?);
                     rest
                 }
                 [word, value, rest @ ..] if options::is(word, "COUNT") => {

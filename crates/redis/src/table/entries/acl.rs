@@ -52,11 +52,14 @@ pub(super) const ACL: &[Command] = &[
         "O(N) in the number of users",
         "Tells what all users may do, in the format of the ACL file.",
     ),
-    node("acl|load", 2, C::AclLoad).about(
-        "6.0.0",
-        "O(N) in the number of users",
-        "Puts the users of the ACL file in place of all.",
-    ),
+    // It is a transaction of its own.
+    node("acl|load", 2, C::AclLoad)
+        .flags(Flags::NO_MULTI)
+        .about(
+            "6.0.0",
+            "O(N) in the number of users",
+            "Puts the users of the ACL file in place of all.",
+        ),
     node("acl|log", -2, C::AclLog).about(
         "6.0.0",
         "O(N) in the number of entries shown",

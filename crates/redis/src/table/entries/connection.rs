@@ -76,11 +76,14 @@ const CLIENT: &[Command] = &[
         "O(1)",
         "Replies which connection gets this one's invalidations.",
     ),
-    client("client|tracking", -3, C::ClientTracking).about(
-        "6.0.0",
-        "O(1)",
-        "Has the server tell which keys that the client has read were written.",
-    ),
+    // What a block reads behind it would not be tracked: the commands of the connection itself run last.
+    client("client|tracking", -3, C::ClientTracking)
+        .flags(Flags::NO_MULTI)
+        .about(
+            "6.0.0",
+            "O(1)",
+            "Has the server tell which keys that the client has read were written.",
+        ),
     client("client|trackinginfo", 2, C::ClientTrackingInfo).about(
         "6.2.0",
         "O(1)",

@@ -39,6 +39,13 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(1) for each key",
             "Tells a HyperLogLog what others were told.",
         ),
+    sketch("pfselftest", 1, Run::Pure(hyperloglog::pfselftest))
+        .admin()
+        .about(
+            "2.8.9",
+            "O(1)",
+            "Looks whether HyperLogLogs estimate as they should.",
+        ),
     sketch("pfdebug", 3, data!(hyperloglog::pfdebug))
         .write()
         .denyoom()
