@@ -10,8 +10,8 @@
 //! writes has others try. The first hears what is wrong with any of its keys, also with those for which others wait: then it is the
 //! procedure `redis.waiting-behind` ([`BehindProcedure`]).
 
-use crate::commands::streams::read::Question;
-use crate::commands::{blocking, streams};
+use crate::commands::blocking;
+use crate::commands::streams::{self, read::Question};
 use crate::errors;
 use crate::execute::{Caller, Terms, execute};
 use crate::parse;

@@ -162,12 +162,15 @@ fn find_in_text(text: &Text, bits: Range<usize>, wanted: bool) -> Option<usize> 
     let first_byte = bits.start / 8;
     let mut passed = first_byte * 8;
     let mut pieces = text.pieces(first_byte..bits.end.div_ceil(8));
-    pieces.find_map(|piece| {
+    let found = pieces.find_map(|piece| {
         let before = passed;
         passed += piece.len() * 8;
         let within = bits.start.max(before) - before..bits.end.min(passed) - before;
         find(piece, within, wanted).map(|place| before + place)
-    })
+    });
+    let until = found.unwrap_or(bits.end);
+    work::bytes(until.saturating_sub(bits.start) / 8);
+    found
 }
 
 /// BITPOS key bit [start [end [BYTE | BIT]]]
@@ -196,7 +199,6 @@ pub async fn bitpos(tx: &mut Tx, args: &[Blob]) -> Outcome {
     };
     let bits = bit_span(found.value.len(), start, end.unwrap_or(-1), in_bits);
     let place = find_in_text(&found.value, bits.clone(), wanted);
-    work::bytes((place.unwrap_or(bits.end) - bits.start) / 8);
     let place = match place {
         Some(place) => place as i64,
         // A string without a clear bit has one behind its end, unless the search ends before that.

@@ -102,16 +102,13 @@ pub async fn copy(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let Some(entry) = tx.entry(&source).await? else {
         return Ok(Reply::Integer(0));
     };
+    if let Value::String(_) | Value::LongString(_) = entry.value {
+        // The first who writes a part of it puts the copy in chunks.
+        work::bytes(entry.value.heap_bytes());
+    }
     if !replace && tx.entry_for_update(&destination).await?.is_some() {
         return Ok(Reply::Integer(0));
     }
-    // Nothing is copied yet, but whoever writes parts of a long string then may have to.
-    let bytes = match &entry.value {
-        Value::String(blob) => blob.len(),
-        Value::LongString(string) => string.len(),
-        _ => 0,
-    };
-    work::bytes(bytes);
     tx.put_entry(&destination, entry).await?;
     Ok(Reply::Integer(1))
 }

@@ -31,11 +31,9 @@ impl Table {
 
 async fn text(tx: &mut Tx, name: &Blob) -> Result<Result<Blob, Reply>, Stop> {
     let value = tx.get(&Key::from(name)).await?;
-    Ok(value.map_or(Ok(Blob::EMPTY), |value| {
-        let text = value.as_string().ok_or(errors::LCS_WRONG_TYPE)?;
-        work::bytes(text.len());
-        Ok(text)
-    }))
+    let text = value.map_or(Some(Blob::EMPTY), |value| value.as_string());
+    work::bytes(text.as_ref().map_or(0, |text| text.len()));
+    Ok(text.ok_or(errors::LCS_WRONG_TYPE))
 }
 
 /// LCS key1 key2 [LEN] [IDX] [MINMATCHLEN length] [WITHMATCHLEN]

@@ -25,12 +25,6 @@ pub(super) async fn string(
     intent: Intent,
 ) -> Result<Result<Option<Found>, Reply>, Stop> {
     let found = text_of(tx.read(key, intent).await?.entry);
-    // A long one may have to be copied together: counted whether it is in chunks or not, which is no part of the state.
-    if let Ok(Some(found)) = &found
-        && found.value.len() >= LongString::BYTES_MIN
-    {
-        work::bytes(found.value.len());
-    }
     Ok(found.map(|found| {
         found.map(|found| Found {
             value: found.value.into_blob(),
@@ -81,6 +75,10 @@ impl Text {
     }
 
     pub fn into_blob(self) -> Blob {
+        // Other replicas may have it as a whole: who is charged must not know.
+        if self.len() >= LongString::BYTES_MIN {
+            work::bytes(self.len());
+        }
         match self {
             Text::Blob(blob) => blob,
             Text::Long(string) => Blob::from(&*string),
@@ -123,6 +121,10 @@ impl Text {
         const ZEROS_PER_STEP: usize = 512;
         let end = at + bytes.len();
         work::steps(end.saturating_sub(self.len()) / ZEROS_PER_STEP);
+        // A longer one may be in chunks at one replica and not at another: that it is put in chunks is free, and so happens once.
+        if self.len() < LongString::BYTES_MIN {
+            work::bytes(self.len());
+        }
         match self {
             Text::Long(string) => Arc::make_mut(string).write(at, bytes),
             Text::Blob(blob) => {

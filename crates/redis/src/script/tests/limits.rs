@@ -175,6 +175,7 @@ fn how_a_string_is_kept_says_nothing_of_the_work() {
         "'BITOP', 'NOT', 'new', KEY",
         "'GETRANGE', KEY, 5, 50000",
         "'STRLEN', KEY",
+        "'OBJECT', 'ENCODING', KEY",
         "'LCS', KEY, 'none'",
         "'INCR', KEY",
         "'PFADD', KEY",

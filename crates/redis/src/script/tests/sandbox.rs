@@ -57,11 +57,13 @@ fn the_order_of_keys_does_not_depend_on_addresses() {
         );
         double.eval(&others).expect("it makes garbage");
         assert_eq!(double.shown(script), wanted, "after {runs} runs");
-        let threads = (0..4)
-            .map(|_| std::thread::spawn(move || Double::new(Disturbance::default()).shown(script)));
-        for thread in threads.collect::<Vec<_>>() {
-            assert_eq!(thread.join().expect("it runs"), wanted, "in a new VM");
-        }
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                let in_new_vm = || Double::new(Disturbance::default()).shown(script);
+                let thread = scope.spawn(in_new_vm);
+                assert_eq!(thread.join().expect("it runs"), wanted, "in a new VM");
+            }
+        });
     }
 }
 
