@@ -1,6 +1,6 @@
 //! Benchmarks: programs with fixed seeds whose figures are ratios taken in one run.
 //!
-//! Three drivers, two comparisons and a trial live here:
+//! Drivers, comparisons with others, a trial by faults and papers' figures live here:
 //!
 //! * [`engine`] drives engines in one process, without a network, on the workloads of the `workloads` crate.
 //! * [`redis`] drives any server that speaks RESP over the network, from one thread that costs less than the server.

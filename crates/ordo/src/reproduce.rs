@@ -71,6 +71,21 @@ fn nanoseconds(option: &str, value: f64, unit_ns: f64) -> Result<u64> {
 }
 
 impl ModelArgs {
+    /// As options of a command line.
+    fn shown(&self) -> String {
+        let shown = [
+            ("epoch-ms", self.epoch_ms),
+            ("order-ms", self.order_ms),
+            ("confirm-ms", self.confirm_ms),
+            ("latency-us", self.latency_us),
+            ("round-us", self.round_us),
+            ("gigabits", self.gigabits),
+        ];
+        let shown = shown.map(|(name, value)| format!(" --{name} {value}"));
+        let step_ns = self.step_ns.map(|ns| format!(" --step-ns {ns}"));
+        shown.concat() + &step_ns.unwrap_or_default()
+    }
+
     /// What takes how long; in a quick run less is measured.
     pub fn times(&self, quick: bool) -> Result<Times> {
         let epoch_ns = nanoseconds("epoch-ms", self.epoch_ms, 1e6)?;
@@ -124,6 +139,7 @@ pub fn run(reproduce: Reproduce) -> Result<()> {
     }
     let times = args.model.times(args.quick)?;
     let options = sparkle::Options {
+        model: args.model.shown(),
         dir: args.out,
         quick: args.quick,
         only: args.only,

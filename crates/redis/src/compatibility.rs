@@ -30,8 +30,13 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
         "BCAST is refused where nodes keep only some of the partitions: see [clusters](cluster.md#zones-with-several-nodes)",
     ),
     (
-        "cluster|failover cluster|forget cluster|reset cluster|meet cluster|replicate cluster|addslots cluster|delslots cluster|setslot",
+        "cluster|failover cluster|forget cluster|reset cluster|meet cluster|replicate cluster|addslots cluster|addslotsrange cluster|delslots \
+         cluster|delslotsrange cluster|flushslots cluster|setslot cluster|bumpepoch cluster|saveconfig cluster|set-config-epoch",
         "refused: `ordo admin` changes clusters",
+    ),
+    (
+        "cluster|links",
+        "always empty: `ordo admin status` and INFO tell of the links between nodes",
     ),
     (
         "cluster|slots cluster|shards cluster|nodes",

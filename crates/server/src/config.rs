@@ -272,7 +272,7 @@ settings! {
     maxmemory_policy: String, "maxmemory-policy", Kind::Choice(POLICIES), "noeviction", Anytime,
         "What goes at maxmemory: the least recently or frequently used entries, random ones, or those that expire next; of all keys, or of those with a time to live. noeviction: writes are refused.";
     maxmemory_samples: u64, "maxmemory-samples", Kind::Number(1, i32::MAX as u64), "5", Anytime,
-        "How many keys Redis looks at for a victim. Without effect: Ordo takes the best of some hundred.";
+        "How many keys Redis looks at for a victim. Without effect: Ordo takes the best of about a thousand.";
     lfu_log_factor: u64, "lfu-log-factor", Kind::Number(0, 255), "10", Anytime,
         "How slowly the counters of uses grow that the lfu policies keep: the higher, the more uses they tell apart.";
     lfu_decay_time: u64, "lfu-decay-time", Kind::Number(0, 65535), "1", Anytime,

@@ -163,6 +163,11 @@ impl Lab {
             if worker.read_ns > 0.0 {
                 measured.read_ns = worker.read_ns.round().max(1.0) as u64;
             }
+        } else if contender == Contender::NoCc {
+            // Its step is a whole transaction, which costs as much as the steps that another takes.
+            let sparkle = self.alone(Contender::Sparkle(SparkleVariant::default()), settings)?;
+            let operations = sparkle.steps as f64 / sparkle.committed.max(1) as f64;
+            measured.step_ns = (self.costs.step_ns as f64 * operations / steps).round() as u64;
         }
         self.measured
             .insert((contender.to_string(), name_of(settings)), measured);
@@ -175,14 +180,18 @@ impl Lab {
         self.measured.contains_key(&key)
     }
 
-    /// The costs of a contender's steps on a workload. What was not measured costs what Sparkle's do there.
-    pub fn costs_of(&self, contender: Contender, settings: &Settings) -> Costs {
-        let sparkle = Contender::Sparkle(SparkleVariant::default());
+    /// What was found of a contender on a workload, or else of Sparkle.
+    fn found(&self, contender: Contender, settings: &Settings) -> Option<&Measured> {
         let of = |contender: Contender| {
             self.measured
                 .get(&(contender.to_string(), name_of(settings)))
         };
-        let measured = of(contender).or_else(|| of(sparkle));
+        of(contender).or_else(|| of(Contender::Sparkle(SparkleVariant::default())))
+    }
+
+    /// The costs of a contender's steps on a workload. What was not measured costs what Sparkle's do there.
+    pub fn costs_of(&self, contender: Contender, settings: &Settings) -> Costs {
+        let measured = self.found(contender, settings);
         Costs {
             step_ns: measured.map_or(self.costs.step_ns, |measured| measured.step_ns),
             read_ns: measured.map_or(self.costs.read_ns, |measured| measured.read_ns),
@@ -193,12 +202,10 @@ impl Lab {
     /// Clients that keep so many workers busy.
     pub fn clients(&self, contender: Contender, settings: &Settings, workers: usize) -> usize {
         let costs = self.costs_of(contender, settings);
-        let sparkle = Contender::Sparkle(SparkleVariant::default());
-        let measured = self
-            .measured
-            .get(&(sparkle.to_string(), name_of(settings)))
-            .map_or((40.0, 0.0), |measured| (measured.steps, measured.looks));
-        let each_ns = measured.0 * costs.step_ns as f64 + measured.1 * costs.read_ns as f64;
+        let (steps, looks) = self
+            .found(contender, settings)
+            .map_or((40.0, 0.0), |found| (found.steps, found.looks));
+        let each_ns = steps * costs.step_ns as f64 + looks * costs.read_ns as f64;
         let clients = EPOCHS_AHEAD * self.times.epoch_ns as f64 * workers as f64 / each_ns;
         clients.clamp(CLIENTS.0, CLIENTS.1) as usize
     }

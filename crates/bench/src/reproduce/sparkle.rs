@@ -26,6 +26,8 @@ pub struct Options {
     pub only: Vec<String>,
     /// The seed of everything.
     pub seed: u64,
+    /// What the model takes for granted, as options of the command.
+    pub model: String,
     /// What takes how long in the model.
     pub times: Times,
     /// What costs how much in the model.
@@ -80,7 +82,8 @@ pub fn run(options: &Options) -> Result<(PathBuf, Vec<Claim>)> {
     for id in FIGURES.into_iter().filter(|id| wanted(id)) {
         let mut figure = study.figure(id)?;
         let seed = options.seed;
-        figure.command = format!("ordo reproduce sparkle --only {id} --seed {seed}{quick}");
+        let model = &options.model;
+        figure.command = format!("ordo reproduce sparkle --only {id} --seed {seed}{quick}{model}");
         if figure.parameters.is_empty() {
             study.lab.tell(&mut figure.parameters);
         }
@@ -101,7 +104,7 @@ fn head(options: &Options) -> Vec<String> {
          stands under \"the paper\" is what its text says."
             .to_owned(),
         "\"Real\" figures are measured on this machine's cores. \"Modelled\" figures come from the scale model: real engines, stepped \
-         one operation at a time by virtual workers in virtual time. Each step takes what one real worker takes on average; caches, \
+         one operation at a time (nocc: one transaction) by virtual workers in virtual time. Each step takes what one real worker takes on average; caches, \
          memory bandwidth and latches between cores cost nothing in the model, and the network has no losses. Ratios between \
          engines in one figure mean more than absolute figures."
             .to_owned(),

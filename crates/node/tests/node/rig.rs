@@ -19,7 +19,7 @@ async fn add(mut tx: Tx, call: Call) -> Outcome {
     let sum = tx
         .get_for_update(&key)
         .await?
-        .map_or(0, |value| number(value.as_string().unwrap()))
+        .map_or(0, |value| number(&value.as_string().unwrap()))
         + number(&call[1]);
     tx.put(&key, Value::from(sum.to_string().as_str())).await?;
     Ok(Reply::Integer(sum))
@@ -252,7 +252,7 @@ impl Rig {
         let read = view.read_at(&snapshot, &Key::from(key));
         view.close(snapshot);
         read.entry
-            .map_or(0, |entry| number(entry.value.as_string().unwrap()))
+            .map_or(0, |entry| number(&entry.value.as_string().unwrap()))
     }
 
     pub fn last(&self) -> Position {

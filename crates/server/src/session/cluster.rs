@@ -212,7 +212,8 @@ fn reply<'a>(
         ),
         K::PlaceSlots => Reply::error(
             "ERR slots are not placed by hand: each belongs to a partition from the start, 'ordo admin status' shows \
-             which; to move what a node keeps, use 'ordo admin add-node' and 'ordo admin remove-node'",
+             which; 'ordo admin move-slots' and 'ordo admin rebalance' move them, 'ordo admin add-node' and 'ordo admin \
+             remove-node' what nodes keep",
         ),
         K::KeepMap => Reply::error(
             "ERR there is nothing to do: the cluster's map and its version are replicated like the data; 'ordo admin \

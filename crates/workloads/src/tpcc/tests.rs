@@ -34,7 +34,7 @@ fn the_specified_population_has_the_specified_cardinalities() {
             *rows.entry(key.as_bytes()[0]).or_default() += 1;
             if key.as_bytes()[0] == b'c' {
                 bad_credit +=
-                    u32::from(customer::CREDIT.get(entry.value.as_string().unwrap()) == b"BC");
+                    u32::from(customer::CREDIT.get(&entry.value.as_string().unwrap()) == b"BC");
             }
         });
     }
@@ -444,7 +444,7 @@ fn payments_of_bad_credit_are_noted_in_front_of_the_customers_data() {
             .value
             .as_string()
             .unwrap();
-        customer::CREDIT.get(row) == b"BC"
+        customer::CREDIT.get(&row) == b"BC"
     });
     let number = number.expect("one customer in ten has bad credit");
     let payment = payment::Payment {
@@ -473,7 +473,7 @@ fn payments_of_bad_credit_are_noted_in_front_of_the_customers_data() {
         .as_string()
         .unwrap();
     let note = format!("{number} 1 2 7 1 123.05|");
-    let data = customer::DATA.get(after);
+    let data = customer::DATA.get(&after);
     assert!(data.starts_with(note.as_bytes()));
     assert_eq!(
         data[note.len()..],
