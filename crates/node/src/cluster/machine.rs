@@ -858,7 +858,7 @@ impl ClusterNode {
         given_up.iter().for_each(|&id| self.feeds.forget(id));
         given_up.extend(self.feeds.give_up(late));
         for id in given_up {
-            let text = "ORDOUNKNOWN no majority answered in time: this command may or may not take effect; send it through \
+            let text = "ORDOUNKNOWN no majority answered in time: what this command writes may or may not take effect; send it through \
                         ORDO.IDEMPOTENT where that matters, and again";
             effects.refused.push((id, Err(Stop::abort(text))));
         }

@@ -468,6 +468,7 @@ local strings = pick(string, "byte char format len lower reverse sub upper")
 strings.rep = safe_rep
 strings.find, strings.match = libraries.pattern.find, libraries.pattern.match
 strings.gsub, strings.gmatch, strings.gfind = gsub, gmatch, gmatch
+strings.dump = libraries.pattern.dump
 
 local tables = {
   concat = safe_concat, foreach = foreach, foreachi = foreachi, getn = getn, insert = safe_insert, maxn = safe_maxn,

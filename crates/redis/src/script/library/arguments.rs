@@ -1,6 +1,6 @@
 //! The arguments of a library function, checked and coerced as Lua's own libraries do, with their error texts.
 
-use mlua::{Lua, LuaString, MultiValue, Value};
+use mlua::{Function, Lua, LuaString, MultiValue, Value};
 
 /// The chunk name of scripts: error texts show it.
 pub(in crate::script) const SCRIPT_SOURCE: &str = "@user_script";
@@ -123,6 +123,13 @@ impl<'a> Arguments<'a> {
                 .lua
                 .create_string(super::super::number::format_g(*value, 14)),
             _ => Err(self.wrong_type(index, "string")),
+        }
+    }
+    /// A function.
+    pub fn function(&self, index: usize) -> mlua::Result<Function> {
+        match self.value(index) {
+            Value::Function(function) => Ok(function.clone()),
+            _ => Err(self.wrong_type(index, "function")),
         }
     }
     /// A number, or a string that reads as one.

@@ -1,8 +1,8 @@
-//! The string functions that take patterns. The prelude makes `gmatch` and the general `gsub` of `seek`.
+//! The string functions that take patterns, and `dump`. The prelude makes `gmatch` and the general `gsub` of `seek`.
 
 use super::super::pattern::{Capture, Match, Matcher, PatternError, is_plain};
 use super::super::run::{Host, Signal};
-use super::arguments::{Arguments, fail};
+use super::arguments::{Arguments, FUNCTION_SOURCE, SCRIPT_SOURCE, fail};
 use mlua::{Lua, MultiValue, Table, Value};
 use std::rc::Rc;
 
@@ -227,6 +227,20 @@ fn expand(
     Ok(())
 }
 
+/// `dump`: what a function of the script is compiled to. Nothing loads it. Of functions that are not the script's own it tells
+/// nothing, because they are another version's tomorrow.
+fn dump(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<Value> {
+    let arguments = Arguments::new(lua, "dump", values);
+    let function = arguments.function(0)?;
+    let source = function.info().source;
+    if ![SCRIPT_SOURCE, FUNCTION_SOURCE].contains(&source.as_deref().unwrap_or_default()) {
+        return Err(fail(lua, "unable to dump given function"));
+    }
+    let code = function.dump(false);
+    host.charge((code.len() / BYTES_PER_STEP) as u64)?;
+    lua.create_string(code).map(Value::String)
+}
+
 pub(super) fn library(lua: &Lua, host: &Rc<Host>) -> mlua::Result<Table> {
     let library = lua.create_table()?;
     library.set(
@@ -239,5 +253,6 @@ pub(super) fn library(lua: &Lua, host: &Rc<Host>) -> mlua::Result<Table> {
     )?;
     library.set("seek", host.function(lua, seek)?)?;
     library.set("gsub", host.function(lua, gsub)?)?;
+    library.set("dump", host.function(lua, dump)?)?;
     Ok(library)
 }

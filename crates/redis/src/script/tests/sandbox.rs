@@ -19,7 +19,6 @@ fn dangerous_functions_are_absent() {
         "newproxy",
         "getfenv",
         "setfenv",
-        "string.dump",
         "os.execute",
         "os.exit",
         "os.time",
@@ -34,6 +33,33 @@ fn dangerous_functions_are_absent() {
             "{name}: {reply}"
         );
     }
+}
+
+#[test]
+fn what_a_function_is_compiled_to_is_shown_and_not_loaded() {
+    let mut double = Double::new(Disturbance::default());
+    let dumped = "local a, b = string.dump(function() return 1 end), string.dump(function() return 2 end) \
+         local loaded, why = loadstring(a) \
+         return { tostring(a:sub(2, 4)), tostring(a == b), tostring(loaded), type(why) }";
+    assert_eq!(double.shown(dumped), "[$Lua $false $nil $string]");
+    for hidden in [
+        "pcall",
+        "redis.call",
+        "string.gmatch",
+        "math.sin",
+        "coroutine.wrap",
+    ] {
+        let reply = double.shown(&format!("return string.dump({hidden})"));
+        assert!(
+            reply.contains("unable to dump given function"),
+            "{hidden}: {reply}"
+        );
+    }
+    let reply = double.shown("return string.dump('x')");
+    assert!(
+        reply.contains("bad argument #1 to 'dump' (function expected, got string)"),
+        "{reply}"
+    );
 }
 
 /// Where a table's keys were, those that are gone included, shows in the order of the others.
