@@ -41,7 +41,10 @@ fn what_a_function_is_compiled_to_is_shown_and_not_loaded() {
     let dumped = "local a, b = string.dump(function() return 1 end), string.dump(function() return 2 end) \
          local loaded, why = loadstring(a) \
          return { tostring(a:sub(2, 4)), tostring(a == b), tostring(loaded), type(why) }";
-    assert_eq!(double.shown(dumped), "*4\n  $Lua\n  $false\n  $nil\n  $string");
+    assert_eq!(
+        double.shown(dumped),
+        "*4\n  $Lua\n  $false\n  $nil\n  $string"
+    );
     for hidden in [
         "pcall",
         "redis.call",
