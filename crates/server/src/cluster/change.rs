@@ -52,6 +52,17 @@ pub enum ClusterChange {
 }
 
 impl ClusterChange {
+    /// What to answer if a cluster with this map is as the change would have it, so that whoever missed the answer can ask again.
+    pub fn done_already(&self, map: &PartitionMap) -> Option<String> {
+        match self {
+            ClusterChange::MoveSlots { slots, to } if map.holder(*slots) == Some(*to) => {
+                let SlotRange { first, last } = *slots;
+                Some(format!("OK: {to} has the slots {first} to {last} already"))
+            }
+            _ => None,
+        }
+    }
+
     /// Why the change can't be made to a cluster with this map, if it can't. That it may, here, is no promise: the order
     /// decides, perhaps on a newer map.
     pub fn check(&self, map: &PartitionMap) -> Result<(), String> {

@@ -114,6 +114,9 @@ impl Session {
         let Some(view) = runtime.cluster_view() else {
             return Some(NO_MEMBER);
         };
+        if let Some(done) = change.done_already(&view.map) {
+            return Some(changed(Ok(done)));
+        }
         let started = change
             .check(&view.map)
             .and_then(|()| runtime.cluster_change(change));
