@@ -112,6 +112,8 @@ pub struct Committed {
     pub request: Arc<Request>,
     /// Its reply, or why it rolled back.
     pub outcome: Outcome,
+    /// How many records it wrote in the engine's partition. What clears all of them counts as one.
+    pub writes: usize,
 }
 
 /// Takes what an engine produces. Called outside the engine's latches.

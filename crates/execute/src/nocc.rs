@@ -72,8 +72,16 @@ impl NoCc {
         }
     }
 
-    fn execute(&self, worker: &mut Worker, context: TxContext, request: &Arc<Request>) -> Outcome {
-        let mut future = running::start(request, context)?;
+    fn execute(
+        &self,
+        worker: &mut Worker,
+        context: TxContext,
+        request: &Arc<Request>,
+    ) -> (Outcome, usize) {
+        let mut future = match running::start(request, context) {
+            Ok(future) => future,
+            Err(stop) => return (Err(stop), 0),
+        };
         let access = worker.access.take().unwrap_or_else(|| {
             Box::new(NoCcAccess {
                 partition: self.partition.clone(),
@@ -88,13 +96,15 @@ impl NoCc {
             )),
             Poll::Ready(outcome) => outcome,
         };
+        let mut writes = 0;
         if outcome.is_ok() {
+            writes = usize::from(access.cleared) + access.writes.len();
             self.apply(&mut access);
         }
         access.writes.clear();
         access.cleared = false;
         worker.access = Some(access);
-        outcome
+        (outcome, writes)
     }
 
     fn apply(&self, access: &mut NoCcAccess) {
@@ -196,11 +206,12 @@ impl Engine for NoCc {
         };
         let count = taken.len() as u64;
         for (context, request) in taken.drain(..) {
-            let outcome = self.execute(worker, context, &request);
+            let (outcome, writes) = self.execute(worker, context, &request);
             effects.committed(Committed {
                 position: context.position,
                 request,
                 outcome,
+                writes,
             });
         }
         self.committed.fetch_add(count, Ordering::Release);

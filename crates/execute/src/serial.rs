@@ -55,7 +55,12 @@ impl Serial {
         }
     }
 
-    fn execute(&self, context: TxContext, request: &Arc<Request>, live: &mut i64) -> Outcome {
+    fn execute(
+        &self,
+        context: TxContext,
+        request: &Arc<Request>,
+        live: &mut i64,
+    ) -> (Outcome, usize) {
         let position = context.position;
         let access = Box::new(SerialAccess {
             partition: self.partition.clone(),
@@ -63,12 +68,14 @@ impl Serial {
             writes: BTreeMap::new(),
             cleared: false,
         });
-        let mut future = running::start(request, context)?;
+        let mut future = match running::start(request, context) {
+            Ok(future) => future,
+            Err(stop) => return (Err(stop), 0),
+        };
         let (access, polled) = running::poll(access, &mut future);
         let Poll::Ready(outcome) = polled else {
-            return Err(Stop::abort(
-                "ERR the procedure waited for something other than its transaction",
-            ));
+            let text = "ERR the procedure waited for something other than its transaction";
+            return (Err(Stop::abort(text)), 0);
         };
         let outcome = outcome.map_err(|stop| match stop {
             Stop::Restart => {
@@ -76,10 +83,12 @@ impl Serial {
             }
             other => other,
         });
+        let mut writes = 0;
         if outcome.is_ok() {
+            writes = usize::from(access.cleared) + access.writes.len();
             self.apply(position, *access, live);
         }
-        outcome
+        (outcome, writes)
     }
 
     fn apply(&self, position: Position, access: SerialAccess, live: &mut i64) {
@@ -146,7 +155,7 @@ impl Engine for Serial {
             && let Some((context, request)) = queue.waiting.pop_front()
         {
             let mut live = queue.live;
-            let outcome = self.execute(context, &request, &mut live);
+            let (outcome, writes) = self.execute(context, &request, &mut live);
             queue.live = live;
             self.partition.publish(store::Final {
                 position: context.position,
@@ -157,6 +166,7 @@ impl Engine for Serial {
                 position: context.position,
                 request,
                 outcome,
+                writes,
             });
         }
         if let Some(last) = done.last() {

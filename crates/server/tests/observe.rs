@@ -101,6 +101,35 @@ fn keys_that_expire_are_counted_with_what_they_have_left() {
 }
 
 #[test]
+fn changes_are_records_that_were_written_since_the_last_checkpoint() {
+    let (server, _dir) = TestServer::start(&[]);
+    let mut client = server.client();
+    let mut changes = || {
+        let told = told(&mut client, "persistence", "rdb_changes_since_last_save");
+        told.and_then(|number| number.parse::<u64>().ok())
+            .expect("a number")
+    };
+    let mut other = server.client();
+    for (line, more) in [
+        ("SET a 1", 1),
+        ("GET a", 0),
+        ("SETBIT a 0 0", 0),
+        ("SETBIT a 0 1", 1),
+        ("MSET a 1 b 2 c 3", 3),
+        ("LPUSH a x", 0),
+        ("DEL a none", 1),
+        ("FLUSHALL", 1),
+    ] {
+        let before = changes();
+        other.line(line);
+        assert_eq!(changes() - before, more, "{line}");
+    }
+    assert_ne!(changes(), 0);
+    assert_eq!(other.line("SAVE"), "OK");
+    assert_eq!(changes(), 0);
+}
+
+#[test]
 fn calls_are_counted_by_how_they_end() {
     let (server, _dir) = TestServer::start(&[]);
     let mut client = server.client();

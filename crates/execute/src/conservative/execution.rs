@@ -31,7 +31,12 @@ enum Stage {
     /// The procedure runs, or is parked.
     Running(ProcedureFuture),
     /// The procedure has returned; its writes are being installed.
-    Installing { outcome: Outcome, live: LiveChange },
+    Installing {
+        outcome: Outcome,
+        live: LiveChange,
+        /// So many are installed.
+        writes: usize,
+    },
 }
 
 /// How far it has come.
@@ -55,6 +60,7 @@ impl Execution {
         let stage = match running::start(&job.request, job.context) {
             Ok(future) => Stage::Fetching(future),
             Err(stop) => Stage::Installing {
+                writes: 0,
                 outcome: Err(stop),
                 live: LiveChange::By(0),
             },
@@ -108,9 +114,19 @@ impl Execution {
                 }
                 (Poll::Ready(outcome), _) => access.judged(outcome),
             };
-            stage = Stage::Installing { outcome, live };
+            let writes = usize::from(outcome.is_ok() && access.cleared);
+            stage = Stage::Installing {
+                outcome,
+                live,
+                writes,
+            };
         }
-        let Stage::Installing { outcome, mut live } = stage else {
+        let Stage::Installing {
+            outcome,
+            mut live,
+            mut writes,
+        } = stage
+        else {
             unreachable!("the stages before have ended");
         };
         if outcome.is_ok() {
@@ -120,10 +136,15 @@ impl Execution {
                 }
                 if *left == 0 {
                     access.writes.push((key, entry));
-                    let stage = Stage::Installing { outcome, live };
+                    let stage = Stage::Installing {
+                        outcome,
+                        live,
+                        writes,
+                    };
                     return Advanced::Spent(Execution { job, stage, access });
                 }
                 *left -= 1;
+                writes += 1;
                 let partition = access.partition();
                 let position = job.context.position;
                 install(partition, position, access.cleared, key, entry, &mut live);
@@ -135,6 +156,7 @@ impl Execution {
                 position: job.context.position,
                 request: job.request,
                 outcome,
+                writes,
             },
             now_ms: job.context.now_ms,
             live,

@@ -461,16 +461,20 @@ impl Worker {
         let mut finished = std::mem::take(&mut self.finished);
         for body in &mut finished {
             let position = body.position();
+            let mut writes = usize::from(body.cleared);
             for write in body.writes.list.drain(..) {
+                writes += usize::from(write.written);
                 if write.superseding {
                     self.garbage.push_back((position, write.record));
                 }
             }
             if let (Some(request), Some(outcome)) = (body.request.take(), body.outcome.take()) {
+                let writes = if outcome.is_ok() { writes } else { 0 };
                 effects.committed(Committed {
                     position,
                     request,
                     outcome,
+                    writes,
                 });
             }
             body.clear();

@@ -6,7 +6,7 @@ use execute::siblings::{Sent, Twins, exchange};
 use execute::{Budget, Committed, Effects, Engine, Progress, Waiting, WorkerId};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use txn::PartitionId;
 
 /// Engines by partition: at least one.
@@ -20,6 +20,9 @@ pub(super) struct Engines {
     twins: Twins,
     /// What is committed is reported here.
     news: News,
+    /// Records that were written, and how many of those a checkpoint has.
+    changes: AtomicU64,
+    changes_saved: AtomicU64,
 }
 
 /// What comes of the engine of a partition. What every partition does for itself is answered by the first of them, and told by the
@@ -33,10 +36,13 @@ struct OfPartition<'a> {
     replies: &'a mut Replies,
     news: &'a News,
     commits: Vec<Commit>,
+    /// Records that were written.
+    changes: usize,
 }
 
 impl Effects for OfPartition<'_> {
     fn committed(&mut self, mut committed: Committed) {
+        self.changes += committed.writes;
         let request = &committed.request;
         let is_first = self.is_first || request.route.partitions.first() == Some(&self.partition);
         let (id, executors) = (request.id, &request.route.partitions);
@@ -64,6 +70,8 @@ impl Engines {
             has_sent: AtomicBool::new(false),
             twins,
             news: News::default(),
+            changes: AtomicU64::new(0),
+            changes_saved: AtomicU64::new(0),
         }
     }
 
@@ -75,6 +83,22 @@ impl Engines {
     /// The engine of the first partition.
     pub fn first(&self) -> &Arc<dyn Engine> {
         &self.list[0].1
+    }
+
+    /// How many records were written since this process began, those of its log behind the checkpoint included.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Relaxed)
+    }
+
+    /// How many of them no checkpoint has, but for those that were written while one was being pinned.
+    pub fn changes_since_checkpoint(&self) -> u64 {
+        let saved = self.changes_saved.load(Ordering::Relaxed);
+        self.changes().saturating_sub(saved)
+    }
+
+    /// A checkpoint was written that has this many of [`Engines::changes`].
+    pub fn checkpoint_written(&self, changes: u64) {
+        self.changes_saved.store(changes, Ordering::Relaxed);
     }
 
     /// All of them.
@@ -161,8 +185,13 @@ impl Engines {
             replies,
             news: &self.news,
             commits: Vec::new(),
+            changes: 0,
         };
         let result = act(&mut effects);
+        if effects.changes > 0 {
+            self.changes
+                .fetch_add(effects.changes as u64, Ordering::Relaxed);
+        }
         let mut commits = effects.commits;
         if !commits.is_empty() {
             self.news.committed(partition, &mut commits);

@@ -567,6 +567,7 @@ impl Runtime {
             fsync: self.inner.fsync,
             engine_name: self.inner.engines.first().name(),
             workers: self.inner.workers,
+            changes_since_checkpoint: self.inner.engines.changes_since_checkpoint(),
         }
     }
 }

@@ -17,4 +17,6 @@ pub struct RuntimeStatus {
     pub engine_name: &'static str,
     /// Executor threads.
     pub workers: usize,
+    /// Records written that no checkpoint has yet.
+    pub changes_since_checkpoint: u64,
 }

@@ -220,6 +220,7 @@ fn pass(inner: &Arc<Inner>, event: ClusterEvent) {
 pub(super) fn checkpoint(inner: &Arc<Inner>, jobs: &Receiver<Job>) {
     while let Ok(job) = jobs.recv() {
         let started = Instant::now();
+        let changes = inner.engines.changes();
         let job = match job {
             Job::Alone(job) => job,
             Job::Member(job) => {
@@ -233,6 +234,7 @@ pub(super) fn checkpoint(inner: &Arc<Inner>, jobs: &Receiver<Job>) {
                             "wrote a checkpoint of epoch {}: {records} records, {bytes} bytes, {elapsed_ms} ms",
                             epoch.0
                         );
+                        inner.engines.checkpoint_written(changes);
                         ClusterEvent::CheckpointWritten { epoch, bytes }
                     }
                     Err(error) => ClusterEvent::CheckpointFailed(error.to_string()),
@@ -253,6 +255,7 @@ pub(super) fn checkpoint(inner: &Arc<Inner>, jobs: &Receiver<Job>) {
                     written.records,
                     written.bytes
                 );
+                inner.engines.checkpoint_written(changes);
                 Event::CheckpointWritten(written)
             }
             Err(failed) => Event::CheckpointFailed(failed),

@@ -206,7 +206,8 @@ pub(super) fn peak_bytes() -> u64 {
 }
 
 fn persistence(desk: &Desk<'_>, out: &mut String) {
-    let node = desk.shared.runtime.status().node;
+    let status = desk.shared.runtime.status();
+    let node = status.node;
     let save = if node.checkpoint_error.is_none() {
         "ok"
     } else {
@@ -217,7 +218,7 @@ fn persistence(desk: &Desk<'_>, out: &mut String) {
     field(
         out,
         "rdb_changes_since_last_save",
-        node.delivered.0 - node.last_checkpoint.0.min(node.delivered.0),
+        status.changes_since_checkpoint,
     );
     field(
         out,

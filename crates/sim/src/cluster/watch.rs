@@ -331,6 +331,7 @@ impl PartitionWatch {
             position,
             request,
             outcome,
+            ..
         } = committed;
         let ordered = &self.confirmed[position.prev().0 as usize];
         if ordered.request.id != request.id {

@@ -188,6 +188,7 @@ impl Node {
             position,
             request,
             outcome,
+            ..
         } in committed.drain(..)
         {
             self.settle(position, request, outcome, now_ns);

@@ -555,6 +555,7 @@ impl<'a> Run<'a> {
             position,
             outcome,
             request,
+            ..
         } in committed
         {
             self.note(position.0, || {

@@ -210,6 +210,7 @@ impl OrderWatch {
             position,
             request,
             outcome,
+            ..
         } = committed;
         let serial = |text: String| Err(Violation::new(SERIAL, text));
         let Some(expected) = self.oracle.expected(*position) else {
