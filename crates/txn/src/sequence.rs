@@ -4,9 +4,14 @@
 //! everything else with the clones that were made before, so that a version of a large collection costs O(log n), and so do
 //! reading, inserting and removing by place, and searching by an order. Whoever holds the only clone updates in place.
 //!
+//! A search descends by the keys of each child's last item ([`Item::Key`]) that stand in the branch itself, and looks at an item
+//! far below only where keys don't decide: what costs in large trees is the memory that no cache has.
+//!
 //! Invariants: all leaves have the same depth; no node is empty or has more than [`WIDTH_MAX`] items or children; a child's
-//! `len` is the number of items below it.
+//! `len` is the number of items below it, and its `last` the key of the last of them.
 
+use crate::blob::Blob;
+use std::cmp::Ordering;
 use std::fmt;
 use std::iter::FusedIterator;
 use std::mem;
@@ -19,18 +24,36 @@ const WIDTH_MAX: usize = 32;
 /// A node from which something is removed joins its neighbour when it has fewer.
 const WIDTH_MIN: usize = 10;
 
+/// What a sequence is made of.
+pub trait Item: Clone {
+    /// What tells the place of most items in an order without a look at them; `()` where nobody searches, or only a few items.
+    type Key: Copy;
+    /// This item's.
+    fn key(&self) -> Self::Key;
+}
+
+impl Item for Blob {
+    type Key = ();
+    fn key(&self) {}
+}
+impl<T: ?Sized> Item for Arc<T> {
+    type Key = ();
+    fn key(&self) {}
+}
+
 /// A sequence of items with structural sharing: an update of a clone costs O(log n) and leaves the original as it was.
 #[derive(Clone)]
-pub struct Sequence<T> {
+pub struct Sequence<T: Item> {
     root: Option<Child<T>>,
 }
 
-struct Child<T> {
+struct Child<T: Item> {
     len: usize,
+    last: T::Key,
     node: Arc<Node<T>>,
 }
 
-enum Node<T> {
+enum Node<T: Item> {
     Leaf(Vec<T>),
     Branch(Vec<Child<T>>),
 }
@@ -43,17 +66,18 @@ enum Edge {
     Inside,
 }
 
-impl<T> Clone for Child<T> {
+impl<T: Item> Clone for Child<T> {
     fn clone(&self) -> Child<T> {
         Child {
             len: self.len,
+            last: self.last,
             node: self.node.clone(),
         }
     }
 }
 
 /// For `Arc::make_mut`: with room for the item that is about to be inserted.
-impl<T: Clone> Clone for Node<T> {
+impl<T: Item> Clone for Node<T> {
     fn clone(&self) -> Node<T> {
         fn roomy<I: Clone>(items: &[I]) -> Vec<I> {
             let mut copy = Vec::with_capacity(items.len() + 1);
@@ -67,17 +91,25 @@ impl<T: Clone> Clone for Node<T> {
     }
 }
 
-impl<T> Node<T> {
+impl<T: Item> Node<T> {
     fn width(&self) -> usize {
         match self {
             Node::Leaf(items) => items.len(),
             Node::Branch(children) => children.len(),
         }
     }
+
+    /// The key of the last item; none in a node that is about to lose its place.
+    fn last(&self) -> Option<T::Key> {
+        match self {
+            Node::Leaf(items) => items.last().map(T::key),
+            Node::Branch(children) => children.last().map(|child| child.last),
+        }
+    }
 }
 
 /// The child that has the item at a place, and the place there.
-fn locate<T>(children: &[Child<T>], mut index: usize) -> (usize, usize) {
+fn locate<T: Item>(children: &[Child<T>], mut index: usize) -> (usize, usize) {
     let last = children.len() - 1;
     for (at, child) in children[..last].iter().enumerate() {
         if index < child.len {
@@ -98,16 +130,31 @@ fn split<I>(items: &mut Vec<I>, edge: Edge) -> Option<Vec<I>> {
     (items.len() > WIDTH_MAX).then(|| items.split_off(at))
 }
 
-impl<T> Child<T> {
-    fn new(node: Node<T>) -> Child<T> {
+impl<T: Item> Child<T> {
+    /// None of a node that is empty.
+    fn new(node: Node<T>) -> Option<Child<T>> {
         let len = match &node {
             Node::Leaf(items) => items.len(),
             Node::Branch(children) => children.iter().map(|child| child.len).sum(),
         };
-        Child {
+        Some(Child {
             len,
+            last: node.last()?,
             node: Arc::new(node),
+        })
+    }
+
+    /// What is below has changed.
+    fn refresh(&mut self) {
+        if let Some(last) = self.node.last() {
+            self.last = last;
         }
+    }
+
+    /// The last item.
+    fn last_item(&self) -> &T {
+        let (items, index) = self.leaf_at(self.len - 1);
+        &items[index]
     }
 
     /// The leaf that has the item at a place, and the place there.
@@ -125,15 +172,17 @@ impl<T> Child<T> {
     }
 }
 
-impl<T: Clone> Child<T> {
-    fn get_mut(&mut self, index: usize) -> Option<&mut T> {
-        match Arc::make_mut(&mut self.node) {
-            Node::Leaf(items) => items.get_mut(index),
+impl<T: Item> Child<T> {
+    fn update<R>(&mut self, index: usize, change: impl FnOnce(&mut T) -> R) -> R {
+        let result = match Arc::make_mut(&mut self.node) {
+            Node::Leaf(items) => change(&mut items[index]),
             Node::Branch(children) => {
                 let (at, index) = locate(children, index);
-                children[at].get_mut(index)
+                children[at].update(index, change)
             }
-        }
+        };
+        self.refresh();
+        result
     }
 
     /// Inserts, and gives what must stand to the right of this child.
@@ -151,14 +200,15 @@ impl<T: Clone> Child<T> {
                 split(children, edge).map(Node::Branch)
             }
         };
-        let right = right.map(Child::new);
+        let right = right.and_then(Child::new);
         self.len = self.len + 1 - right.as_ref().map_or(0, |right| right.len);
+        self.refresh();
         right
     }
 
     fn remove(&mut self, index: usize) -> T {
         self.len -= 1;
-        match Arc::make_mut(&mut self.node) {
+        let item = match Arc::make_mut(&mut self.node) {
             Node::Leaf(items) => items.remove(index),
             Node::Branch(children) => {
                 let (at, index) = locate(children, index);
@@ -166,7 +216,9 @@ impl<T: Clone> Child<T> {
                 mend(children, at);
                 item
             }
-        }
+        };
+        self.refresh();
+        item
     }
 
     /// Takes in what stands to the right; gives back what is too much.
@@ -186,14 +238,15 @@ impl<T: Clone> Child<T> {
             }
             _ => unreachable!("all leaves have the same depth"),
         };
-        let rest = rest.map(Child::new);
+        let rest = rest.and_then(Child::new);
         self.len = all - rest.as_ref().map_or(0, |rest| rest.len);
+        self.refresh();
         rest
     }
 }
 
 /// A child has lost an item.
-fn mend<T: Clone>(children: &mut Vec<Child<T>>, at: usize) {
+fn mend<T: Item>(children: &mut Vec<Child<T>>, at: usize) {
     if children[at].len == 0 {
         children.remove(at);
     } else if children[at].node.width() < WIDTH_MIN && children.len() > 1 {
@@ -205,7 +258,7 @@ fn mend<T: Clone>(children: &mut Vec<Child<T>>, at: usize) {
     }
 }
 
-impl<T> Sequence<T> {
+impl<T: Item> Sequence<T> {
     /// An empty sequence.
     pub const fn new() -> Sequence<T> {
         Sequence { root: None }
@@ -232,7 +285,16 @@ impl<T> Sequence<T> {
         self.get(self.len().checked_sub(1)?)
     }
     /// How many items stand before the first for which `is_before` is false, if it is true for some and then for none.
-    pub fn partition_point(&self, mut is_before: impl FnMut(&T) -> bool) -> usize {
+    pub fn partition_point(&self, is_before: impl FnMut(&T) -> bool) -> usize {
+        self.partition_point_by(|_| Ordering::Equal, is_before)
+    }
+    /// The same, where keys decide most: `by_key` is `Less` if all items with that key stand before, `Greater` if none does,
+    /// and `Equal` if `is_before` must be asked.
+    pub fn partition_point_by(
+        &self,
+        by_key: impl Fn(T::Key) -> Ordering,
+        mut is_before: impl FnMut(&T) -> bool,
+    ) -> usize {
         let Some(root) = &self.root else {
             return 0;
         };
@@ -243,9 +305,10 @@ impl<T> Sequence<T> {
                 Node::Branch(children) => {
                     // The last child needs no question.
                     let last = children.len() - 1;
-                    let at = children[..last].partition_point(|child| {
-                        let (items, index) = child.leaf_at(child.len - 1);
-                        is_before(&items[index])
+                    let at = children[..last].partition_point(|child| match by_key(child.last) {
+                        Ordering::Less => true,
+                        Ordering::Equal => is_before(child.last_item()),
+                        Ordering::Greater => false,
                     });
                     passed += children[..at].iter().map(|child| child.len).sum::<usize>();
                     node = &children[at].node;
@@ -269,14 +332,12 @@ impl<T> Sequence<T> {
     }
 }
 
-impl<T: Clone> Sequence<T> {
-    /// The item at a place, to change it.
-    pub fn get_mut(&mut self, index: usize) -> Option<&mut T> {
+impl<T: Item> Sequence<T> {
+    /// Changes the item at a place, if there is one.
+    pub fn update<R>(&mut self, index: usize, change: impl FnOnce(&mut T) -> R) -> Option<R> {
         // A place that is not there must not copy anything.
-        self.root
-            .as_mut()
-            .filter(|root| index < root.len)?
-            .get_mut(index)
+        let root = self.root.as_mut().filter(|root| index < root.len)?;
+        Some(root.update(index, change))
     }
     /// Inserts an item before the one at `index`, or at the end.
     ///
@@ -285,7 +346,7 @@ impl<T: Clone> Sequence<T> {
     pub fn insert(&mut self, index: usize, item: T) {
         assert!(index <= self.len(), "an insertion leaves no gap");
         let Some(root) = &mut self.root else {
-            self.root = Some(Child::new(Node::Leaf(vec![item])));
+            self.root = Child::new(Node::Leaf(vec![item]));
             return;
         };
         let edge = match index {
@@ -294,8 +355,8 @@ impl<T: Clone> Sequence<T> {
             _ => Edge::Inside,
         };
         if let Some(right) = root.insert(index, item, edge) {
-            let left = root.clone();
-            *root = Child::new(Node::Branch(vec![left, right]));
+            let both = vec![root.clone(), right];
+            self.root = Child::new(Node::Branch(both));
         }
     }
     /// Removes the item at a place.
@@ -343,16 +404,16 @@ impl<T: Clone> Sequence<T> {
     }
 }
 
-impl<T> Default for Sequence<T> {
+impl<T: Item> Default for Sequence<T> {
     fn default() -> Sequence<T> {
         Sequence::new()
     }
 }
 
-impl<T> FromIterator<T> for Sequence<T> {
+impl<T: Item> FromIterator<T> for Sequence<T> {
     /// In linear time.
     fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Sequence<T> {
-        fn gather<I, T>(
+        fn gather<I, T: Item>(
             items: impl IntoIterator<Item = I>,
             node: impl Fn(Vec<I>) -> Node<T>,
         ) -> Vec<Child<T>> {
@@ -363,7 +424,7 @@ impl<T> FromIterator<T> for Sequence<T> {
                 if some.is_empty() {
                     return nodes;
                 }
-                nodes.push(Child::new(node(some)));
+                nodes.extend(Child::new(node(some)));
             }
         }
         let mut level = gather(items, Node::Leaf);
@@ -374,7 +435,7 @@ impl<T> FromIterator<T> for Sequence<T> {
     }
 }
 
-impl<T: Clone> Extend<T> for Sequence<T> {
+impl<T: Item> Extend<T> for Sequence<T> {
     fn extend<I: IntoIterator<Item = T>>(&mut self, items: I) {
         for item in items {
             self.push_back(item);
@@ -382,20 +443,20 @@ impl<T: Clone> Extend<T> for Sequence<T> {
     }
 }
 
-impl<T: PartialEq> PartialEq for Sequence<T> {
+impl<T: Item + PartialEq> PartialEq for Sequence<T> {
     fn eq(&self, other: &Sequence<T>) -> bool {
         self.len() == other.len() && self.iter().eq(other.iter())
     }
 }
-impl<T: Eq> Eq for Sequence<T> {}
+impl<T: Item + Eq> Eq for Sequence<T> {}
 
-impl<T: fmt::Debug> fmt::Debug for Sequence<T> {
+impl<T: Item + fmt::Debug> fmt::Debug for Sequence<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self).finish()
     }
 }
 
-impl<'a, T> IntoIterator for &'a Sequence<T> {
+impl<'a, T: Item> IntoIterator for &'a Sequence<T> {
     type Item = &'a T;
     type IntoIter = Iter<'a, T>;
     fn into_iter(self) -> Iter<'a, T> {
@@ -404,7 +465,7 @@ impl<'a, T> IntoIterator for &'a Sequence<T> {
 }
 
 /// Items of a [`Sequence`], from both ends. Finds a leaf in O(log n), and then its items one after the other.
-pub struct Iter<'a, T> {
+pub struct Iter<'a, T: Item> {
     root: Option<&'a Child<T>>,
     front: std::slice::Iter<'a, T>,
     /// The places whose leaves were not visited yet.
@@ -412,7 +473,7 @@ pub struct Iter<'a, T> {
     back: std::slice::Iter<'a, T>,
 }
 
-impl<T> Clone for Iter<'_, T> {
+impl<T: Item> Clone for Iter<'_, T> {
     fn clone(&self) -> Self {
         Iter {
             root: self.root,
@@ -423,7 +484,7 @@ impl<T> Clone for Iter<'_, T> {
     }
 }
 
-impl<'a, T> Iterator for Iter<'a, T> {
+impl<'a, T: Item> Iterator for Iter<'a, T> {
     type Item = &'a T;
 
     fn next(&mut self) -> Option<&'a T> {
@@ -463,7 +524,7 @@ impl<'a, T> Iterator for Iter<'a, T> {
     }
 }
 
-impl<'a, T> DoubleEndedIterator for Iter<'a, T> {
+impl<'a, T: Item> DoubleEndedIterator for Iter<'a, T> {
     fn next_back(&mut self) -> Option<&'a T> {
         loop {
             if let Some(item) = self.back.next_back() {
@@ -481,13 +542,21 @@ impl<'a, T> DoubleEndedIterator for Iter<'a, T> {
     }
 }
 
-impl<T> ExactSizeIterator for Iter<'_, T> {}
-impl<T> FusedIterator for Iter<'_, T> {}
+impl<T: Item> ExactSizeIterator for Iter<'_, T> {}
+impl<T: Item> FusedIterator for Iter<'_, T> {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::hash::mix;
+
+    /// Many have the same.
+    impl Item for usize {
+        type Key = usize;
+        fn key(&self) -> usize {
+            self / 1_000
+        }
+    }
 
     struct Draw(u64);
 
@@ -505,9 +574,10 @@ mod tests {
     }
 
     /// The depth of a node; checks what must hold of all below it.
-    fn depth<T>(child: &Child<T>) -> usize {
+    fn depth<T: Item<Key: PartialEq>>(child: &Child<T>) -> usize {
         let width = child.node.width();
         assert!((1..=WIDTH_MAX).contains(&width), "{width}");
+        assert!(child.last == child.last_item().key(), "keys are up to date");
         match &*child.node {
             Node::Leaf(items) => {
                 assert_eq!(child.len, items.len());
@@ -548,6 +618,9 @@ mod tests {
                     (true, _) if sorted => {
                         let place = sequence.partition_point(|&other| other < item);
                         assert_eq!(place, model.partition_point(|&other| other < item));
+                        let by_key = |key: usize| key.cmp(&item.key());
+                        let found = sequence.partition_point_by(by_key, |&other| other < item);
+                        assert_eq!(found, place);
                         sequence.insert(place, item);
                         model.insert(place, item);
                     }
@@ -571,7 +644,7 @@ mod tests {
                         assert_eq!(sequence.pop_front(), first);
                     }
                     (false, 2) if !sorted && place < model.len() => {
-                        *sequence.get_mut(place).unwrap() = item;
+                        sequence.update(place, |old| *old = item).unwrap();
                         model[place] = item;
                     }
                     (false, _) => {

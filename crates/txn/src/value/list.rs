@@ -68,9 +68,12 @@ impl ListValue {
     }
     /// Puts an element in the place of another, and gives that.
     pub fn replace(&mut self, place: usize, element: Blob) -> Option<Blob> {
-        let slot = self.elements.get_mut(place)?;
-        self.heap_bytes = self.heap_bytes + bytes_of(&element) - bytes_of(slot);
-        Some(std::mem::replace(slot, element))
+        let new_bytes = bytes_of(&element);
+        let old = self
+            .elements
+            .update(place, |slot| std::mem::replace(slot, element))?;
+        self.heap_bytes = self.heap_bytes + new_bytes - bytes_of(&old);
+        Some(old)
     }
     /// Removes the element at a place.
     pub fn remove(&mut self, place: usize) -> Option<Blob> {

@@ -77,10 +77,8 @@ impl LongString {
     fn fill_last(&mut self, bytes: &mut &[u8]) {
         let room = self.len.next_multiple_of(CHUNK_BYTES) - self.len;
         let (first, rest) = bytes.split_at(room.min(bytes.len()));
-        if !first.is_empty()
-            && let Some(last) = self.chunks.get_mut(self.len / CHUNK_BYTES)
-        {
-            *last = [last, first].concat().into();
+        let extend = |last: &mut Arc<[u8]>| *last = [last, first].concat().into();
+        if !first.is_empty() && self.chunks.update(self.len / CHUNK_BYTES, extend).is_some() {
             self.len += first.len();
             *bytes = rest;
         }
@@ -96,9 +94,9 @@ impl LongString {
         while !inside.is_empty() {
             let place = at % CHUNK_BYTES;
             let (first, rest) = inside.split_at(inside.len().min(CHUNK_BYTES - place));
-            if let Some(chunk) = self.chunks.get_mut(at / CHUNK_BYTES) {
+            self.chunks.update(at / CHUNK_BYTES, |chunk| {
                 Arc::make_mut(chunk)[place..place + first.len()].copy_from_slice(first);
-            }
+            });
             (inside, at) = (rest, at + first.len());
         }
         self.append(behind);

@@ -8,7 +8,7 @@
 
 use super::table::{SMALL_FIELDS_MAX, Table};
 use crate::blob::Blob;
-use crate::sequence::{self, Sequence};
+use crate::sequence::{self, Item, Sequence};
 use std::cmp::Ordering;
 use std::ops::Range;
 
@@ -29,16 +29,26 @@ pub struct Scored {
     pub member: Blob,
 }
 
+/// No score is NaN; -0 and 0 are equal.
+fn in_order(score: f64, other: f64) -> Ordering {
+    score.partial_cmp(&other).unwrap_or(Ordering::Equal)
+}
+
 impl Scored {
     /// The order of sorted sets.
     pub fn cmp(&self, score: f64, member: &[u8]) -> Ordering {
-        // No score is NaN; -0 and 0 are equal.
-        let by_score = self.score.partial_cmp(&score).unwrap_or(Ordering::Equal);
-        by_score.then_with(|| self.member.as_bytes().cmp(member))
+        in_order(self.score, score).then_with(|| self.member.as_bytes().cmp(member))
     }
     /// With what a large set's table takes.
     fn heap_bytes(&self) -> usize {
         size_of::<Scored>() + self.member.heap_bytes()
+    }
+}
+
+impl Item for Scored {
+    type Key = f64;
+    fn key(&self) -> f64 {
+        self.score
     }
 }
 
@@ -79,7 +89,17 @@ impl SortedSetValue {
         Some(self.place_of(score, member))
     }
     fn place_of(&self, score: f64, member: &[u8]) -> usize {
-        self.count_before(|one| one.cmp(score, member) == Ordering::Less)
+        self.members.partition_point_by(
+            |other| in_order(other, score),
+            |one| one.cmp(score, member) == Ordering::Less,
+        )
+    }
+    /// How many members have a lower score or, if this one `is_included`, this one.
+    pub fn count_up_to(&self, score: f64, is_included: bool) -> usize {
+        self.members.partition_point_by(
+            |other| in_order(other, score),
+            |one| one.score < score || (is_included && one.score == score),
+        )
     }
     /// How many members stand before the first for which `is_before` is false, if it is true for some and then for none.
     pub fn count_before(&self, is_before: impl FnMut(&Scored) -> bool) -> usize {
@@ -237,6 +257,12 @@ mod tests {
                 wanted.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(b.1)));
                 let got: Vec<_> = set.iter().map(|one| (one.score, &one.member)).collect();
                 assert_eq!(got, wanted);
+                for bound in [-11.0, -10.0, 0.0, 3.0, 3.5, 20.0] {
+                    let below = wanted.partition_point(|(score, _)| *score < bound);
+                    assert_eq!(set.count_up_to(bound, false), below);
+                    let up_to = wanted.partition_point(|(score, _)| *score <= bound);
+                    assert_eq!(set.count_up_to(bound, true), up_to);
+                }
                 for (rank, (score, member)) in wanted.iter().enumerate() {
                     assert_eq!(set.rank(member), Some(rank));
                     assert_eq!(set.score(member), Some(*score));

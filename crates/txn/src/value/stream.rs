@@ -8,7 +8,7 @@
 //! once; `heap_bytes` is the sum over entries and groups.
 
 use crate::blob::Blob;
-use crate::sequence::{Iter, Sequence};
+use crate::sequence::{Item, Iter, Sequence};
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -92,8 +92,36 @@ pub struct StreamValue {
     heap_bytes: usize,
 }
 
+impl Item for StreamId {
+    type Key = StreamId;
+    fn key(&self) -> StreamId {
+        *self
+    }
+}
+impl Item for StreamEntry {
+    type Key = StreamId;
+    fn key(&self) -> StreamId {
+        self.id
+    }
+}
+impl Item for Pending {
+    type Key = StreamId;
+    fn key(&self) -> StreamId {
+        self.id
+    }
+}
+// Groups, and consumers of one, are few.
+impl Item for (Blob, StreamGroup) {
+    type Key = ();
+    fn key(&self) {}
+}
+impl Item for Consumer {
+    type Key = ();
+    fn key(&self) {}
+}
+
 /// Finds a name, or where it would stand.
-fn search<T>(
+fn search<T: Item>(
     items: &Sequence<T>,
     name: &[u8],
     name_of: impl Fn(&T) -> &Blob,
@@ -128,7 +156,8 @@ impl StreamValue {
     }
     /// How many entries have an id before this one.
     pub fn count_before(&self, id: StreamId) -> usize {
-        self.entries.partition_point(|entry| entry.id < id)
+        self.entries
+            .partition_point_by(|key| key.cmp(&id), |entry| entry.id < id)
     }
     fn place_of(&self, id: StreamId) -> Option<usize> {
         let place = self.count_before(id);
@@ -218,11 +247,13 @@ impl StreamValue {
         change: impl FnOnce(&mut StreamGroup) -> R,
     ) -> Option<R> {
         let place = search(&self.groups, name, |(name, _)| name).ok()?;
-        let (_, group) = self.groups.get_mut(place)?;
-        let before = group.heap_bytes();
-        let result = change(group);
-        self.heap_bytes = self.heap_bytes + group.heap_bytes() - before;
-        Some(result)
+        let heap_bytes = &mut self.heap_bytes;
+        self.groups.update(place, |(_, group)| {
+            let before = group.heap_bytes();
+            let result = change(group);
+            *heap_bytes = *heap_bytes + group.heap_bytes() - before;
+            result
+        })
     }
     /// An estimate of the heap bytes that this stream keeps alive.
     pub fn heap_bytes(&self) -> usize {
@@ -271,6 +302,10 @@ impl Consumer {
     pub fn pending(&self) -> &Sequence<StreamId> {
         &self.pending
     }
+    fn place_of(&self, id: StreamId) -> usize {
+        self.pending
+            .partition_point_by(|key| key.cmp(&id), |other| *other < id)
+    }
 }
 
 impl StreamGroup {
@@ -288,7 +323,8 @@ impl StreamGroup {
     }
     /// How much is pending before an id.
     pub fn count_pending_before(&self, id: StreamId) -> usize {
-        self.pending.partition_point(|pending| pending.id < id)
+        self.pending
+            .partition_point_by(|key| key.cmp(&id), |pending| pending.id < id)
     }
     /// What is pending of an entry.
     pub fn pending_of(&self, id: StreamId) -> Option<&Pending> {
@@ -311,9 +347,8 @@ impl StreamGroup {
         let place = self.place_of_consumer(name);
         match place {
             Ok(place) => {
-                if let Some(consumer) = self.consumers.get_mut(place) {
-                    consumer.seen_ms = now_ms;
-                }
+                self.consumers
+                    .update(place, |consumer| consumer.seen_ms = now_ms);
             }
             Err(place) => self.consumers.insert(
                 place,
@@ -333,7 +368,7 @@ impl StreamGroup {
         change: impl FnOnce(&mut Consumer) -> R,
     ) -> Option<R> {
         let place = self.place_of_consumer(name).ok()?;
-        self.consumers.get_mut(place).map(change)
+        self.consumers.update(place, change)
     }
     /// Notes that a consumer gets something, now.
     pub fn activate(&mut self, name: &[u8], now_ms: u64) {
@@ -354,12 +389,13 @@ impl StreamGroup {
     pub fn give(&mut self, pending: Pending) {
         let (id, name) = (pending.id, pending.consumer.clone());
         let place = self.count_pending_before(id);
-        let old = match self.pending.get_mut(place).filter(|old| old.id == id) {
-            Some(slot) => Some(std::mem::replace(slot, pending)),
-            None => {
-                self.pending.insert(place, pending);
-                None
-            }
+        let is_there = self.pending.get(place).is_some_and(|old| old.id == id);
+        let old = if is_there {
+            self.pending
+                .update(place, |slot| std::mem::replace(slot, pending))
+        } else {
+            self.pending.insert(place, pending);
+            None
         };
         if let Some(old) = old {
             if old.consumer == name {
@@ -368,7 +404,7 @@ impl StreamGroup {
             self.forget(&old.consumer, id);
         }
         self.update_consumer(&name, |consumer| {
-            let place = consumer.pending.partition_point(|other| *other < id);
+            let place = consumer.place_of(id);
             consumer.pending.insert(place, id);
         });
     }
@@ -382,7 +418,7 @@ impl StreamGroup {
     }
     fn forget(&mut self, consumer: &[u8], id: StreamId) {
         self.update_consumer(consumer, |consumer| {
-            let place = consumer.pending.partition_point(|other| *other < id);
+            let place = consumer.place_of(id);
             if consumer.pending.get(place) == Some(&id) {
                 consumer.pending.remove(place);
             }

@@ -11,7 +11,7 @@
 
 use crate::blob::{self, Blob};
 use crate::hash::hash_bytes;
-use crate::sequence::{self, Sequence};
+use crate::sequence::{self, Item, Sequence};
 use std::cmp::Ordering;
 use std::fmt::Debug;
 
@@ -48,7 +48,7 @@ pub type SetValue = Table<()>;
 /// A map from names to payloads, with structural sharing once it is large: an update of a clone costs O(log n) and leaves
 /// the original readable.
 #[derive(Clone, Debug)]
-pub struct Table<P> {
+pub struct Table<P: Payload> {
     fields: Fields<P>,
     heap_bytes: usize,
 }
@@ -57,7 +57,7 @@ pub struct Table<P> {
 type Field<P> = (Blob, P);
 
 #[derive(Clone, Debug)]
-enum Fields<P> {
+enum Fields<P: Payload> {
     /// In order of insertion.
     Small(Vec<Field<P>>),
     /// In order of the names' hashes; those of equal hash in order of their bytes.
@@ -78,7 +78,14 @@ impl<P> Hashed<P> {
     }
 }
 
-impl<P> Default for Table<P> {
+impl<P: Payload> Item for Hashed<P> {
+    type Key = u64;
+    fn key(&self) -> u64 {
+        self.hash
+    }
+}
+
+impl<P: Payload> Default for Table<P> {
     fn default() -> Table<P> {
         Table {
             fields: Fields::Small(Vec::new()),
@@ -98,9 +105,11 @@ fn bytes_of<P: Payload>(name: &[u8], payload: &P) -> usize {
 }
 
 /// Where a name is, or else where it would be.
-fn search<P>(fields: &Sequence<Hashed<P>>, name: &[u8]) -> (usize, bool) {
-    let hash = hash_bytes(name);
-    let place = fields.partition_point(|field| field.cmp(hash, name) == Ordering::Less);
+fn search<P: Payload>(fields: &Sequence<Hashed<P>>, hash: u64, name: &[u8]) -> (usize, bool) {
+    let place = fields.partition_point_by(
+        |other| other.cmp(&hash),
+        |field| field.cmp(hash, name) == Ordering::Less,
+    );
     let found = fields.get(place);
     (place, found.is_some_and(|field| &*field.field.0 == name))
 }
@@ -130,7 +139,7 @@ impl<P: Payload> Table<P> {
                 found.map(|(_, payload)| payload)
             }
             Fields::Large(fields) => {
-                let (place, is_there) = search(fields, name);
+                let (place, is_there) = search(fields, hash_bytes(name), name);
                 let found = fields.get(place).filter(|_| is_there);
                 found.map(|found| &found.field.1)
             }
@@ -154,17 +163,19 @@ impl<P: Payload> Table<P> {
                     None
                 }
             },
-            Fields::Large(fields) => match search(fields, &name) {
-                (place, true) => fields
-                    .get_mut(place)
-                    .map(|found| std::mem::replace(&mut found.field.1, payload)),
-                (place, false) => {
-                    let hash = hash_bytes(&name);
-                    let field = (name.clone(), payload);
-                    fields.insert(place, Hashed { hash, field });
-                    None
+            Fields::Large(fields) => {
+                let hash = hash_bytes(&name);
+                match search(fields, hash, &name) {
+                    (place, true) => fields.update(place, |found| {
+                        std::mem::replace(&mut found.field.1, payload)
+                    }),
+                    (place, false) => {
+                        let field = (name.clone(), payload);
+                        fields.insert(place, Hashed { hash, field });
+                        None
+                    }
                 }
-            },
+            }
         };
         self.heap_bytes += new_bytes;
         if let Some(old) = &old {
@@ -182,7 +193,7 @@ impl<P: Payload> Table<P> {
                 fields.remove(place).1
             }
             Fields::Large(fields) => {
-                let (place, true) = search(fields, name) else {
+                let (place, true) = search(fields, hash_bytes(name), name) else {
                     return None;
                 };
                 let removed = fields.remove(place)?.field.1;
@@ -222,7 +233,10 @@ impl<P: Payload> Table<P> {
         match &self.fields {
             Fields::Small(fields) => (fields.iter().map(|(name, had)| (name, had)).collect(), None),
             Fields::Large(fields) => {
-                let first = fields.partition_point(|field| field.hash < from_hash);
+                let first = fields.partition_point_by(
+                    |hash| hash.cmp(&from_hash),
+                    |field| field.hash < from_hash,
+                );
                 let mut page = Vec::new();
                 let mut last = None;
                 for Hashed { hash, field } in fields.range(first..usize::MAX) {
@@ -256,14 +270,14 @@ impl<P: Payload> Fields<P> {
 }
 
 /// The names of a [`Table`] with what they have.
-pub struct Iter<'a, P>(Slices<'a, P>);
+pub struct Iter<'a, P: Payload>(Slices<'a, P>);
 
-enum Slices<'a, P> {
+enum Slices<'a, P: Payload> {
     Small(std::slice::Iter<'a, Field<P>>),
     Large(sequence::Iter<'a, Hashed<P>>),
 }
 
-impl<'a, P> Iterator for Iter<'a, P> {
+impl<'a, P: Payload> Iterator for Iter<'a, P> {
     type Item = (&'a Blob, &'a P);
     fn next(&mut self) -> Option<(&'a Blob, &'a P)> {
         let (name, payload) = match &mut self.0 {
@@ -279,7 +293,7 @@ impl<'a, P> Iterator for Iter<'a, P> {
         }
     }
 }
-impl<P> ExactSizeIterator for Iter<'_, P> {}
+impl<P: Payload> ExactSizeIterator for Iter<'_, P> {}
 
 impl<P: Payload> FromIterator<(Blob, P)> for Table<P> {
     fn from_iter<I: IntoIterator<Item = (Blob, P)>>(iter: I) -> Table<P> {

@@ -92,12 +92,8 @@ impl ScoreBounds {
     /// The ranks of the members with these scores.
     pub(in crate::commands) fn ranks(&self, set: &SortedSetValue) -> Range<usize> {
         let ScoreBounds { min, max } = *self;
-        let start = set.count_before(|one| {
-            one.score < min.score || (min.is_excluded && one.score == min.score)
-        });
-        let end = set.count_before(|one| {
-            one.score < max.score || (!max.is_excluded && one.score == max.score)
-        });
+        let start = set.count_up_to(min.score, min.is_excluded);
+        let end = set.count_up_to(max.score, !max.is_excluded);
         start..end.max(start)
     }
 }

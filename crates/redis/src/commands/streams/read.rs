@@ -277,8 +277,9 @@ fn history(
         .group(group)
         .and_then(|group| group.consumer(consumer))
         .map_or_else(Vec::new, |consumer| {
-            let first = consumer.pending().partition_point(|id| *id <= after);
-            let pending = consumer.pending().range(first..usize::MAX);
+            let pending = consumer.pending();
+            let first = pending.partition_point_by(|id| id.cmp(&after), |id| *id <= after);
+            let pending = pending.range(first..usize::MAX);
             pending.take(limit).copied().collect()
         });
     let mut entries = Vec::with_capacity(pending.len());
