@@ -242,8 +242,12 @@ fn who_comes_behind_others_hears_what_is_wrong() {
 fn a_client_that_is_gone_takes_nothing() {
     let (server, _dir) = TestServer::start(&[]);
     let mut other = server.client();
-    for ending in ["close", "half", "kill"] {
+    for ending in ["close", "half", "kill", "user"] {
         let mut waiter = server.client();
+        if ending == "user" {
+            other.talk(&[("ACL SETUSER u on nopass ~* +@all", "OK")]);
+            waiter.talk(&[("AUTH u any", "OK")]);
+        }
         let id = waiter.line("CLIENT ID");
         send(&mut waiter, "BLPOP q 0");
         other.wait_for_info("blocked_clients:1");
@@ -251,6 +255,10 @@ fn a_client_that_is_gone_takes_nothing() {
             "close" => drop(waiter),
             "half" => {
                 waiter.end();
+                assert_eq!(waiter.try_read(), None);
+            }
+            "user" => {
+                assert_eq!(other.line("ACL DELUSER u"), "1");
                 assert_eq!(waiter.try_read(), None);
             }
             _ => assert_eq!(other.line(&format!("CLIENT KILL ID {id}")), "1"),
