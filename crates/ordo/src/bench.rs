@@ -187,7 +187,8 @@ pub struct CompareArgs {
     /// Connections.
     #[arg(long, default_value_t = 50)]
     clients: usize,
-    /// Only these rows: get, set, get-pipelined, set-pipelined, set-always, transfer, script50us, longscript, memory.
+    /// Only these rows: get, set, lpush, sadd, hset, zadd, xadd, lrange, mset, get-pipelined, set-pipelined, set-always, transfer,
+    /// script50us, longscript, memory.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Where the servers keep their data: a new directory under the system's if not given.
