@@ -3,6 +3,7 @@
 use ordo_sim::draw::seeds;
 use ordo_sim::scale::{Contender, Costs, Options, Report, SparkleVariant, Times, run};
 use std::sync::Arc;
+use std::thread;
 use workloads::tpcc::{Mix, Scale};
 use workloads::{Synthetic, Tpcc, Workload};
 
@@ -65,21 +66,27 @@ fn judged(options: &Options) -> Report {
 fn every_variant_leaves_the_state_of_the_serial_execution_and_keeps_busy() {
     for seed in seeds(2) {
         println!("seed {seed}: replay with ORDO_SEED={seed}");
-        for variant in SparkleVariant::ALL {
-            let contender = Contender::Sparkle(variant);
-            for workload in [synthetic(3, 50), tpcc(3)] {
-                for confirm_ns in [0, 300_000] {
-                    let mut options = options(3, contender, workload.clone(), seed);
-                    options.times.confirm_ns = confirm_ns;
-                    let report = judged(&options);
-                    assert!(report.committed > 50, "{variant:?}: {report:?}");
-                    assert!(report.multi_partition > 5, "{variant:?}: {report:?}");
-                    // One message for each destination and round, whatever there is to tell.
-                    assert_eq!(report.messages_of_round_max, 1);
-                    assert!(report.messages <= 2 * report.rounds);
-                    assert_eq!(report.idle_with_work_ns, 0, "{variant:?}: {report:?}");
-                }
+        thread::scope(|scope| {
+            for variant in SparkleVariant::ALL {
+                scope.spawn(move || keeps_busy(variant, seed));
             }
+        });
+    }
+}
+
+fn keeps_busy(variant: SparkleVariant, seed: u64) {
+    let contender = Contender::Sparkle(variant);
+    for workload in [synthetic(3, 50), tpcc(3)] {
+        for confirm_ns in [0, 300_000] {
+            let mut options = options(3, contender, workload.clone(), seed);
+            options.times.confirm_ns = confirm_ns;
+            let report = judged(&options);
+            assert!(report.committed > 50, "{variant:?}: {report:?}");
+            assert!(report.multi_partition > 5, "{variant:?}: {report:?}");
+            // One message for each destination and round, whatever there is to tell.
+            assert_eq!(report.messages_of_round_max, 1);
+            assert!(report.messages <= 2 * report.rounds);
+            assert_eq!(report.idle_with_work_ns, 0, "{variant:?}: {report:?}");
         }
     }
 }

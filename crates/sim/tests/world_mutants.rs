@@ -8,6 +8,10 @@ use ordo_sim::run::{run, run_defective};
 use ordo_sim::traffic::WorkloadKind;
 use ordo_sim::world::{Fault, Latency, TimedFault, Violation};
 use std::fmt;
+use std::num::NonZero;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, available_parallelism};
 use txn::mutant::{self, Mutant};
 
 /// A world has this many seeds to find a defect.
@@ -192,7 +196,7 @@ fn options(defect: Defect, seed: u64) -> Options {
                         wishes.zones = Some(3);
                         wishes.partitions = Some(2);
                         wishes.clients = Some(8);
-                        checkpoint_bytes = Some(4_000);
+                        checkpoint_bytes = Some(8_000);
                         think_us = Some(10_000);
                         faults = Some((0..6).map(|host| kill(host, 150)).collect());
                     }
@@ -312,19 +316,47 @@ fn can_meet(defect: Defect, options: &Options) -> bool {
     }
 }
 
-/// The first world that finds the defect, and what it found.
+/// The first world that finds the defect, and what it found. Several are tried at a time: a defect is of a thread, and so is
+/// a world.
 fn find(defect: Defect) -> Option<(Options, Violation)> {
-    (1..=SEEDS_MAX).find_map(|seed| {
-        let options = options(defect, seed);
-        if !can_meet(defect, &options) {
-            return None;
+    let next = AtomicU64::new(1);
+    let first: Mutex<Option<(Options, Violation)>> = Mutex::new(None);
+    let is_earlier = |seed: u64, first: &Option<(Options, Violation)>| {
+        first
+            .as_ref()
+            .is_none_or(|(options, _)| seed < options.seed)
+    };
+    thread::scope(|scope| {
+        for _ in 0..available_parallelism().map_or(1, NonZero::get) {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed > SEEDS_MAX || !is_earlier(seed, &first.lock().unwrap()) {
+                        return;
+                    }
+                    if let Some(found) = found_by(defect, seed) {
+                        let mut first = first.lock().unwrap();
+                        if is_earlier(seed, &first) {
+                            *first = Some(found);
+                        }
+                    }
+                }
+            });
         }
-        let outcome = match defect {
-            Defect::Of(mutant) => mutant::with(mutant, || run(&options, None)),
-            Defect::OfSparkle(mutant) => run_defective(&options, Some(mutant), None),
-        };
-        outcome.violation.map(|violation| (options, violation))
-    })
+    });
+    first.into_inner().unwrap()
+}
+
+fn found_by(defect: Defect, seed: u64) -> Option<(Options, Violation)> {
+    let options = options(defect, seed);
+    if !can_meet(defect, &options) {
+        return None;
+    }
+    let outcome = match defect {
+        Defect::Of(mutant) => mutant::with(mutant, || run(&options, None)),
+        Defect::OfSparkle(mutant) => run_defective(&options, Some(mutant), None),
+    };
+    outcome.violation.map(|violation| (options, violation))
 }
 
 fn all_are_found(defects: impl Iterator<Item = Defect>) {
