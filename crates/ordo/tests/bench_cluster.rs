@@ -6,7 +6,7 @@ use std::process::Command;
 fn run(words: &[&str]) -> Vec<serde_json::Value> {
     let output = Command::new(env!("CARGO_BIN_EXE_ordo"))
         .args(["bench", "cluster", "--json", "--seconds", "0.2"])
-        .args(["--rounds", "1", "--clients", "6", "--keys", "200"])
+        .args(["--rounds", "1", "--keys", "200"])
         .args(words)
         .output()
         .expect("it ran");
@@ -26,7 +26,15 @@ fn number(value: &serde_json::Value) -> f64 {
 
 #[test]
 fn a_cluster_and_a_server_by_itself_take_turns() {
-    let words = ["--against-single", "--appendfsync", "no", "--nodes", "3"];
+    let words = [
+        "--against-single",
+        "--appendfsync",
+        "no",
+        "--nodes",
+        "3",
+        "--clients",
+        "6",
+    ];
     let records = run(&[&words[..], &["--partitions", "2", "--workload", "incr"]].concat());
     let [single, cluster] = &records[..] else {
         panic!("{records:?}")
@@ -54,9 +62,27 @@ fn a_cluster_and_a_server_by_itself_take_turns() {
     ] {
         assert!(number(&figures[name]) > 0.0, "{name}: {cluster}");
     }
+    assert_eq!(number(&figures["messages_per_round"]), 0.0, "{cluster}");
     let share = number(&figures["speculated_share"]);
     assert!((0.0..=1.0).contains(&share), "{cluster}");
     let ratio = number(&cluster["ratio_to_first"]);
     let quotient = number(&cluster["throughput_per_s"]) / number(&single["throughput_per_s"]);
     assert!((ratio - quotient).abs() < 1e-6, "{ratio} is not {quotient}");
+}
+
+/// Siblings at different nodes: each node keeps one of two partitions.
+#[test]
+fn siblings_send_one_message_for_each_destination_and_round() {
+    let words = ["--nodes", "2", "--zones", "1", "--partitions", "2"];
+    for clients in ["1", "60"] {
+        let load = ["--workload", "transfer-across", "--clients", clients];
+        let records = run(&[&words[..], &load].concat());
+        let [cluster] = &records[..] else {
+            panic!("{records:?}")
+        };
+        let figures = &cluster["cluster"];
+        let messages = number(&figures["messages_per_round"]);
+        assert!(0.0 < messages && messages <= 1.0, "{cluster}");
+        assert!(number(&figures["notes_per_message"]) >= 1.0, "{cluster}");
+    }
 }

@@ -18,6 +18,9 @@ pub(super) struct Counters {
     pub transactions: u64,
     pub speculated: u64,
     pub restarts: u64,
+    pub sibling_rounds: u64,
+    pub sibling_messages: u64,
+    pub sibling_notes: u64,
     pub messages: u64,
     pub message_bytes: u64,
 }
@@ -68,6 +71,9 @@ impl Counters {
             transactions: field("transactions")?,
             speculated: field("speculated_before_confirmation")?,
             restarts: field("restarts")?,
+            sibling_rounds: field("sibling_rounds")?,
+            sibling_messages: field("sibling_messages")?,
+            sibling_notes: field("sibling_notes")?,
             messages: field("messages_sent")?,
             message_bytes: field("message_bytes_sent")?,
         })
@@ -84,6 +90,9 @@ impl Counters {
         self.transactions += other.transactions;
         self.speculated += other.speculated;
         self.restarts += other.restarts;
+        self.sibling_rounds += other.sibling_rounds;
+        self.sibling_messages += other.sibling_messages;
+        self.sibling_notes += other.sibling_notes;
         self.messages += other.messages;
         self.message_bytes += other.message_bytes;
     }
@@ -103,6 +112,9 @@ impl Counters {
             transactions: since(self.transactions, before.transactions)?,
             speculated: since(self.speculated, before.speculated)?,
             restarts: since(self.restarts, before.restarts)?,
+            sibling_rounds: since(self.sibling_rounds, before.sibling_rounds)?,
+            sibling_messages: since(self.sibling_messages, before.sibling_messages)?,
+            sibling_notes: since(self.sibling_notes, before.sibling_notes)?,
             messages: since(self.messages, before.messages)?,
             message_bytes: since(self.message_bytes, before.message_bytes)?,
         })
@@ -128,6 +140,8 @@ impl Counters {
             transactions_per_epoch: ratio(ratio(self.transactions as f64, copies), epochs),
             speculated_share: ratio(self.speculated as f64, self.transactions as f64),
             epochs_retracted: self.retracted,
+            messages_per_round: ratio(self.sibling_messages as f64, self.sibling_rounds as f64),
+            notes_per_message: ratio(self.sibling_notes as f64, self.sibling_messages as f64),
         }
     }
 }

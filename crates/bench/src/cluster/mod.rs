@@ -70,8 +70,10 @@ pub enum Place {
     Here {
         /// Ordo's program.
         ordo: PathBuf,
-        /// Nodes: each is a zone of its own.
+        /// Nodes.
         nodes: usize,
+        /// Zones to which they are dealt: with fewer than nodes, each keeps some of the partitions only.
+        zones: usize,
         /// Partitions.
         partitions: u16,
         /// When a write counts as kept: `always`, `everysec` or `no`.
@@ -112,6 +114,11 @@ pub struct ClusterFigures {
     pub speculated_share: f64,
     /// Epochs that were taken back.
     pub epochs_retracted: u64,
+    /// Of transactions over several partitions: messages by which a partition told another node's what it had to say in a round.
+    /// One, whatever the number of transactions; less where rounds went together; 0 if all was said within nodes.
+    pub messages_per_round: f64,
+    /// Reads, anchors and confirmations in such a message.
+    pub notes_per_message: f64,
 }
 
 /// What a run found.
@@ -245,6 +252,7 @@ impl Contender {
         let Place::Here {
             ordo,
             nodes,
+            zones,
             partitions,
             appendfsync,
             directory,
@@ -268,7 +276,7 @@ impl Contender {
         let setting = |nodes: usize, partitions: u16, name: &str| Setting {
             ordo: ordo.clone(),
             nodes,
-            zones: nodes,
+            zones: nodes.min(*zones),
             partitions,
             appendfsync: appendfsync.clone(),
             directory: directory.join(name),
@@ -436,6 +444,8 @@ pub fn table(report: &Report) -> Table {
             format!("{:.1}", figures.transactions_per_epoch),
             format!("{:.1} %", figures.speculated_share * 100.0),
             figures.epochs_retracted.to_string(),
+            format!("{:.3}", figures.messages_per_round),
+            format!("{:.1}", figures.notes_per_message),
             option("load-processors").unwrap_or_default(),
             option("node-processors").unwrap_or_default(),
         ])
@@ -448,6 +458,8 @@ pub fn table(report: &Report) -> Table {
         "transactions/epoch",
         "speculated at confirmation",
         "epochs retracted",
+        "siblings' messages/destination and round",
+        "notes/message",
         "processors of the load",
         "of the nodes",
     ];

@@ -4,7 +4,7 @@ use super::*;
 
 const INFO: &str = "# Ordo_cluster\r\ncluster:local\r\nnode:1\r\nepoch:9000\r\npartitions:2\r\npartitions_kept:2\r\n\
                     epochs_confirmed:100\r\nepochs_retracted:1\r\ntransactions:1000\r\nspeculated_before_confirmation:800\r\n\
-                    restarts:7\r\nmessages_sent:400\r\nmessage_bytes_sent:50000\r\n";
+                    restarts:7\r\nsibling_rounds:10\r\nsibling_messages:9\r\nsibling_notes:50\r\nmessages_sent:400\r\nmessage_bytes_sent:50000\r\n";
 
 fn later(counters: &Counters) -> Counters {
     Counters {
@@ -12,6 +12,9 @@ fn later(counters: &Counters) -> Counters {
         transactions: counters.transactions + 6_000,
         speculated: counters.speculated + 4_500,
         restarts: counters.restarts + 3,
+        sibling_rounds: counters.sibling_rounds + 500,
+        sibling_messages: counters.sibling_messages + 400,
+        sibling_notes: counters.sibling_notes + 2_000,
         messages: counters.messages + 1_000,
         message_bytes: counters.message_bytes + 200_000,
         ..*counters
@@ -39,6 +42,8 @@ fn figures_are_of_the_whole_cluster_and_of_all_slices() {
         transactions_per_epoch: 20.0,
         speculated_share: 0.75,
         epochs_retracted: 0,
+        messages_per_round: 0.8,
+        notes_per_message: 5.0,
     };
     assert_eq!(figures, wanted);
 }

@@ -98,3 +98,10 @@ pub struct Message {
     /// By group.
     pub groups: Vec<(GroupId, Vec<Note>)>,
 }
+
+impl Message {
+    /// How many notes it has.
+    pub fn notes(&self) -> usize {
+        self.groups.iter().map(|(_, notes)| notes.len()).sum()
+    }
+}

@@ -119,6 +119,18 @@ pub(super) struct News {
     pub part: Option<Part>,
 }
 
+/// What siblings of this node have said to siblings of others since the process began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Said {
+    /// Rounds in which a partition had something to say to a node, counted for each partition and node.
+    pub rounds: u64,
+    /// Frames that took it there: one for each round, fewer when a node has not heard what is on its way, more for what is too
+    /// large for one.
+    pub frames: u64,
+    /// What was said: reads, anchors, confirmations.
+    pub notes: u64,
+}
+
 /// Both sides of dispatch. See the module's head.
 #[derive(Debug, Default)]
 pub(super) struct Feeds {
@@ -132,6 +144,8 @@ pub(super) struct Feeds {
     unanswered: BTreeMap<RequestId, (PartitionId, u64)>,
     /// Whether a follower keeps a partition that this node keeps too.
     twins: Twins,
+    /// What was said to partitions of other nodes.
+    said: Said,
     /// The last number of what was sent in parts.
     large: u64,
     /// What comes in parts, by group, sender and number.
@@ -188,6 +202,11 @@ impl Feeds {
         for followed in self.followed.values_mut() {
             *followed = Followed::after(self.subscriptions);
         }
+    }
+
+    /// What was said to partitions of other nodes.
+    pub fn said(&self) -> Said {
+        self.said
     }
 
     /// How many requests of this process's clients other nodes execute.

@@ -8,7 +8,7 @@ mod turns;
 use super::ClusterOptions;
 use super::bootstrap::Bootstrap;
 use super::checkpoint::{Checkpoints, ClusterCheckpoint, Needed};
-use super::feeds::{Answered, Feeds, News, Wish};
+use super::feeds::{Answered, Feeds, News, Said, Wish};
 use super::frames::Frame;
 use super::gateway::Gateway;
 use super::install::{Installs, Piece};
@@ -205,6 +205,8 @@ pub struct ClusterStatus {
     pub epochs: u64,
     /// Epochs that were taken back since the start.
     pub retracted: u64,
+    /// What siblings here have said to those of other nodes.
+    pub said: Said,
     /// Requests of this process's clients that are not known to be in the order.
     pub waiting: u64,
     /// Strict reads that wait.
@@ -447,6 +449,7 @@ impl ClusterNode {
             delivered: self.merge.delivered().epoch,
             confirmed: self.merge.confirmed().epoch,
             waiting: self.gateway.load().0,
+            said: self.feeds.said(),
             reads_waiting: self.reads.count(),
             log_bytes_since_checkpoint: self.checkpoints.log_bytes(),
             ..self.counters.clone()

@@ -80,7 +80,7 @@ mod retired;
 
 pub use bootstrap::{IDENTITY, Nonces, Standing, joined_record};
 pub use checkpoint::{ClusterCheckpoint, LoadError, Written};
-pub use feeds::{Answered, Fed, Item, Part};
+pub use feeds::{Answered, Fed, Item, Part, Said};
 pub use frames::{Frame, FrameError, describe};
 pub use install::{Piece, read_piece, write_piece};
 pub use leaders::TRANSFER_KEPT_MS;

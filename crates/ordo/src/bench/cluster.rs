@@ -11,12 +11,15 @@ use std::path::PathBuf;
 /// `ordo bench cluster`.
 #[derive(Args)]
 pub struct ClusterArgs {
-    /// Workloads, one after the other: get, set, incr, transfer.
+    /// Workloads, one after the other: get, set, incr, transfer, transfer-across.
     #[arg(long, default_value = "set", value_delimiter = ',')]
     workload: Vec<Work>,
-    /// Nodes to start, each a zone of its own.
+    /// Nodes to start.
     #[arg(long, default_value_t = 3)]
     nodes: usize,
+    /// Zones to which they are dealt, one for each node if not given. With fewer, each node keeps some of the partitions only.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    zones: Option<u16>,
     /// Partitions of the cluster.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     partitions: u16,
@@ -29,7 +32,7 @@ pub struct ClusterArgs {
         value_delimiter = ',',
         value_name = "HOST:PORT",
         value_parser = address,
-        conflicts_with_all = ["nodes", "partitions", "appendfsync", "ordo", "dir", "against_single"]
+        conflicts_with_all = ["nodes", "zones", "partitions", "appendfsync", "ordo", "dir", "against_single"]
     )]
     addresses: Vec<Target>,
     /// The password of the nodes that run already.
@@ -91,6 +94,7 @@ pub fn run(args: ClusterArgs) -> Result<()> {
         Place::Here {
             ordo: program(args.ordo)?,
             nodes: args.nodes,
+            zones: args.zones.map_or(args.nodes, usize::from),
             partitions: args.partitions,
             appendfsync: args.appendfsync,
             directory: args.dir.unwrap_or_else(|| directory.path().to_owned()),

@@ -44,6 +44,12 @@ pub struct ClusterCounters {
     pub speculated_before_confirmation: u64,
     /// Incarnations of transactions that were thrown away.
     pub restarts: u64,
+    /// Rounds in which a partition had something to say to siblings at another node: see [`node::cluster::Said`].
+    pub sibling_rounds: u64,
+    /// Messages that took it there.
+    pub sibling_frames: u64,
+    /// What was said.
+    pub sibling_notes: u64,
     /// Messages that were sent to other nodes.
     pub messages_sent: u64,
     /// Their bytes.

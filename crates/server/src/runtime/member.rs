@@ -439,6 +439,9 @@ impl Member {
         let mut counters = ClusterCounters {
             epochs: status.epochs,
             retracted: status.retracted,
+            sibling_rounds: status.said.rounds,
+            sibling_frames: status.said.frames,
+            sibling_notes: status.said.notes,
             ..ClusterCounters::default()
         };
         for engine in engines_status(&self.node) {

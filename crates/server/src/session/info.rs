@@ -493,6 +493,9 @@ fn ordo_cluster(view: &ClusterView, out: &mut String) {
         counters.speculated_before_confirmation,
     );
     field(out, "restarts", counters.restarts);
+    field(out, "sibling_rounds", counters.sibling_rounds);
+    field(out, "sibling_messages", counters.sibling_frames);
+    field(out, "sibling_notes", counters.sibling_notes);
     field(out, "messages_sent", counters.messages_sent);
     field(out, "message_bytes_sent", counters.message_bytes_sent);
     field(out, "messages_received", counters.messages_received);
@@ -538,7 +541,8 @@ mod tests {
         let wanted = "cluster:test\r\nnode:1\r\nmap_version:1\r\nlevel:1\r\nlevel_known:0\r\nepoch:100\r\nstaleness_ms:12\r\npartitions:3\r\n\
                       partitions_kept:2\r\npartitions_led:1\r\nnodes:4\r\nnodes_unreachable:0\r\n\
                       epochs_confirmed:90\r\nepochs_retracted:1\r\ntransactions:4000\r\n\
-                      speculated_before_confirmation:3000\r\nrestarts:5\r\nmessages_sent:700\r\n\
+                      speculated_before_confirmation:3000\r\nrestarts:5\r\nsibling_rounds:50\r\n\
+                      sibling_messages:40\r\nsibling_notes:900\r\nmessages_sent:700\r\n\
                       message_bytes_sent:80000\r\nmessages_received:600\r\nmessage_bytes_received:70000\r\n";
         assert_eq!(out, wanted);
     }

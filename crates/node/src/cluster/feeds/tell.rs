@@ -10,7 +10,7 @@ use bytes::Bytes;
 use execute::siblings::{Sent, Twins};
 use order::GroupBatch;
 use order::merge::Held;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::Ordering;
 use txn::mutant::{Mutant, is_active};
 use txn::{BootId, Epoch, NodeId, PartitionId};
@@ -212,7 +212,9 @@ impl ClusterNode {
         if self.is_stopped() {
             return;
         }
+        let mut told: BTreeSet<(PartitionId, NodeId)> = BTreeSet::new();
         for Sent { from, to, message } in sent {
+            let notes = message.notes() as u64;
             let part_bytes = self.options.feed_part_bytes;
             let pieces = message.encode_in_pieces(part_bytes);
             let pieces: Vec<Bytes> = pieces.into_iter().map(Bytes::from).collect();
@@ -221,13 +223,18 @@ impl ClusterNode {
             self.checkpoints.note_bytes(bytes.sum());
             let mut large = self.feeds.large;
             let followers = self.feeds.of_group(from);
-            for (_, follower) in followers.filter(|(_, follower)| follower.kept.contains(&to)) {
+            let mut notes_said = 0;
+            for (place, follower) in followers.filter(|(_, follower)| follower.kept.contains(&to)) {
+                told.insert(*place);
+                notes_said += notes;
                 for piece in &pieces {
                     follower.say(to, piece.clone(), part_bytes, &mut large);
                 }
             }
             self.feeds.large = large;
+            self.feeds.said.notes += notes_said;
         }
+        self.feeds.said.rounds += told.len() as u64;
         self.feed(effects);
     }
 
@@ -440,6 +447,10 @@ impl ClusterNode {
         let said = messages.iter().map(|(_, message)| message.len() as u64);
         let parted = part.iter().map(|part| part.bytes.len() as u64);
         bytes += answered.chain(said).chain(parted).sum::<u64>();
+        let says = |part: &Part| matches!(part.item, Item::Message(_));
+        if !messages.is_empty() || part.as_ref().is_some_and(says) {
+            self.feeds.said.frames += 1;
+        }
         if bytes * HEAVY >= window_bytes {
             follower.unheard.sent(follower.number, bytes);
         }
