@@ -12,7 +12,7 @@ mod parameter;
 mod rewrite;
 mod sources;
 
-pub use parameter::{LogLevel, OutputLimit, OutputLimits, Parameter, Percentiles, Users};
+pub use parameter::{LogLevel, OutputLimit, OutputLimits, Parameter, Percentiles, Share, Users};
 pub use rewrite::RewriteError;
 pub use sources::{ConfigError, Invocation, help};
 
@@ -32,6 +32,8 @@ pub enum Kind {
     Integer(i64, i64),
     /// A number of bytes between the two, with an optional unit (`kb`, `mb`, `gb`: powers of 1024; `k`, `m`, `g`: of 1000).
     Bytes(u64, u64),
+    /// A number of bytes, or a percentage of `maxmemory`.
+    Share,
     /// `yes` or `no`.
     Flag,
     /// One of these words.
@@ -62,6 +64,9 @@ impl Kind {
                 format!("a number of bytes, at least {min}, with an optional unit (kb, mb, gb)")
             }
             Kind::Bytes(..) => "a number of bytes with an optional unit (kb, mb, gb)".to_owned(),
+            Kind::Share => {
+                "a number of bytes with an optional unit (kb, mb, gb), or a percentage of maxmemory (5%)".to_owned()
+            }
             Kind::Flag => "yes or no".to_owned(),
             Kind::Choice(words) => format!("one of {}", words.join(", ")),
             Kind::Fixed("", _) => "only an empty text".to_owned(),
@@ -267,6 +272,8 @@ settings! {
     client_output_buffer_limit: OutputLimits, "client-output-buffer-limit", Kind::OutputLimits,
         "normal 1gb 256mb 60 slave 256mb 64mb 60 pubsub 32mb 8mb 60", Anytime,
         "How far a client may fall behind in reading its replies before it is closed: at once beyond the hard limit, or after so many seconds beyond the soft one. 0: no limit.";
+    maxmemory_clients: Share, "maxmemory-clients", Kind::Share, "0", Anytime,
+        "Memory that all clients' buffers may take together, in bytes or as a percentage of maxmemory: above it, the clients that take most are closed. 0: no limit.";
     maxmemory: u64, "maxmemory", Kind::Bytes(0, u64::MAX), "0", Anytime,
         "Memory above which entries are evicted, or writes refused: see maxmemory-policy. 0: no limit. The same for all nodes of a cluster: leaders evict.";
     maxmemory_policy: String, "maxmemory-policy", Kind::Choice(POLICIES), "noeviction", Anytime,
@@ -405,6 +412,8 @@ mod tests {
             ("maxclients", "0"),
             ("proto-max-bulk-len", "1kb"),
             ("maxmemory", "12zb"),
+            ("maxmemory-clients", "101%"),
+            ("maxmemory-clients", "many"),
             ("client-output-buffer-limit", "normal 1 2"),
             ("client-output-buffer-limit", "friends 1 2 3"),
             ("save", "900 1"),

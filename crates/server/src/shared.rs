@@ -8,7 +8,7 @@ use crate::acl::Acl;
 use crate::cluster::Joiners;
 use crate::config::Config;
 use crate::error_counts::{self, ErrorCounts};
-use crate::hub::{Delivery, Hub};
+use crate::hub::{Delivery, Hub, PushBudget};
 use crate::memory::used_bytes;
 use crate::net::clients::Clients;
 use crate::observe::{CallCounts, LatencyEvents, Monitors, SlowLog};
@@ -273,6 +273,8 @@ pub struct Shared {
     pub clients: Clients,
     /// Who wants to be told of what others do.
     pub hub: Arc<Hub>,
+    /// How much may be pushed to connections that do not read.
+    pub pushes: Arc<PushBudget>,
     /// CLIENT PAUSE.
     pub pause: Pause,
     /// Slow calls.
@@ -327,7 +329,9 @@ pub struct Origin {
 impl Shared {
     /// The shared state of a server that starts.
     pub fn new(runtime: Arc<Runtime>, config: Config, origin: Origin) -> Shared {
-        let hub = Arc::new(Hub::default());
+        let budget = Arc::new(PushBudget::default());
+        budget.set_hard_limit(config.client_output_buffer_limit.pubsub.hard_bytes);
+        let hub = Arc::new(Hub::new(budget.clone()));
         hub.set_notify(config.notify_keyspace_events);
         let latency = runtime.latency().clone();
         latency.set_threshold_ms(config.latency_monitor_threshold);
@@ -336,12 +340,13 @@ impl Shared {
             acl: Acl::new(&config.requirepass),
             settings: Settings::new(config),
             tls: origin.tls,
-            clients: Clients::default(),
+            clients: Clients::new(budget.clone()),
             hub,
             pause: Pause::default(),
             slow_log: SlowLog::default(),
             latency,
-            monitors: Monitors::default(),
+            monitors: Monitors::new(budget.clone()),
+            pushes: budget,
             joiners: Joiners::default(),
             memory: AtomicU8::new(MemoryState::Ample as u8),
             evicted: AtomicU64::new(0),
@@ -391,6 +396,8 @@ impl Shared {
 
     /// Has all go by these settings who do not look at them by themselves.
     pub fn look_at_settings(&self, config: &Config) {
+        self.pushes
+            .set_hard_limit(config.client_output_buffer_limit.pubsub.hard_bytes);
         self.hub.set_notify(config.notify_keyspace_events);
         self.hub.set_tracked_max(config.tracking_table_max_keys);
         self.latency

@@ -534,7 +534,7 @@ fn settings_are_listed_and_changed() {
         ),
         ("CONFIG GET save", "[\"save\" \"\"]"),
         (
-            "CONFIG GET max*clients timeout",
+            "CONFIG GET maxc*s timeout",
             "[\"maxclients\" \"10000\" \"timeout\" \"0\"]",
         ),
         ("CONFIG SET timeout 7 maxclients 99", "OK"),

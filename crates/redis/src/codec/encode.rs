@@ -1,7 +1,7 @@
 //! Replies as a server sends them, and commands as a client does.
 
 use crate::parse;
-use txn::Reply;
+use txn::{Blob, Reply};
 
 /// A connection's protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -13,11 +13,38 @@ pub enum Protocol {
     Resp3,
 }
 
+/// Where an encoded reply goes.
+pub trait Sink {
+    /// The bytes to which the next ones are appended.
+    fn bytes(&mut self) -> &mut Vec<u8>;
+
+    /// Appends a value. A sink may keep a reference to a long value instead of a copy.
+    #[inline]
+    fn value(&mut self, value: &Blob) {
+        self.bytes().extend_from_slice(value);
+    }
+}
+
+impl Sink for Vec<u8> {
+    #[inline]
+    fn bytes(&mut self) -> &mut Vec<u8> {
+        self
+    }
+}
+
 /// Appends a reply. RESP2 sees maps and pairs flattened, sets as arrays, truth values as integers, and other scalars as strings.
-pub fn encode(reply: &Reply, protocol: Protocol, out: &mut Vec<u8>) {
+pub fn encode<S: Sink>(reply: &Reply, protocol: Protocol, sink: &mut S) {
+    let out = sink.bytes();
     let resp3 = protocol == Protocol::Resp3;
     match reply {
-        Reply::Bulk(bytes) => bulk(out, bytes),
+        Reply::Bulk(value) => {
+            if value.len() <= SHORT_BYTES {
+                out.reserve(value.len() + 16);
+            }
+            header(out, b'$', value.len() as i64);
+            sink.value(value);
+            sink.bytes().extend_from_slice(b"\r\n");
+        }
         Reply::Status(text) if text == "OK" => out.extend_from_slice(b"+OK\r\n"),
         Reply::Status(text) => line(out, b'+', text),
         Reply::Error(text) => line(out, b'-', text),
@@ -43,10 +70,10 @@ pub fn encode(reply: &Reply, protocol: Protocol, out: &mut Vec<u8>) {
             out.extend_from_slice(b"\r\n");
         }
         Reply::Verbatim(_, text) => bulk(out, text),
-        Reply::Array(items) => sequence(out, b'*', items, protocol),
-        Reply::Told(told) => encode(&told.reply, protocol, out),
-        Reply::Set(items) => sequence(out, if resp3 { b'~' } else { b'*' }, items, protocol),
-        Reply::Push(items) => sequence(out, if resp3 { b'>' } else { b'*' }, items, protocol),
+        Reply::Array(items) => sequence(sink, b'*', items, protocol),
+        Reply::Told(told) => encode(&told.reply, protocol, sink),
+        Reply::Set(items) => sequence(sink, if resp3 { b'~' } else { b'*' }, items, protocol),
+        Reply::Push(items) => sequence(sink, if resp3 { b'>' } else { b'*' }, items, protocol),
         Reply::Map(pairs) | Reply::Pairs(pairs) | Reply::PairMap(pairs) => {
             let is_map = resp3 && !matches!(reply, Reply::Pairs(_));
             let nested = match reply {
@@ -61,10 +88,10 @@ pub fn encode(reply: &Reply, protocol: Protocol, out: &mut Vec<u8>) {
             }
             for (key, value) in pairs {
                 if nested {
-                    header(out, b'*', 2);
+                    header(sink.bytes(), b'*', 2);
                 }
-                encode(key, protocol, out);
-                encode(value, protocol, out);
+                encode(key, protocol, sink);
+                encode(value, protocol, sink);
             }
         }
     }
@@ -77,6 +104,9 @@ pub fn encode_command<W: AsRef<[u8]>>(words: &[W], out: &mut Vec<u8>) {
         bulk(out, word.as_ref());
     }
 }
+
+/// Room is made at once for a value up to this length; a longer one is not copied, perhaps.
+const SHORT_BYTES: usize = 4096;
 
 fn header(out: &mut Vec<u8>, mark: u8, value: i64) {
     out.push(mark);
@@ -104,10 +134,10 @@ fn line(out: &mut Vec<u8>, mark: u8, text: &str) {
     out.extend_from_slice(b"\r\n");
 }
 
-fn sequence(out: &mut Vec<u8>, mark: u8, items: &[Reply], protocol: Protocol) {
-    header(out, mark, items.len() as i64);
+fn sequence<S: Sink>(sink: &mut S, mark: u8, items: &[Reply], protocol: Protocol) {
+    header(sink.bytes(), mark, items.len() as i64);
     for item in items {
-        encode(item, protocol, out);
+        encode(item, protocol, sink);
     }
 }
 

@@ -9,7 +9,7 @@ pub mod inline;
 pub mod reply;
 pub mod request;
 
-pub use encode::{Protocol, encode, encode_command};
+pub use encode::{Protocol, Sink, encode, encode_command};
 pub use reply::{ReplyError, decode_reply};
 pub use request::{Limits, ProtocolError, RequestDecoder};
 

@@ -98,6 +98,51 @@ impl Parameter for String {
     }
 }
 
+/// A number of bytes, or a share of `maxmemory`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Share {
+    /// So many bytes.
+    Bytes(u64),
+    /// So many hundredths.
+    Percent(u64),
+}
+
+impl Default for Share {
+    fn default() -> Share {
+        Share::Bytes(0)
+    }
+}
+
+impl Share {
+    /// The bytes of it. A share of no limit is no limit: 0.
+    pub fn bytes(self, maxmemory: u64) -> u64 {
+        match self {
+            Share::Bytes(bytes) => bytes,
+            Share::Percent(percent) => maxmemory / 100 * percent,
+        }
+    }
+}
+
+impl Parameter for Share {
+    fn to_text(&self) -> String {
+        match self {
+            Share::Bytes(bytes) => bytes.to_string(),
+            Share::Percent(percent) => format!("{percent}%"),
+        }
+    }
+    fn from_text(text: &str, kind: &Kind, _now: &Share) -> Result<Share, String> {
+        let share = match text.strip_suffix('%') {
+            Some(percent) => percent
+                .parse()
+                .ok()
+                .filter(|&percent| percent <= 100)
+                .map(Share::Percent),
+            None => bytes_from_text(text).map(Share::Bytes),
+        };
+        share.ok_or_else(|| refusal(text, kind))
+    }
+}
+
 /// Users with their rules, as settings name them.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Users(pub Vec<String>);

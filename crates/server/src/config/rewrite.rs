@@ -97,7 +97,7 @@ impl Config {
         let text = (setting.get)(self);
         let number = || text.parse().ok().map(toml::Value::Integer);
         let value = match setting.kind {
-            Kind::Number(..) | Kind::Integer(..) | Kind::Bytes(..) => number(),
+            Kind::Number(..) | Kind::Integer(..) | Kind::Bytes(..) | Kind::Share => number(),
             Kind::Flag => Some(toml::Value::Boolean(text == "yes")),
             _ => None,
         };

@@ -71,11 +71,11 @@ impl<L> Channels<L> {
     }
 
     /// Calls `with` for each delivery of a message: a listener, and the pattern by which the message is its, if it is by one.
-    pub fn receivers(
-        &self,
+    pub fn receivers<'a>(
+        &'a self,
         channel: &[u8],
         is_sharded: bool,
-        mut with: impl FnMut(&L, Option<&Blob>),
+        mut with: impl FnMut(&L, Option<&'a Blob>),
     ) {
         let kind = if is_sharded {
             Kind::Shard

@@ -16,10 +16,12 @@
 mod channels;
 mod lines;
 mod notify;
+mod push;
 mod tracking;
 
 pub use channels::{Channels, Kind};
 pub use notify::NotifyFlags;
+pub use push::{Encoded, Push, PushBudget, PushQueue};
 pub use tracking::{TrackingMode, TrackingOptions};
 
 use crate::net::Mailbox;
@@ -40,12 +42,21 @@ pub struct Listener {
     pub session: SessionId,
     /// Where its thread looks.
     pub mailbox: Arc<Mailbox>,
+    /// How much is on its way to it.
+    pub pushes: Arc<PushQueue>,
 }
 
 impl Listener {
-    /// Leaves something for it.
+    /// Leaves something for it, unless it has not read too much that was left before: then it is closed.
     pub fn deliver(&self, delivery: Delivery) {
-        self.mailbox.deliver(self.session, delivery);
+        if self.pushes.is_overrun() {
+            return;
+        }
+        if self.pushes.admit(delivery.pushed_bytes()) {
+            self.mailbox.deliver(self.session, delivery);
+        } else {
+            self.mailbox.announce_kill();
+        }
     }
 }
 
@@ -55,14 +66,14 @@ pub enum Delivery {
     /// A message, for who still listens when it arrives.
     Message {
         /// The push, as it is sent.
-        push: Arc<Reply>,
+        push: Arc<Push>,
         /// What it was subscribed to: this, by this name.
         kind: Kind,
         /// See `kind`.
         name: Blob,
     },
     /// A line for who monitors.
-    Monitored(Arc<Reply>),
+    Monitored(Arc<Push>),
     /// Keys that were read were written since.
     Invalidate {
         /// Which; `None`: perhaps all.
@@ -85,9 +96,30 @@ pub enum Delivery {
     },
 }
 
+impl Delivery {
+    /// The bytes that it counts for in its connection's [`PushQueue`].
+    pub fn pushed_bytes(&self) -> usize {
+        match self {
+            Delivery::Message { push, .. } | Delivery::Monitored(push) => push.bytes(),
+            Delivery::Invalidate {
+                names: Some(names), ..
+            } => {
+                let each = names.iter().map(|name| name.len() + size_of::<Blob>());
+                size_of::<Delivery>() + each.sum::<usize>()
+            }
+            Delivery::Invalidate { names: None, .. } => size_of::<Delivery>(),
+            Delivery::RedirectionBroken(_)
+            | Delivery::Users
+            | Delivery::Look
+            | Delivery::Unblock { .. } => 0,
+        }
+    }
+}
+
 /// See the module's head.
 #[derive(Default)]
 pub struct Hub {
+    budget: Arc<PushBudget>,
     state: Mutex<State>,
     interest: Mutex<Interest>,
     notify: AtomicU16,
@@ -111,6 +143,14 @@ struct Interest {
 }
 
 impl Hub {
+    /// A hub whose messages count against a budget.
+    pub fn new(budget: Arc<PushBudget>) -> Hub {
+        Hub {
+            budget,
+            ..Hub::default()
+        }
+    }
+
     /// Somebody is interested. Whether nobody was before: then transactions that are under way tell nothing yet.
     pub fn begin_interest(self: &Arc<Hub>, runtime: &Runtime) -> bool {
         let mut interest = self.interest.lock();
@@ -244,12 +284,44 @@ impl Hub {
         let of_key = Blob::from(key.as_bytes());
         if flags.has_keyspace() {
             let channel = [b"__keyspace@0__:", key.as_bytes()].concat();
-            publish(state, &Blob::from(channel), &name, false);
+            self.publish(state, &Blob::from(channel), &name, false);
         }
         if flags.has_keyevent() {
             let channel = [b"__keyevent@0__:", name.as_bytes()].concat();
-            publish(state, &Blob::from(channel), &of_key, false);
+            self.publish(state, &Blob::from(channel), &of_key, false);
         }
+    }
+
+    /// Sends a message to whoever listens.
+    fn publish(&self, state: &State, channel: &Blob, payload: &Blob, is_sharded: bool) {
+        let mut plain = None;
+        let (exact, word) = match is_sharded {
+            true => (Kind::Shard, "smessage"),
+            false => (Kind::Channel, "message"),
+        };
+        let push = |word, pattern| message(word, pattern, channel, payload, &self.budget);
+        let mut by_pattern: Option<(&Blob, Arc<Push>)> = None;
+        state
+            .channels
+            .receivers(channel, is_sharded, |listener, pattern| {
+                let (push, kind, name) = match pattern {
+                    None => {
+                        let push = plain.get_or_insert_with(|| push(word, None));
+                        (push.clone(), exact, channel)
+                    }
+                    Some(pattern) => {
+                        let known = by_pattern.as_ref().filter(|(known, _)| *known == pattern);
+                        let push = match known {
+                            Some((_, push)) => push.clone(),
+                            None => push("pmessage", Some(pattern)),
+                        };
+                        by_pattern = Some((pattern, push.clone()));
+                        (push, Kind::Pattern, pattern)
+                    }
+                };
+                let name = name.clone();
+                listener.deliver(Delivery::Message { push, kind, name });
+            });
     }
 }
 
@@ -262,7 +334,7 @@ impl NewsListener for Hub {
                     channel,
                     payload,
                     is_sharded,
-                }) => publish(&state, &channel, &payload, is_sharded),
+                }) => self.publish(&state, &channel, &payload, is_sharded),
                 Event::Cleared => {
                     state.tracking.cleared(item.id);
                     state.lines.cleared();
@@ -289,41 +361,17 @@ fn limit(max: u64) -> usize {
     }
 }
 
-/// Sends a message to whoever listens.
-fn publish(state: &State, channel: &Blob, payload: &Blob, is_sharded: bool) {
-    let mut plain = None;
-    let (exact, word) = match is_sharded {
-        true => (Kind::Shard, "smessage"),
-        false => (Kind::Channel, "message"),
-    };
-    state
-        .channels
-        .receivers(channel, is_sharded, |listener, pattern| {
-            let (push, kind, name) = match pattern {
-                None => {
-                    let push = plain.get_or_insert_with(|| message(word, None, channel, payload));
-                    (push.clone(), exact, channel)
-                }
-                Some(pattern) => {
-                    let push = message("pmessage", Some(pattern), channel, payload);
-                    (push, Kind::Pattern, pattern)
-                }
-            };
-            let name = name.clone();
-            listener.deliver(Delivery::Message { push, kind, name });
-        });
-}
-
 fn message(
     kind: &'static str,
     pattern: Option<&Blob>,
     channel: &Blob,
     payload: &Blob,
-) -> Arc<Reply> {
+    budget: &Arc<PushBudget>,
+) -> Arc<Push> {
     let words = [Some(channel), Some(payload)];
     let words = std::iter::once(pattern).chain(words).flatten();
+    let text_bytes = words.clone().map(|word| word.len()).sum();
     let words = words.map(|word| Reply::Bulk(word.clone()));
-    Arc::new(Reply::Push(
-        std::iter::once(Reply::bulk(kind)).chain(words).collect(),
-    ))
+    let reply = Reply::Push(std::iter::once(Reply::bulk(kind)).chain(words).collect());
+    Arc::new(Push::new(reply, text_bytes, budget))
 }

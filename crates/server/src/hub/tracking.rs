@@ -307,7 +307,12 @@ mod tests {
         let poll = mio::Poll::new().expect("a poll");
         let waker = mio::Waker::new(poll.registry(), mio::Token(0)).expect("a waker");
         let mailbox = Arc::new(crate::net::mailbox::Mailbox::new(waker));
-        let listener = Listener { session, mailbox };
+        let pushes = Arc::default();
+        let listener = Listener {
+            session,
+            mailbox,
+            pushes,
+        };
         tracking.begin(&listener, &TrackingOptions::default());
         (1..5_000).for_each(|sequence| tracking.read_nothing(id(sequence)));
         assert_eq!(tracking.read_nothing.len() as u64, READ_NOTHING_KEPT + 1);

@@ -4,6 +4,7 @@
 //! read. The list is locked only to connect, to disconnect, and to look at it.
 
 use super::mailbox::Mailbox;
+use crate::hub::{PushBudget, PushQueue};
 use parking_lot::Mutex;
 use redis_surface::acl::DEFAULT_USER;
 use redis_surface::table::CommandNumber;
@@ -57,7 +58,7 @@ pub struct Client {
     pub input_bytes: AtomicUsize,
     /// Unsent bytes of its replies.
     pub output_bytes: AtomicUsize,
-    /// The size of the buffer of its replies.
+    /// What its unsent replies take for themselves: values that the store has, too, are not copied.
     pub buffer_bytes: AtomicUsize,
     /// Its requests that are unfinished.
     pub unfinished: AtomicUsize,
@@ -67,6 +68,10 @@ pub struct Client {
     pub no_evict: AtomicBool,
     /// Must be closed by its thread.
     pub killed: AtomicBool,
+    /// The memory that it takes, as it counts for `maxmemory-clients`.
+    memory_bytes: AtomicUsize,
+    /// What others push to it.
+    pub pushes: Arc<PushQueue>,
     /// Its user.
     pub user: Mutex<Blob>,
     /// What it told.
@@ -198,9 +203,97 @@ pub struct Clients {
     by_id: Mutex<BTreeMap<u64, Arc<Client>>>,
     last_id: AtomicU64,
     count: AtomicUsize,
+    /// The memory of all of them.
+    memory_bytes: AtomicUsize,
+    evicted: AtomicU64,
+    budget: Arc<PushBudget>,
 }
 
+/// What a connection takes with all its buffers empty, about.
+const CLIENT_BYTES: usize = 4 << 10;
+/// A change of a connection's memory is told to the others when it comes to so many bytes.
+const TOLD_BYTES: usize = 16 << 10;
+/// So many bytes of replies a client may leave unread before its next commands wait, where memory is ample.
+const UNREAD_MAX: usize = 64 << 20;
+/// And so many where it is not.
+const UNREAD_MIN: usize = 1 << 20;
+/// Memory is ample while all connections together take less.
+const AMPLE: usize = 256 << 20;
+
 impl Clients {
+    /// Nobody yet. What is pushed to clients counts against a budget.
+    pub fn new(budget: Arc<PushBudget>) -> Clients {
+        Clients {
+            budget,
+            ..Clients::default()
+        }
+    }
+
+    /// Bytes of replies that a client may leave unread before its next commands wait.
+    pub fn unread_max(&self) -> usize {
+        match self.memory_bytes() < AMPLE {
+            true => UNREAD_MAX,
+            false => UNREAD_MIN,
+        }
+    }
+
+    /// The memory of all connections.
+    pub fn memory_bytes(&self) -> usize {
+        self.memory_bytes.load(Ordering::Relaxed)
+    }
+
+    /// How many connections were closed for their memory since the start.
+    pub fn evicted(&self) -> u64 {
+        self.evicted.load(Ordering::Relaxed)
+    }
+
+    /// A connection takes so much memory beside what it takes anyway. Called by its thread.
+    pub fn note_memory(&self, client: &Client, bytes: usize) {
+        let bytes = bytes + CLIENT_BYTES;
+        let before = client.memory_bytes.load(Ordering::Relaxed);
+        if before.abs_diff(bytes) >= TOLD_BYTES && !client.killed.load(Ordering::Relaxed) {
+            client.memory_bytes.store(bytes, Ordering::Relaxed);
+            // Wraps where it is less than before.
+            self.memory_bytes
+                .fetch_add(bytes.wrapping_sub(before), Ordering::Relaxed);
+        }
+    }
+
+    /// Closes the connections that take the most memory until all of them take no more than `limit` (0: no limit).
+    pub fn evict(&self, limit: u64) {
+        if limit == 0 || self.memory_bytes() as u64 <= limit {
+            return;
+        }
+        let by_id = self.by_id.lock();
+        let memory_of = |client: &Client| client.memory_bytes.load(Ordering::Relaxed);
+        let (leaving, staying): (Vec<_>, Vec<_>) = by_id
+            .values()
+            .partition(|client| client.killed.load(Ordering::Relaxed));
+        // What was killed counts until its thread has closed it.
+        let leaving_bytes = leaving
+            .iter()
+            .map(|client| memory_of(client))
+            .sum::<usize>();
+        let total_bytes = self.memory_bytes().saturating_sub(leaving_bytes);
+        let mut excess = (total_bytes as u64).saturating_sub(limit);
+        let may_go = |client: &&Arc<Client>| !client.no_evict.load(Ordering::Relaxed);
+        let mut victims: Vec<_> = staying.into_iter().filter(may_go).collect();
+        victims.sort_by_key(|client| std::cmp::Reverse(memory_of(client)));
+        for victim in victims {
+            if excess == 0 {
+                break;
+            }
+            let bytes = memory_of(victim);
+            excess = excess.saturating_sub(bytes as u64);
+            tracing::warn!(
+                "closing client {}: it takes {bytes} bytes, and all clients together take more than maxmemory-clients allows",
+                victim.address
+            );
+            self.evicted.fetch_add(1, Ordering::Relaxed);
+            victim.kill();
+        }
+    }
+
     /// Takes a new connection, unless `count_max` are open.
     pub fn connect(
         &self,
@@ -231,6 +324,8 @@ impl Clients {
             readonly: AtomicBool::new(false),
             no_evict: AtomicBool::new(false),
             killed: AtomicBool::new(false),
+            memory_bytes: AtomicUsize::new(0),
+            pushes: Arc::new(PushQueue::new(&self.budget)),
             user: Mutex::new(Blob::new(DEFAULT_USER)),
             labels: Mutex::default(),
             session,
@@ -251,6 +346,8 @@ impl Clients {
     pub fn disconnect(&self, client: &Client) {
         if self.by_id.lock().remove(&client.id).is_some() {
             self.count.fetch_sub(1, Ordering::SeqCst);
+            let bytes = client.memory_bytes.swap(0, Ordering::Relaxed);
+            self.memory_bytes.fetch_sub(bytes, Ordering::Relaxed);
         }
     }
 

@@ -1,5 +1,6 @@
 //! A socket with its session.
 
+use crate::config::OutputLimit;
 use crate::session::{Desk, Session};
 use crate::tls::{Complaint, HANDSHAKE_MAX, Stream, Tls};
 use redis_surface::codec::{Limits, RequestDecoder};
@@ -20,8 +21,7 @@ pub enum Fate {
 pub struct Connection {
     stream: Stream,
     decoder: RequestDecoder,
-    /// What was received and not yet decoded.
-    input: Vec<u8>,
+    input: Input,
     session: Session,
     /// The socket may have bytes for us.
     readable: bool,
@@ -29,8 +29,13 @@ pub struct Connection {
     ended: bool,
     /// The socket may take bytes.
     writable: bool,
-    /// Decoding stopped although there may be a whole command: the session took no more.
+    /// Decoding stopped although there may be a whole command: the session took no more, or the turn was over.
     backlog: bool,
+    /// The client has sent all that it sends, and some of that is still to be decoded.
+    ended_ahead: bool,
+    turn: Turn,
+    /// So many bytes are read ahead of the commands that wait.
+    ahead_max: usize,
     /// In its thread's list of connections to look at.
     pub listed: bool,
     /// In its thread's list of connections with replies to send.
@@ -39,10 +44,73 @@ pub struct Connection {
     pub deadline_ms: Option<u64>,
     /// Since when the output exceeds the soft limit, in milliseconds since 1970.
     over_soft_limit_since_ms: Option<u64>,
+    /// Since when commands wait for its client to read, and it has read nothing.
+    stuck_since_ms: Option<u64>,
+    /// It is to be closed because its client has not read.
+    is_over_limit: bool,
+}
+
+/// What was received and not yet decoded.
+#[derive(Default)]
+struct Input {
+    bytes: Vec<u8>,
+    /// So many of them were decoded.
+    used: usize,
+}
+
+impl Input {
+    fn rest(&self) -> &[u8] {
+        &self.bytes[self.used..]
+    }
+    fn len(&self) -> usize {
+        self.bytes.len() - self.used
+    }
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    fn append(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+    /// Some more were decoded.
+    fn forget(&mut self, count: usize) {
+        self.used += count;
+        if self.used < self.bytes.len() {
+            // Moves less than it frees.
+            if self.used > self.bytes.len() / 2 {
+                self.bytes.drain(..self.used);
+                self.used = 0;
+            }
+        } else {
+            self.used = 0;
+            if self.bytes.capacity() > INPUT_BYTES_KEPT {
+                self.bytes = Vec::new();
+            } else {
+                self.bytes.clear();
+            }
+        }
+    }
+}
+
+/// How long a connection is served before others are.
+#[derive(Default)]
+struct Turn {
+    /// By the tally's clock.
+    ends_ns: u64,
+    /// The replies that were unsent when it began.
+    unsent_bytes: usize,
+    is_over: bool,
 }
 
 /// An input buffer beyond this is given back when it becomes empty.
 const INPUT_BYTES_KEPT: usize = 64 << 10;
+/// A turn is over when it has made so many bytes of replies.
+const TURN_BYTES: usize = 256 << 10;
+/// In a turn the clock is read after so many commands; those that may take long read it themselves.
+const COMMANDS_PER_LOOK: u32 = 32;
+/// Of what a client may leave unread this share (1 / it) is what it may send ahead.
+const AHEAD_SHARE: usize = 4;
+/// A client whose commands wait because it reads nothing is closed after so long: it waits for the server, perhaps, as the server for it.
+const STUCK_SECONDS_MAX: u64 = 60;
 
 impl Connection {
     /// The connection of an accepted socket.
@@ -50,16 +118,21 @@ impl Connection {
         Connection {
             stream,
             decoder: RequestDecoder::default(),
-            input: Vec::new(),
+            input: Input::default(),
             session,
             readable: true,
             ended: false,
             writable: true,
             backlog: false,
+            ended_ahead: false,
+            turn: Turn::default(),
+            ahead_max: 0,
             listed: false,
             dirty: false,
             deadline_ms: None,
             over_soft_limit_since_ms: None,
+            stuck_since_ms: None,
+            is_over_limit: false,
         }
     }
 
@@ -73,7 +146,10 @@ impl Connection {
         Connection {
             decoder,
             backlog: !input.is_empty(),
-            input,
+            input: Input {
+                bytes: input,
+                used: 0,
+            },
             ..Connection::new(stream, session)
         }
     }
@@ -103,29 +179,47 @@ impl Connection {
     /// Whether there is something to do without waiting for an event: bytes to read or commands to decode, and nothing
     /// that forbids it.
     pub fn wants_attention(&self) -> bool {
+        let takes_commands = self.session.takes_commands();
         self.session.resumable()
-            || (self.session.takes_commands() && (self.readable || self.backlog))
+            || takes_commands && (self.readable || self.backlog)
+            || self.readable && self.reads_ahead()
     }
 
-    /// Goes on where it was held, decodes what is buffered, and reads once.
-    ///
-    /// At most one `scratch` is read in a round, so that one busy client can't keep the others waiting.
-    pub fn serve(&mut self, desk: &mut Desk<'_>, scratch: &mut [u8]) -> Fate {
+    /// Whether to read what no command is taken from yet. A client that sends all its commands before it reads a reply would
+    /// wait for ever if the server did not read either, so the server takes some more of them: commands are short beside
+    /// their replies.
+    fn reads_ahead(&self) -> bool {
+        self.session.waits_for_reader() && self.input.len() < self.ahead_max
+    }
+
+    /// Goes on where it was held, decodes what is buffered, and reads once: no more than one `scratch`, and only as much as fits into
+    /// `turn_ns`, so that one busy client can't keep the others waiting.
+    pub fn serve(&mut self, desk: &mut Desk<'_>, scratch: &mut [u8], turn_ns: u64) -> Fate {
+        let unread_max = desk.shared.clients.unread_max();
+        self.session.limit_output(unread_max);
+        self.ahead_max = unread_max / AHEAD_SHARE;
+        self.turn = Turn {
+            ends_ns: desk.tally.read_ns() + turn_ns,
+            unsent_bytes: self.session.replies().unsent_bytes(),
+            is_over: false,
+        };
         self.session.resume(desk);
         self.decoder.limits = Limits {
             bulk_bytes_max: desk.config.proto_max_bulk_len,
             unauthenticated: self.session.stranger(desk.shared),
         };
         if self.backlog {
-            desk.tally.tick();
-            let input = std::mem::take(&mut self.input);
-            let used = self.decode(desk, &input);
-            self.input = input;
-            self.forget_input(used);
+            self.decode_input(desk);
         }
-        if self.readable && self.session.takes_commands() && self.read(desk, scratch) == Fate::Over
+        if self.readable
+            && !self.turn.is_over
+            && (self.session.takes_commands() || self.reads_ahead())
+            && self.read(desk, scratch) == Fate::Over
         {
             return Fate::Over;
+        }
+        if self.ended_ahead && !self.backlog {
+            self.session.close_after_replies();
         }
         let held_bytes = self.input.len() + self.decoder.held_bytes();
         if held_bytes as u64 > desk.config.client_query_buffer_limit {
@@ -141,7 +235,7 @@ impl Connection {
             .input_bytes
             .store(held_bytes, Ordering::Relaxed);
         desk.settle();
-        Fate::Open
+        self.check_output_limit(desk)
     }
 
     fn read(&mut self, desk: &mut Desk<'_>, scratch: &mut [u8]) -> Fate {
@@ -149,7 +243,10 @@ impl Connection {
             Ok(got) if got.bytes == 0 => {
                 // Finish what is under way: a client may send its last commands and close its half.
                 self.readable = false;
-                self.session.close_after_replies();
+                self.ended_ahead = self.backlog;
+                if !self.backlog {
+                    self.session.close_after_replies();
+                }
             }
             Ok(got) => {
                 let count = got.bytes;
@@ -163,7 +260,10 @@ impl Connection {
                 let buffered = self.input.len() + count;
                 client.input_bytes.store(buffered, Ordering::Relaxed);
                 let bytes = &scratch[..count];
-                if self.input.is_empty() {
+                if !self.session.takes_commands() {
+                    self.input.append(bytes);
+                    self.backlog = true;
+                } else if self.input.is_empty() {
                     let used = self.decode(desk, bytes);
                     if used < bytes.len() {
                         let wanted = self
@@ -171,15 +271,13 @@ impl Connection {
                             .wanted_bytes()
                             .min(desk.config.proto_max_bulk_len as usize + 2);
                         self.input
+                            .bytes
                             .reserve(wanted.clamp(bytes.len() - used, 1 << 20));
-                        self.input.extend_from_slice(&bytes[used..]);
+                        self.input.append(&bytes[used..]);
                     }
                 } else {
-                    self.input.extend_from_slice(bytes);
-                    let input = std::mem::take(&mut self.input);
-                    let used = self.decode(desk, &input);
-                    self.input = input;
-                    self.forget_input(used);
+                    self.input.append(bytes);
+                    self.decode_input(desk);
                 }
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => self.readable = false,
@@ -193,14 +291,30 @@ impl Connection {
         Fate::Open
     }
 
-    /// Runs the commands in `bytes`, as far as the session takes them. Returns how many bytes were used.
+    fn decode_input(&mut self, desk: &mut Desk<'_>) {
+        let mut input = std::mem::take(&mut self.input);
+        let used = self.decode(desk, input.rest());
+        input.forget(used);
+        self.input = input;
+    }
+
+    /// Runs the commands in `bytes`, as far as the session takes them and the turn lasts. Returns how many bytes were used.
     fn decode(&mut self, desk: &mut Desk<'_>, bytes: &[u8]) -> usize {
         let mut rest = bytes;
-        while self.session.takes_commands() {
+        let mut commands = 0_u32;
+        while self.session.takes_commands() && !self.turn.is_over {
             match self.decoder.next(&mut rest) {
                 Ok(Some(argv)) => {
                     self.session.command(desk, argv);
                     self.decoder.limits.unauthenticated = self.session.stranger(desk.shared);
+                    commands += 1;
+                    if commands.is_multiple_of(COMMANDS_PER_LOOK) {
+                        desk.tally.tick();
+                    }
+                    let unsent_bytes = self.session.replies().unsent_bytes();
+                    self.turn.is_over = desk.tally.now_ns() >= self.turn.ends_ns
+                        || unsent_bytes.saturating_sub(self.turn.unsent_bytes) >= TURN_BYTES
+                        || self.is_over_hard_limit(desk);
                 }
                 Ok(None) => break,
                 Err(error) => {
@@ -213,28 +327,23 @@ impl Connection {
             // Nothing that follows will be looked at.
             rest = &[];
         }
-        self.backlog = !rest.is_empty() && !self.session.takes_commands();
+        let stopped = !self.session.takes_commands() || self.turn.is_over;
+        self.backlog = !rest.is_empty() && stopped;
         bytes.len() - rest.len()
-    }
-
-    fn forget_input(&mut self, used: usize) {
-        if used < self.input.len() {
-            self.input.drain(..used);
-        } else if self.input.capacity() > INPUT_BYTES_KEPT {
-            self.input = Vec::new();
-        } else {
-            self.input.clear();
-        }
     }
 
     /// Sends what can be sent, and closes clients that do not read.
     pub fn flush(&mut self, desk: &Desk<'_>) -> Fate {
+        if self.check_output_limit(desk) == Fate::Over {
+            return Fate::Over;
+        }
         while self.writable && self.wants_to_send() {
             match self.stream.send(self.session.replies().ready()) {
                 Ok(sent) => {
                     desk.counters.output_bytes.add(sent.bytes as u64);
                     self.writable = !sent.full;
                     self.session.replies().sent(sent.bytes);
+                    self.stuck_since_ms = None;
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(_) => return Fate::Over,
@@ -246,36 +355,60 @@ impl Connection {
         self.check_output_limit(desk)
     }
 
-    /// Applies `client-output-buffer-limit`.
-    pub fn check_output_limit(&mut self, desk: &Desk<'_>) -> Fate {
-        let unsent = self.session.replies().unsent_bytes() as u64;
-        let limits = desk.config.client_output_buffer_limit;
-        let limit = match self.session.listens() {
+    /// The limit of its class.
+    fn output_limit(&self, desk: &Desk<'_>) -> OutputLimit {
+        let limits = &desk.config.client_output_buffer_limit;
+        match self.session.listens() || self.session.monitors() {
             true => limits.pubsub,
             false => limits.normal,
-        };
-        self.session
-            .client()
-            .output_bytes
-            .store(unsent as usize, Ordering::Relaxed);
-        let buffer_bytes = self.session.replies().capacity_bytes();
+        }
+    }
+
+    fn is_over_hard_limit(&mut self, desk: &Desk<'_>) -> bool {
+        let hard_bytes = self.output_limit(desk).hard_bytes;
+        hard_bytes > 0 && self.session.replies().unsent_bytes() as u64 > hard_bytes
+    }
+
+    /// Tells others what it has to send and what memory it takes, and applies `client-output-buffer-limit`.
+    pub fn check_output_limit(&mut self, desk: &Desk<'_>) -> Fate {
+        let unsent = self.session.replies().unsent_bytes();
+        let own_bytes = self.session.replies().own_bytes();
         let client = self.session.client();
-        client.buffer_bytes.store(buffer_bytes, Ordering::Relaxed);
-        let over = |bytes: u64| bytes > 0 && unsent > bytes;
-        let since_ms = match self.over_soft_limit_since_ms {
+        client.output_bytes.store(unsent, Ordering::Relaxed);
+        client.buffer_bytes.store(own_bytes, Ordering::Relaxed);
+        let gets_pushes = self.session.listens() || self.session.monitors();
+        client.pushes.note_output(unsent, own_bytes, gets_pushes);
+        let input_bytes = self.input.bytes.capacity() + self.decoder.held_bytes();
+        let memory_bytes = own_bytes + input_bytes + self.session.held_bytes();
+        desk.shared.clients.note_memory(client, memory_bytes);
+        let limit = self.output_limit(desk);
+        let over = |bytes: u64| bytes > 0 && unsent as u64 > bytes;
+        self.over_soft_limit_since_ms = match self.over_soft_limit_since_ms {
             _ if !over(limit.soft_bytes) => None,
             None => Some(desk.now_ms),
             since => since,
         };
-        self.over_soft_limit_since_ms = since_ms;
-        let too_long = since_ms.is_some_and(|since_ms| {
-            desk.now_ms.saturating_sub(since_ms) > limit.soft_seconds * 1000
-        });
-        if over(limit.hard_bytes) || too_long {
+        self.stuck_since_ms = match self.stuck_since_ms {
+            _ if !self.session.waits_for_reader() => None,
+            None => Some(desk.now_ms),
+            since => since,
+        };
+        let lasts = |since_ms: Option<u64>, seconds: u64| {
+            since_ms.is_some_and(|since_ms| desk.now_ms.saturating_sub(since_ms) > seconds * 1000)
+        };
+        let is_over = over(limit.hard_bytes)
+            || lasts(self.over_soft_limit_since_ms, limit.soft_seconds)
+            || lasts(self.stuck_since_ms, STUCK_SECONDS_MAX);
+        if self.is_over_limit {
+            return Fate::Over;
+        }
+        if is_over || self.session.client().pushes.is_overrun() {
+            self.is_over_limit = true;
             desk.counters.output_limit_closed.add(1);
+            let waiting = unsent + self.session.client().pushes.waiting_bytes();
             tracing::warn!(
-                "closing client {}: it has not read {unsent} bytes of its replies, more than client-output-buffer-limit \
-                 allows",
+                "closing client {}: it has not read {waiting} bytes of what it was sent, more than client-output-buffer-limit \
+                 allows, or has not read any for too long",
                 self.session.client().address
             );
             return Fate::Over;

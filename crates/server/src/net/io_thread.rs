@@ -34,6 +34,10 @@ const TICK: Duration = Duration::from_millis(100);
 const SHORT_TICK: Duration = Duration::from_millis(10);
 /// How much is read from a socket at once.
 const SCRATCH_BYTES: usize = 64 << 10;
+/// So long the connections that want it are served one after the other before replies are sent.
+const ROUND_NS: u64 = 10_000_000;
+/// And so long each of them, at least and at most.
+const TURN_NS: (u64, u64) = (100_000, 2_000_000);
 /// Every so many ticks, idle connections and slow readers are looked for.
 const TICKS_PER_SWEEP: u32 = 10;
 
@@ -443,6 +447,7 @@ impl IoThread {
         let mut attention = std::mem::take(&mut self.attention);
         attention.append(&mut self.timed);
         let mut served = 0;
+        let turn_ns = (ROUND_NS / attention.len().max(1) as u64).clamp(TURN_NS.0, TURN_NS.1);
         while let Some(&token) = attention.get(served) {
             if self.submissions.is_large() {
                 self.submit();
@@ -456,7 +461,7 @@ impl IoThread {
             };
             connection.listed = false;
             let mut desk = desk!(self);
-            if connection.serve(&mut desk, &mut self.scratch) == Fate::Over {
+            if connection.serve(&mut desk, &mut self.scratch, turn_ns) == Fate::Over {
                 self.close(token);
                 continue;
             }
@@ -553,7 +558,12 @@ impl IoThread {
                 continue;
             };
             self.with_connection(token, |connection, desk| {
-                connection.session().delivered(desk, delivery);
+                let pushed_bytes = delivery.pushed_bytes();
+                connection.session().client().pushes.taken(pushed_bytes);
+                // Messages count as they come, not when all of them are there.
+                if pushed_bytes == 0 || connection.check_output_limit(desk) == Fate::Open {
+                    connection.session().delivered(desk, delivery);
+                }
             });
         }
         self.settle();
@@ -583,9 +593,14 @@ impl IoThread {
             let desk = desk!(self);
             if connection.flush(&desk) == Fate::Over {
                 self.close(token);
+            } else if connection.wants_attention() {
+                // Its commands have waited until its client read.
+                list(&mut self.attention, &mut connection.listed, token);
             }
         }
         self.dirty = dirty;
+        let limit = self.config.maxmemory_clients.bytes(self.config.maxmemory);
+        self.shared.clients.evict(limit);
     }
 
     /// What is done ten times a second.

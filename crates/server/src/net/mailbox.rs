@@ -92,7 +92,7 @@ impl Mailbox {
     }
 
     /// Makes the thread look for killed clients.
-    pub(super) fn announce_kill(&self) {
+    pub(crate) fn announce_kill(&self) {
         self.kills.store(true, Ordering::SeqCst);
         self.wake();
     }

@@ -7,7 +7,9 @@
 //! command, and a thread is woken through its poll only if it sleeps there.
 //!
 //! Back-pressure: a connection with too much unfinished work is not read, and when the order takes nothing more
-//! ([`crate::runtime::Refused::Busy`]) no connection is. Sockets are registered once, edge-triggered; a connection
+//! ([`crate::runtime::Refused::Busy`]) no connection is. A connection whose client does not read its replies executes nothing more until
+//! it does; the server reads some more of its commands and keeps them. A turn of a connection is bounded in time and in
+//! bytes of replies, and what others push to connections is bounded when it is queued ([`crate::hub::PushQueue`]). Sockets are registered once, edge-triggered; a connection
 //! remembers that its socket may hold more.
 //!
 //! Before there is anything to serve, [`lobby`] answers: it hands listeners and connections to the threads.
@@ -18,6 +20,8 @@ mod io_thread;
 pub mod listen;
 pub(crate) mod lobby;
 pub(crate) mod mailbox;
+mod output;
 
 pub use io_thread::{IoThread, Parts, WAKER};
 pub use mailbox::{Incoming, Mailbox};
+pub use output::Output;

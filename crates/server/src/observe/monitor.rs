@@ -1,7 +1,7 @@
 //! MONITOR: who sees what the clients of this node send.
 
 use super::redact::redacted;
-use crate::hub::{Delivery, Listener};
+use crate::hub::{Delivery, Listener, Push, PushBudget};
 use parking_lot::Mutex;
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -13,11 +13,20 @@ use txn::{Blob, Reply, SessionId};
 /// The connections that monitor.
 #[derive(Default)]
 pub struct Monitors {
+    budget: Arc<PushBudget>,
     count: AtomicUsize,
     listeners: Mutex<Vec<Listener>>,
 }
 
 impl Monitors {
+    /// Monitors whose lines count against a budget.
+    pub fn new(budget: Arc<PushBudget>) -> Monitors {
+        Monitors {
+            budget,
+            ..Monitors::default()
+        }
+    }
+
     /// Whether nobody monitors: then there is nothing to be told.
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -40,7 +49,9 @@ impl Monitors {
 
     /// Tells all of them of a command, its name first, that a client sent at this time since 1970.
     pub fn tell(&self, at: Duration, from: SocketAddr, words: &[Blob]) {
-        let line = Arc::new(Reply::Status(line(at, from, &redacted(words)).into()));
+        let line = line(at, from, &redacted(words));
+        let bytes = line.len();
+        let line = Arc::new(Push::new(Reply::Status(line.into()), bytes, &self.budget));
         // Under the lock, so that all see the same order.
         for listener in &*self.listeners.lock() {
             listener.deliver(Delivery::Monitored(line.clone()));
@@ -48,12 +59,19 @@ impl Monitors {
     }
 }
 
-/// A line as Redis prints it.
+/// A line shows no more of a command: who sends it would else have this thread write out hundreds of megabytes.
+const LINE_BYTES_MAX: usize = 256 << 10;
+
+/// A line as Redis prints it, up to a length.
 fn line(at: Duration, from: SocketAddr, words: &[Blob]) -> String {
     let mut line = format!("{}.{:06} [0 {from}]", at.as_secs(), at.subsec_micros());
     for word in words {
         line.push_str(" \"");
-        for &byte in word.iter() {
+        for (place, &byte) in word.iter().enumerate() {
+            if line.len() >= LINE_BYTES_MAX {
+                let _ = write!(line, "\"... ({} more bytes)", word.len() - place);
+                return line;
+            }
             match byte {
                 b'\\' | b'"' => line.extend(['\\', char::from(byte)]),
                 b'\n' => line.push_str("\\n"),
@@ -75,6 +93,26 @@ fn line(at: Duration, from: SocketAddr, words: &[Blob]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_has_an_end() {
+        let words = [
+            Blob::from("SET"),
+            Blob::from("k"),
+            Blob::from(vec![0; 1 << 20]),
+        ];
+        let line = line(
+            Duration::ZERO,
+            SocketAddr::from(([127, 0, 0, 1], 1)),
+            &words,
+        );
+        assert!(line.len() < LINE_BYTES_MAX + 100);
+        assert!(
+            line.ends_with(" more bytes)"),
+            "{}",
+            &line[LINE_BYTES_MAX - 10..]
+        );
+    }
 
     #[test]
     fn a_line_is_one_of_redis() {

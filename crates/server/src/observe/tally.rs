@@ -86,6 +86,18 @@ impl Tally {
         self.now_ns.set(u64::try_from(ns).unwrap_or(u64::MAX));
     }
 
+    /// The last reading, in nanoseconds since the tally was made.
+    #[inline]
+    pub fn now_ns(&self) -> u64 {
+        self.now_ns.get()
+    }
+
+    /// Reads the clock, and gives the reading.
+    pub fn read_ns(&self) -> u64 {
+        self.tick();
+        self.now_ns()
+    }
+
     /// A call begins, as of the last reading.
     #[inline]
     pub fn begin(&self, number: CommandNumber, name: &Blob) -> Call {

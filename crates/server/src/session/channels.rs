@@ -20,30 +20,58 @@ pub(super) const NO_SHARDS_IN_BLOCK: Reply =
 
 /// What a connection listens to, by [`Kind`].
 #[derive(Default)]
-pub(super) struct Subscriptions([BTreeSet<Blob>; 3]);
+pub(super) struct Subscriptions {
+    names: [BTreeSet<Blob>; 3],
+    /// What they take, here and among the listeners of the node.
+    bytes: usize,
+}
+
+/// What a subscription takes beside its name.
+const SUBSCRIPTION_BYTES: usize = 256;
 
 impl Subscriptions {
-    fn of(&mut self, kind: Kind) -> &mut BTreeSet<Blob> {
-        &mut self.0[kind as usize]
+    fn of(&self, kind: Kind) -> &BTreeSet<Blob> {
+        &self.names[kind as usize]
+    }
+
+    fn add(&mut self, kind: Kind, name: &Blob) -> bool {
+        let is_new = self.names[kind as usize].insert(name.clone());
+        if is_new {
+            self.bytes += name.len() + SUBSCRIPTION_BYTES;
+        }
+        is_new
+    }
+
+    fn remove(&mut self, kind: Kind, name: &Blob) -> bool {
+        let was_there = self.names[kind as usize].remove(name);
+        if was_there {
+            self.bytes -= name.len() + SUBSCRIPTION_BYTES;
+        }
+        was_there
+    }
+
+    /// What they take.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// All names, each with whether it is a pattern.
     pub(super) fn names(&self) -> impl Iterator<Item = (&[u8], bool)> {
         let kinds = [Kind::Channel, Kind::Pattern, Kind::Shard];
         kinds.into_iter().flat_map(|kind| {
-            let names = self.0[kind as usize].iter();
+            let names = self.of(kind).iter();
             names.map(move |name| (name.as_bytes(), kind == Kind::Pattern))
         })
     }
 
     /// How many there are of all kinds.
     pub(super) fn count(&self) -> usize {
-        self.0.iter().map(BTreeSet::len).sum()
+        self.names.iter().map(BTreeSet::len).sum()
     }
 
     /// The number in the reply to a change: shard channels are counted for themselves.
     fn shown(&self, kind: Kind) -> i64 {
-        let [channels, patterns, shards] = &self.0;
+        let [channels, patterns, shards] = &self.names;
         match kind {
             Kind::Shard => shards.len() as i64,
             Kind::Channel | Kind::Pattern => (channels.len() + patterns.len()) as i64,
@@ -57,6 +85,7 @@ impl Session {
         Listener {
             session: self.id(),
             mailbox: self.client.mailbox.clone(),
+            pushes: self.client.pushes.clone(),
         }
     }
 
@@ -97,7 +126,7 @@ impl Session {
         };
         let mut confirmed = Vec::with_capacity(names.len());
         for name in names {
-            if self.subscriptions.of(kind).insert(name.clone()) {
+            if self.subscriptions.add(kind, name) {
                 let listener = self.listener();
                 hub.channels(|channels| {
                     channels.subscribe(kind, name.clone(), listener.session, listener);
@@ -139,7 +168,7 @@ impl Session {
 
     fn forget(&mut self, shared: &Shared, kind: Kind, name: &Blob) {
         let hub = &shared.hub;
-        if self.subscriptions.of(kind).remove(name) {
+        if self.subscriptions.remove(kind, name) {
             hub.channels(|channels| channels.unsubscribe(kind, name, self.client.session));
             if self.subscriptions.count() == 0 {
                 hub.end_interest(1);
@@ -158,7 +187,12 @@ impl Session {
     }
 
     fn show_subscriptions(&self) {
-        for (shown, names) in self.client.subscriptions.iter().zip(&self.subscriptions.0) {
+        for (shown, names) in self
+            .client
+            .subscriptions
+            .iter()
+            .zip(&self.subscriptions.names)
+        {
             shown.store(names.len(), Ordering::Relaxed);
         }
     }
@@ -204,13 +238,13 @@ impl Session {
             Delivery::Message { push, kind, name } => {
                 // Behind the end of the subscription it would pass for a reply (RESP2).
                 if self.subscriptions.of(kind).contains(&name) {
-                    self.replies.push_at_once(&push, self.protocol);
+                    self.replies.share_at_once(&push, self.protocol);
                 }
             }
             Delivery::Monitored(line) => {
                 // What was on its way when it stopped to monitor is of no use.
                 if self.monitors() {
-                    self.replies.push_at_once(&line, self.protocol);
+                    self.replies.share_at_once(&line, self.protocol);
                 }
             }
             Delivery::Invalidate { names, behind } if self.is_early(behind) => {

@@ -177,6 +177,13 @@ fn memory(desk: &Desk<'_>, out: &mut String) {
     field(out, "used_memory_rss", resident);
     field(out, "lazyfree_pending_objects", 0);
     field(out, "mem_not_counted_for_evict", 0);
+    field(out, "mem_clients_slaves", 0);
+    field(
+        out,
+        "mem_clients_normal",
+        desk.shared.clients.memory_bytes(),
+    );
+    field(out, "mem_clients_pushes", desk.shared.pushes.total_bytes());
     field(out, "used_memory_rss_human", human(resident));
     field(out, "used_memory_peak", peak_bytes().max(resident));
     field(
@@ -254,6 +261,7 @@ fn stats(desk: &Desk<'_>, out: &mut String) {
         format_args!("{:.2}", rates.output_bytes as f64 / 1024.0),
     );
     field(out, "rejected_connections", totals.rejected);
+    field(out, "evicted_clients", desk.shared.clients.evicted());
     field(
         out,
         "client_query_buffer_limit_disconnections",

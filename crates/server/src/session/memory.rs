@@ -26,7 +26,7 @@ fn text(text: String) -> Reply {
 fn buffer_bytes(desk: &Desk<'_>) -> u64 {
     let clients = desk.shared.clients.all();
     let buffered = clients.iter().map(|client| {
-        client.input_bytes.load(Ordering::Relaxed) + client.output_bytes.load(Ordering::Relaxed)
+        client.input_bytes.load(Ordering::Relaxed) + client.buffer_bytes.load(Ordering::Relaxed)
     });
     buffered.sum::<usize>() as u64
 }
@@ -99,7 +99,7 @@ fn doctor(desk: &Desk<'_>) -> String {
     }
     if buffers / 4 > used / 10 {
         found.push(format!(
-            "Clients' buffers take {buffers} bytes: CLIENT LIST tells whose (qbuf, omem), and client-output-buffer-limit bounds them."
+            "Clients' buffers take {buffers} bytes: CLIENT LIST tells whose (qbuf, omem), client-output-buffer-limit bounds them for each client, and maxmemory-clients for all."
         ));
     }
     match found.is_empty() {

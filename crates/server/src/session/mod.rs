@@ -62,10 +62,12 @@ use redis_surface::table::{
 use redis_surface::waiting::Wait;
 use redis_surface::{Action, Caller, Involved, Memory, Watched};
 use replies::{Answered, Replies, Treatment, reply_of};
-use sorts::{during_pause, ends_block, looks_at_data, may_write, speaks_http, waits_for_writers};
+use sorts::{
+    bulky_max, during_pause, ends_block, looks_at_data, may_write, speaks_http, waits_for_writers,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tracking::Tracks;
 use transaction::{Block, Published};
 use txn::{
@@ -160,6 +162,8 @@ pub struct Session {
     speech: Speech,
     block: Option<Block>,
     watched: BTreeMap<Key, Watched>,
+    /// What they take.
+    watched_bytes: usize,
     /// By which slots its first watched key was looked at.
     watched_by: u32,
     replies: Replies,
@@ -179,6 +183,10 @@ pub struct Session {
     tracks: Option<Box<Tracks>>,
     /// The command that waits for a key.
     waiting: Option<Box<waiting::Waiting>>,
+    /// The reply of the present command may be large.
+    is_bulky: bool,
+    /// Beyond so many bytes that the client has not taken, its commands wait.
+    output_max: usize,
     closing: bool,
 }
 
@@ -195,6 +203,7 @@ impl Session {
             speech: Speech::On,
             block: None,
             watched: BTreeMap::new(),
+            watched_bytes: 0,
             watched_by: 0,
             replies: Replies::new(),
             call: None,
@@ -207,6 +216,8 @@ impl Session {
             subscriptions: Subscriptions::default(),
             tracks: None,
             waiting: None,
+            is_bulky: false,
+            output_max: usize::MAX,
             closing: false,
         }
     }
@@ -229,6 +240,20 @@ impl Session {
     }
     /// Whether the next command may be taken.
     pub fn takes_commands(&self) -> bool {
+        self.could_take_commands() && !self.output_is_full()
+    }
+    /// Whether nothing but unread replies keeps the next command from being taken.
+    pub fn waits_for_reader(&self) -> bool {
+        self.could_take_commands() && self.output_is_full()
+    }
+    /// Has commands wait while the client has not taken so many bytes of replies.
+    pub fn limit_output(&mut self, output_max: usize) {
+        self.output_max = output_max;
+    }
+    fn output_is_full(&self) -> bool {
+        self.replies.unsent_bytes() >= self.output_max
+    }
+    fn could_take_commands(&self) -> bool {
         self.hold.is_none()
             && self.aside.is_none()
             && !self.closing
@@ -253,6 +278,12 @@ impl Session {
             && !matches!(self.hold, Some(Hold::Waiting))
             && !self.replies.awaits()
             && !self.waits_for_time()
+    }
+    /// What the session keeps beside its replies: a block, names, arguments of requests that are on their way.
+    pub fn held_bytes(&self) -> usize {
+        let load = |number: &AtomicUsize| number.load(Ordering::Relaxed);
+        let block_bytes = load(&self.client.block_bytes);
+        block_bytes + self.subscriptions.bytes() + self.watched_bytes + self.replies.awaited_bytes()
     }
     /// Whether nothing is unfinished.
     pub fn idle(&self) -> bool {
@@ -414,6 +445,12 @@ impl Session {
             self.hold = Some(Hold::Command(argv));
             return;
         }
+        let bulky_max = bulky_max(command);
+        if bulky_max.is_some_and(|max| !self.replies.takes_bulky(max)) {
+            self.hold = Some(Hold::Command(argv));
+            return;
+        }
+        self.is_bulky = bulky_max.is_some();
         self.begin_call(desk, &resolved, &argv);
         self.note_reads(desk, command, &argv, true);
         if !matches!(command.run, Run::Connection(_)) {
@@ -613,7 +650,8 @@ impl Session {
         };
         let bytes = request.args.iter().map(|word| word.len()).sum();
         let call = self.call.take();
-        self.replies.expect(treatment, self.protocol, bytes, call);
+        self.replies
+            .expect(treatment, self.protocol, bytes, self.is_bulky, call);
         if comes_again {
             return self.order_again(desk, flight);
         }
@@ -744,6 +782,7 @@ impl Session {
                 treatment,
                 protocol,
                 outcome,
+                bulky,
                 call,
             },
             after,
@@ -764,7 +803,7 @@ impl Session {
                     desk.tally.end(call, self.client.id, &reply);
                 }
                 if speaks {
-                    self.replies.complete(&reply, protocol);
+                    self.replies.complete(&reply, protocol, bulky);
                 }
             }
             self.replies.release(after);

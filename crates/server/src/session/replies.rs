@@ -7,6 +7,8 @@
 //!
 //! Invariant: the awaited requests have consecutive sequence numbers, `first_sequence` being that of the front.
 
+use crate::hub::Push;
+use crate::net::Output;
 use crate::observe::Call;
 use redis_surface::codec::{Protocol, encode};
 use std::collections::VecDeque;
@@ -37,23 +39,27 @@ struct Awaited {
     call: Option<Call>,
     /// The bytes of the request's arguments.
     bytes: usize,
+    /// Whether its reply may be large.
+    bulky: bool,
     /// Replies to later commands that were answered at once.
-    after: Vec<u8>,
+    after: Option<Box<Output>>,
 }
 
 /// The reply queue of a connection.
 #[derive(Debug, Default)]
 pub struct Replies {
     /// Encoded replies that may be sent.
-    output: Vec<u8>,
-    /// How much of `output` was sent.
-    sent: usize,
+    output: Output,
     awaited: VecDeque<Awaited>,
     first_sequence: u64,
     /// The sum of all `bytes`.
     awaited_bytes: usize,
     /// Bytes in all `after`s.
     held_bytes: usize,
+    /// How many awaited requests may have a large reply.
+    awaited_bulky: usize,
+    /// A guess at the length of such a reply, from those that came last.
+    bulky_bytes: usize,
 }
 
 /// An answered request at the front of the queue.
@@ -65,12 +71,14 @@ pub struct Answered {
     pub protocol: Protocol,
     /// How it ended.
     pub outcome: Outcome,
+    /// Its reply may be large.
+    pub bulky: bool,
     /// The call that it is about.
     pub call: Option<Call>,
 }
 
-/// A buffer beyond this is given back when it becomes empty.
-const OUTPUT_BYTES_KEPT: usize = 64 << 10;
+/// About as many bytes of large replies may be awaited at once, as far as they can be guessed.
+const AWAITED_BULKY_BYTES: usize = 4 << 20;
 
 impl Replies {
     /// An empty queue whose first awaited request will have sequence number 1.
@@ -86,9 +94,10 @@ impl Replies {
         match self.awaited.back_mut() {
             None => encode(reply, protocol, &mut self.output),
             Some(last) => {
-                let before = last.after.len();
-                encode(reply, protocol, &mut last.after);
-                self.held_bytes += last.after.len() - before;
+                let after = last.after.get_or_insert_default();
+                let before = after.unsent_bytes();
+                encode(reply, protocol, &mut **after);
+                self.held_bytes += after.unsent_bytes() - before;
             }
         }
     }
@@ -98,12 +107,21 @@ impl Replies {
         encode(push, protocol, &mut self.output);
     }
 
-    /// Appends an awaited request, whose arguments have `bytes`, and gives it its sequence number.
+    /// The same, where other connections may get it as well.
+    pub fn share_at_once(&mut self, push: &Push, protocol: Protocol) {
+        match push.encoded(protocol) {
+            Some(encoded) => self.output.message(encoded),
+            None => encode(push.reply(), protocol, &mut self.output),
+        }
+    }
+
+    /// Appends an awaited request, whose arguments have `bytes`, and gives it its sequence number. `bulky`: its reply may be large.
     pub fn expect(
         &mut self,
         treatment: Treatment,
         protocol: Protocol,
         bytes: usize,
+        bulky: bool,
         call: Option<Call>,
     ) -> u64 {
         let sequence = self.next_sequence();
@@ -113,9 +131,11 @@ impl Replies {
             outcome: None,
             call,
             bytes,
-            after: Vec::new(),
+            bulky,
+            after: None,
         });
         self.awaited_bytes += bytes;
+        self.awaited_bulky += usize::from(bulky);
         sequence
     }
 
@@ -145,7 +165,7 @@ impl Replies {
 
     /// Takes the front request off the queue if it was answered. The caller encodes its reply with
     /// [`Replies::complete`], and then calls [`Replies::release`] with what is returned beside it.
-    pub fn next_answered(&mut self) -> Option<(Answered, Vec<u8>)> {
+    pub fn next_answered(&mut self) -> Option<(Answered, Option<Box<Output>>)> {
         self.awaited.front()?.outcome.as_ref()?;
         let Awaited {
             treatment,
@@ -153,15 +173,18 @@ impl Replies {
             outcome,
             call,
             bytes,
+            bulky,
             after,
         } = self.awaited.pop_front()?;
         self.first_sequence += 1;
         self.awaited_bytes -= bytes;
+        self.awaited_bulky -= usize::from(bulky);
         Some((
             Answered {
                 treatment,
                 protocol,
                 outcome: outcome?,
+                bulky,
                 call,
             },
             after,
@@ -169,16 +192,28 @@ impl Replies {
     }
 
     /// Appends the reply of a request taken by [`Replies::next_answered`], ahead of everything that still waits.
-    pub fn complete(&mut self, reply: &Reply, protocol: Protocol) {
+    pub fn complete(&mut self, reply: &Reply, protocol: Protocol, bulky: bool) {
+        let before = self.output.unsent_bytes();
         encode(reply, protocol, &mut self.output);
+        if bulky {
+            let bytes = self.output.unsent_bytes() - before;
+            self.bulky_bytes = bytes.max(self.bulky_bytes - self.bulky_bytes / 8);
+        }
     }
 
     /// Appends what had waited behind a completed request.
-    pub fn release(&mut self, after: Vec<u8>) {
-        if !after.is_empty() {
-            self.held_bytes -= after.len();
-            self.output.extend_from_slice(&after);
+    pub fn release(&mut self, after: Option<Box<Output>>) {
+        if let Some(after) = after {
+            self.held_bytes -= after.unsent_bytes();
+            self.output.append(*after);
         }
+    }
+
+    /// Whether one more request may be awaited whose reply may be large, where `max` may be awaited at most. Replies that are on their way
+    /// can't be stopped, so the number of such requests is what bounds them.
+    pub fn takes_bulky(&self, max: usize) -> bool {
+        let fit = AWAITED_BULKY_BYTES / self.bulky_bytes.max(1);
+        self.awaited_bulky < fit.clamp(1, max)
     }
 
     /// Whether requests are awaited.
@@ -197,33 +232,22 @@ impl Replies {
     pub fn held_bytes(&self) -> usize {
         self.held_bytes
     }
-    /// Bytes that may be sent now.
+    /// Bytes that may be sent now. More may follow them.
     pub fn ready(&self) -> &[u8] {
-        &self.output[self.sent..]
+        self.output.ready()
     }
     /// All bytes that the client has not taken.
+    #[inline]
     pub fn unsent_bytes(&self) -> usize {
-        self.output.len() - self.sent + self.held_bytes
+        self.output.unsent_bytes() + self.held_bytes
     }
-    /// The size of the output buffer.
-    pub fn capacity_bytes(&self) -> usize {
-        self.output.capacity()
+    /// The memory that the replies take for themselves.
+    pub fn own_bytes(&self) -> usize {
+        self.output.own_bytes() + self.held_bytes
     }
-    /// `count` more bytes were sent.
+    /// The first `count` bytes of [`Replies::ready`] were sent.
     pub fn sent(&mut self, count: usize) {
-        self.sent += count;
-        if self.sent == self.output.len() {
-            self.sent = 0;
-            if self.output.capacity() > OUTPUT_BYTES_KEPT {
-                self.output = Vec::new();
-            } else {
-                self.output.clear();
-            }
-        } else if self.sent > OUTPUT_BYTES_KEPT && self.sent > self.output.len() / 2 {
-            // Moves less than it frees, so that a slow reader's buffer does not keep what it has read.
-            self.output.drain(..self.sent);
-            self.sent = 0;
-        }
+        self.output.sent(count);
     }
 }
 
@@ -256,7 +280,7 @@ mod tests {
     fn send_answered(replies: &mut Replies) {
         while let Some((answered, after)) = replies.next_answered() {
             let reply = reply_of(answered.outcome);
-            replies.complete(&reply, answered.protocol);
+            replies.complete(&reply, answered.protocol, answered.bulky);
             replies.release(after);
         }
     }
@@ -265,9 +289,9 @@ mod tests {
     fn replies_leave_in_the_order_of_the_commands() {
         let mut replies = Replies::new();
         replies.push(&Reply::Integer(0), Protocol::Resp2);
-        let first = replies.expect(Treatment::Send, Protocol::Resp2, 10, None);
+        let first = replies.expect(Treatment::Send, Protocol::Resp2, 10, false, None);
         replies.push(&Reply::Integer(2), Protocol::Resp2);
-        let second = replies.expect(Treatment::Send, Protocol::Resp2, 10, None);
+        let second = replies.expect(Treatment::Send, Protocol::Resp2, 10, false, None);
         replies.push(&Reply::Integer(4), Protocol::Resp2);
         assert_eq!((first, second, replies.awaited_bytes()), (1, 2, 20));
         assert!(replies.arrived(second, Ok(Reply::Integer(3))));
@@ -291,6 +315,33 @@ mod tests {
         replies.sent(16);
         assert_eq!(replies.unsent_bytes(), 0);
         assert!(!replies.arrived(7, Ok(Reply::Nil)), "nobody asked");
+    }
+
+    #[test]
+    fn large_replies_are_awaited_one_by_one() {
+        let mut replies = Replies::new();
+        let mut awaited = Vec::new();
+        while replies.takes_bulky(16) {
+            awaited.push(replies.expect(Treatment::Send, Protocol::Resp2, 1, true, None));
+        }
+        assert_eq!(awaited.len(), 16);
+        let large = || Reply::Array(vec![Reply::bulk("x".repeat(1000)); 5000]);
+        for sequence in awaited {
+            assert!(replies.arrived(sequence, Ok(large())));
+        }
+        send_answered(&mut replies);
+        assert!(replies.takes_bulky(16));
+        let one = replies.expect(Treatment::Send, Protocol::Resp2, 1, true, None);
+        assert!(!replies.takes_bulky(16), "the last ones were large");
+        assert!(replies.arrived(one, Ok(Reply::OK)));
+        for _ in 0..100 {
+            send_answered(&mut replies);
+            let one = replies.expect(Treatment::Send, Protocol::Resp2, 1, true, None);
+            assert!(replies.arrived(one, Ok(Reply::OK)));
+        }
+        send_answered(&mut replies);
+        replies.expect(Treatment::Send, Protocol::Resp2, 1, true, None);
+        assert!(replies.takes_bulky(16), "the last ones were short");
     }
 
     #[test]

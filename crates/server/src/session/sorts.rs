@@ -71,3 +71,20 @@ pub(super) fn looks_at_data(command: ConnectionCommand) -> bool {
             | C::OrdoCluster(_)
     )
 }
+
+/// How many such commands of a connection may be on their way at once, if their replies may be large; `None` if they are not.
+pub(super) fn bulky_max(command: &Command) -> Option<usize> {
+    const READS: usize = 16;
+    // Limits of their own bound what a script or a block replies.
+    const PROGRAMS: usize = 128;
+    match command.run {
+        Run::Script(_) | Run::Connection(ConnectionCommand::Exec) => Some(PROGRAMS),
+        _ if command.is(Flags::FAST) => None,
+        _ if command.is(Flags::READONLY) => Some(READS),
+        _ => matches!(
+            command.name,
+            "sort" | "xreadgroup" | "xclaim" | "xautoclaim" | "spop"
+        )
+        .then_some(READS),
+    }
+}

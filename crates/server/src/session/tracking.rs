@@ -121,6 +121,7 @@ impl Session {
                     let listener = Listener {
                         session: other.session,
                         mailbox: other.mailbox.clone(),
+                        pushes: other.pushes.clone(),
                     };
                     options.redirect = Some((id, Some(listener)));
                 }

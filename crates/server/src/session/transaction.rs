@@ -8,11 +8,14 @@ use crate::observe::Subject;
 use redis_surface::acl::Deed;
 use redis_surface::table::{self, CommandNumber, ConnectionCommand, Flags, Resolved, Run};
 use redis_surface::{Involved, Watched, errors};
+use std::collections::btree_map::Entry;
 use std::sync::atomic::Ordering;
 use txn::{Args, Blob, Footprint, Key, Reply};
 
 /// What a queued word takes beside its bytes.
 const WORD_BYTES: usize = size_of::<Blob>();
+/// What a watched key takes beside its bytes.
+const WATCHED_BYTES: usize = 2 * size_of::<Key>() + size_of::<Watched>();
 /// A block that would take too much memory.
 const TOO_LONG: Reply = Reply::error(
     "ERR the block is longer than client-query-buffer-limit: split it, or raise the limit",
@@ -119,6 +122,7 @@ impl Session {
 
     pub(super) fn unwatch(&mut self) -> Reply {
         self.watched.clear();
+        self.watched_bytes = 0;
         self.show_block();
         Reply::OK
     }
@@ -127,6 +131,7 @@ impl Session {
     pub(super) fn end_block(&mut self) {
         self.block = None;
         self.watched.clear();
+        self.watched_bytes = 0;
         self.show_block();
     }
 
@@ -193,6 +198,7 @@ impl Session {
         }
         let mut block = self.block.take().unwrap_or_default();
         let watched = std::mem::take(&mut self.watched);
+        self.watched_bytes = 0;
         self.show_block();
         if block.commands.is_empty() && watched.is_empty() {
             return Some(Reply::Array(Vec::new()));
@@ -333,7 +339,10 @@ impl Session {
                 }
                 for watched in states {
                     // The first version that was seen counts: a change between two WATCHes is a change.
-                    self.watched.entry(watched.key.clone()).or_insert(watched);
+                    if let Entry::Vacant(place) = self.watched.entry(watched.key.clone()) {
+                        self.watched_bytes += watched.key.heap_bytes() + WATCHED_BYTES;
+                        place.insert(watched);
+                    }
                 }
                 self.show_block();
                 Reply::OK
