@@ -52,9 +52,11 @@ const PICKY: u64 = 16;
 /// What a tombstone keeps of an entry beside its key's own heap: the record, its place in the index, and its key among what is owed.
 const TOMBSTONE_BYTES: u64 = 176;
 
+/// The `maxmemory-policy` under which nothing goes.
+pub const NO_EVICTION: &str = "noeviction";
 /// Values of `maxmemory-policy`.
 pub static POLICIES: &[&str] = &[
-    "noeviction",
+    NO_EVICTION,
     "allkeys-lru",
     "volatile-lru",
     "allkeys-lfu",
@@ -317,7 +319,7 @@ impl Evictor {
             self.owed = Owed::default();
             if config.maxmemory > 0 && used_bytes() > config.maxmemory {
                 runtime.collect(COLLECTED);
-                self.shared.look_at_memory(config);
+                self.shared.look_at_memory();
             }
             return LONG_PAUSE;
         };
@@ -328,7 +330,7 @@ impl Evictor {
         });
         let used = used_bytes().saturating_sub(self.owed.sum);
         if used <= config.maxmemory || led.is_empty() {
-            self.shared.set_memory(MemoryState::Ample);
+            self.shared.memory_found(config, MemoryState::Ample);
             return PAUSE;
         }
         // A little more than what is too much: transactions of a few victims each would take longer than what they make room for.
@@ -338,25 +340,26 @@ impl Evictor {
             Ok(true) => {
                 // Writers go on as soon as there is room again.
                 if used_bytes().saturating_sub(self.owed.sum) <= config.maxmemory {
-                    self.shared.set_memory(MemoryState::Ample);
+                    self.shared.memory_found(config, MemoryState::Ample);
                     return PAUSE;
                 }
-                self.shared.set_memory(MemoryState::Evicting);
+                self.shared.memory_found(config, MemoryState::Evicting);
                 Duration::ZERO
             }
             Ok(false) => {
                 // What was deleted or flushed may still be there.
                 runtime.collect(COLLECTED);
-                self.shared
-                    .set_memory(match used_bytes() > config.maxmemory {
-                        true => MemoryState::Short,
-                        false => MemoryState::Ample,
-                    });
+                let is_short = used_bytes().saturating_sub(self.owed.sum) > config.maxmemory;
+                let state = match is_short {
+                    true => MemoryState::Short,
+                    false => MemoryState::Ample,
+                };
+                self.shared.memory_found(config, state);
                 LONG_PAUSE
             }
             // The node stops, or does not take writes: who waits for room goes on, and is told why.
             Err(_) => {
-                self.shared.set_memory(MemoryState::Ample);
+                self.shared.memory_found(config, MemoryState::Ample);
                 LONG_PAUSE
             }
         }

@@ -8,6 +8,7 @@ use crate::acl::Acl;
 use crate::cluster::Joiners;
 use crate::config::Config;
 use crate::error_counts::{self, ErrorCounts};
+use crate::evict::NO_EVICTION;
 use crate::hub::{Delivery, Hub, PushBudget};
 use crate::memory::used_bytes;
 use crate::net::clients::Clients;
@@ -42,6 +43,10 @@ impl Settings {
     /// Changes whenever the settings do.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
+    }
+    /// Does something by the present settings, which do not change meanwhile.
+    pub fn by_now<R>(&self, act: impl FnOnce(&Config) -> R) -> R {
+        act(&self.now.lock())
     }
     /// Changes the settings, all or nothing.
     pub fn change<E>(&self, change: impl FnOnce(&mut Config) -> Result<(), E>) -> Result<(), E> {
@@ -370,15 +375,36 @@ impl Shared {
         }
     }
 
-    /// Looks whether too much memory is used: ten times a second, and when the limit changes. Where entries may be evicted, that is
-    /// looked at more often ([`crate::evict`]).
-    pub fn look_at_memory(&self, config: &Config) {
+    /// Looks whether too much memory is used: ten times a second. Where entries may be evicted, that is looked at more often
+    /// ([`crate::evict`]).
+    pub fn look_at_memory(&self) {
+        self.settings
+            .by_now(|config| self.look_at_memory_by(config));
+    }
+    /// The same, by settings that are about to be those of now.
+    fn look_at_memory_by(&self, config: &Config) {
         let limit = config.maxmemory;
         if limit == 0 || used_bytes() <= limit {
             self.set_memory(MemoryState::Ample);
-        } else if config.maxmemory_policy == "noeviction" {
+        } else if config.maxmemory_policy == NO_EVICTION {
             self.set_memory(MemoryState::Short);
         }
+    }
+    /// The limit of memory, or what happens there, has changed. Where entries go now, commands wait for that, whatever was found
+    /// before.
+    pub fn memory_settings_changed(&self, config: &Config) {
+        if self.memory() == MemoryState::Short && config.maxmemory_policy != NO_EVICTION {
+            self.set_memory(MemoryState::Evicting);
+        }
+        self.look_at_memory_by(config);
+    }
+    /// Says how much room there is, as found by settings that are those of now still.
+    pub fn memory_found(&self, by: &Config, state: MemoryState) {
+        self.settings.by_now(|now| {
+            if (now.maxmemory, &now.maxmemory_policy) == (by.maxmemory, &by.maxmemory_policy) {
+                self.set_memory(state);
+            }
+        });
     }
     /// Whether commands that may take memory are taken.
     #[inline]
@@ -389,8 +415,7 @@ impl Shared {
             _ => MemoryState::Short,
         }
     }
-    /// Says so.
-    pub fn set_memory(&self, state: MemoryState) {
+    fn set_memory(&self, state: MemoryState) {
         self.memory.store(state as u8, Ordering::Relaxed);
     }
 

@@ -616,7 +616,7 @@ impl IoThread {
         }
         if !self.listeners.is_empty() {
             self.shared.refresh_users(&self.port, None);
-            self.shared.look_at_memory(&self.config);
+            self.shared.look_at_memory();
             if self.ticks.is_multiple_of(TICKS_PER_SWEEP) {
                 self.shared.sample(self.now_ms);
                 self.shared.hub.rest(&self.shared.runtime);

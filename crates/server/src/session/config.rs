@@ -95,7 +95,9 @@ pub(super) fn set(desk: &Desk<'_>, pairs: &[Blob]) -> Reply {
                     ))
                 })?;
             }
-            desk.shared.look_at_memory(config);
+            if seen.iter().any(|name| name.starts_with("maxmemory")) {
+                desk.shared.memory_settings_changed(config);
+            }
             Ok(())
         });
     match result {
