@@ -100,6 +100,7 @@ fn start(args: &StartArgs) -> Result<()> {
     for warning in &cluster.config.warnings {
         println!("Note: {warning}");
     }
+    let settings = cluster.hide_secrets(&settings)?;
     let launches = cluster.launches(&program, &settings, tls.as_ref());
     let interrupted = || signals.pending().any(|signal| signal != SIGCHLD);
     let mut processes = Processes::start(&launches, interrupted)?;

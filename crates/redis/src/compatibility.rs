@@ -40,6 +40,14 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
         "tell where keys are executed: every node takes every command for all keys",
     ),
     (
+        "auth hello",
+        "wait up to `auth-delay-max-ms` after failures from the same address ([acl.md](acl.md))",
+    ),
+    (
+        "config|get",
+        "`requirepass` is told as `#` and the SHA-256 of the password, which is not kept",
+    ),
+    (
         "config|set",
         "knows Ordo's settings and those of Redis that make sense here: `ordo serve --help` lists them. `notify-keyspace-events` has no \
          classes `m` and `n`. `proto-max-bulk-len` is for the words of commands: what APPEND, SETRANGE and SETBIT make has at most 512 MB, \

@@ -4,7 +4,7 @@
 //! when the record has another version at a final snapshot: by the session whose transaction changed users, before it answers,
 //! and ten times a second, for what came through other nodes. Its generation is all that a session compares for each command.
 
-use crate::config::Config;
+use crate::config::{Config, Parameter, Password};
 use crate::replace::replace_file;
 use crate::runtime::{Port, ReadOutcome, Runtime};
 use parking_lot::Mutex;
@@ -25,6 +25,9 @@ const LOG_LOOKS_MAX: usize = 10;
 /// Entries of the log this far apart are different events.
 const LOG_SAME_MS: u64 = 60_000;
 
+/// Why something is not allowed, in the order of INFO.
+const DENIAL_REASONS: [&str; 4] = ["auth", "command", "key", "channel"];
+
 /// What sessions know of users.
 pub struct Acl {
     generation: AtomicU64,
@@ -38,6 +41,8 @@ pub struct Acl {
     log: Mutex<VecDeque<Entry>>,
     /// How many entries the log has had.
     log_entries: AtomicU64,
+    /// How often users were not allowed something, by [`DENIAL_REASONS`].
+    denied: [AtomicU64; DENIAL_REASONS.len()],
 }
 
 struct Users {
@@ -48,14 +53,13 @@ struct Users {
     version: Option<Position>,
 }
 
-fn default_of(requirepass: &str) -> Arc<User> {
-    let password = (!requirepass.is_empty()).then_some(requirepass.as_bytes());
-    Arc::new(User::default_user(password))
+fn default_of(requirepass: &Password) -> Arc<User> {
+    Arc::new(User::default_user(requirepass.hash()))
 }
 
 impl Acl {
     /// What is known before the first look: `default`.
-    pub fn new(requirepass: &str) -> Acl {
+    pub fn new(requirepass: &Password) -> Acl {
         let default = default_of(requirepass);
         let users = Users {
             directory: Arc::new(Directory::of(None, &default)),
@@ -70,6 +74,7 @@ impl Acl {
             refreshing: Mutex::new(()),
             log: Mutex::default(),
             log_entries: AtomicU64::new(0),
+            denied: Default::default(),
         };
         acl.publish(&acl.users.lock());
         acl
@@ -113,7 +118,7 @@ impl Acl {
     }
 
     /// `requirepass` has changed.
-    pub fn set_password(&self, requirepass: &str) {
+    pub fn set_password(&self, requirepass: &Password) {
         let mut users = self.users.lock();
         users.default = default_of(requirepass);
         users.directory = Arc::new(users.directory.with_default(&users.default));
@@ -141,6 +146,13 @@ impl Acl {
 
     /// Notes that a user was not allowed something; `client` is its connection's line in CLIENT LIST.
     pub fn note(&self, user: &Blob, denial: Denial, client: String, now_ms: u64, len_max: usize) {
+        let reasons = DENIAL_REASONS.iter();
+        let place = reasons
+            .zip(&self.denied)
+            .find(|(reason, _)| denial.reason.as_bytes() == reason.as_bytes());
+        if let Some((_, count)) = place {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
         let mut log = self.log.lock();
         let is_same = |entry: &Entry| {
             entry.denial == denial
@@ -167,6 +179,21 @@ impl Acl {
         };
         log.push_front(entry);
         log.truncate(len_max);
+    }
+
+    /// How often users were not allowed something, with the reasons.
+    pub fn denied(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let counts = self
+            .denied
+            .iter()
+            .map(|count| count.load(Ordering::Relaxed));
+        DENIAL_REASONS.iter().copied().zip(counts)
+    }
+    /// CONFIG RESETSTAT.
+    pub fn forget_denied(&self) {
+        self.denied
+            .iter()
+            .for_each(|count| count.store(0, Ordering::Relaxed));
     }
 
     /// ACL LOG RESET.
@@ -259,7 +286,7 @@ pub fn start(
     acl: &Acl,
     runtime: &Runtime,
     first: FirstUsers,
-    requirepass: &str,
+    requirepass: &Password,
 ) -> Result<(), String> {
     let thread = std::thread::current();
     let port = runtime.port(Box::new(move || thread.unpark()));
@@ -319,10 +346,10 @@ fn act(acl: &Acl, runtime: &Runtime, port: &Port, sequence: u64, deed: Deed) -> 
 }
 
 /// The command that makes `requirepass` the password of `default`, or has that take any.
-pub fn password_rules(requirepass: &str) -> Args {
-    let rule = match requirepass.is_empty() {
+pub fn password_rules(requirepass: &Password) -> Args {
+    let rule = match requirepass.is_none() {
         true => "nopass".to_owned(),
-        false => format!(">{requirepass}"),
+        false => requirepass.to_text(),
     };
     let words = ["ACL", "SETUSER", "default", "resetpass", &rule];
     words.iter().map(|word| Blob::from(*word)).collect()
@@ -356,9 +383,9 @@ pub fn read_file(path: &str, config: &Config) -> Result<Vec<(Blob, User)>, Strin
 
 /// Gives `default` the password that the settings ask for where it would take any: whoever sets one must not find the server open.
 pub fn close_default(users: &mut [(Blob, User)], config: &Config) {
-    if config.requirepass.is_empty() {
+    let Some(password) = config.requirepass.hash() else {
         return;
-    }
+    };
     let mut open = users
         .iter_mut()
         .filter(|(name, user)| name.as_bytes() == DEFAULT_USER && user.is_open());
@@ -366,7 +393,7 @@ pub fn close_default(users: &mut [(Blob, User)], config: &Config) {
         tracing::warn!(
             "aclfile or user lets the user 'default' take any password (nopass), and requirepass is set: it has that password"
         );
-        default.set_password(config.requirepass.as_bytes());
+        default.set_password(password);
     }
 }
 

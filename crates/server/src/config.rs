@@ -9,16 +9,19 @@
 
 mod membership;
 mod parameter;
+mod password;
 mod rewrite;
 mod sources;
 
 pub use parameter::{LogLevel, OutputLimit, OutputLimits, Parameter, Percentiles, Share, Users};
+pub use password::{PASSWORD_VARIABLE, Password};
 pub use rewrite::RewriteError;
-pub use sources::{ConfigError, Invocation, help};
+pub use sources::{ConfigError, Flags, Invocation, help};
 
 use crate::cluster::ClusterConfig;
 use crate::evict::POLICIES;
 use crate::hub::NotifyFlags;
+use crate::private;
 use node::FsyncPolicy;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -42,6 +45,8 @@ pub enum Kind {
     Fixed(&'static str, &'static str),
     /// Any text.
     Text,
+    /// A password, or `#` and the digits of its SHA-256.
+    Password,
     /// Words with spaces between them.
     Words,
     /// A user: its name, and rules. Given several times, several users.
@@ -72,6 +77,7 @@ impl Kind {
             Kind::Fixed("", _) => "only an empty text".to_owned(),
             Kind::Fixed(only, _) => format!("only '{only}'"),
             Kind::Text => "a text".to_owned(),
+            Kind::Password => "a password, or # and the 64 hexadecimal digits of its SHA-256".to_owned(),
             Kind::Words => "words with spaces between them".to_owned(),
             Kind::Users => "'<name> [<rule> ...]', once for each user".to_owned(),
             Kind::Notify => "letters of KEg$lshzxetdA: there are no events of missed and of new keys (m, n)".to_owned(),
@@ -121,6 +127,8 @@ macro_rules! settings {
             pub cluster: Option<(ClusterConfig, String)>,
             /// The file that the settings were read from, if there was one.
             pub file: Option<PathBuf>,
+            /// Whether that file names a password or users.
+            file_has_secrets: bool,
             /// The names of the settings that somebody has set.
             given: BTreeSet<&'static str>,
         }
@@ -146,6 +154,7 @@ macro_rules! settings {
                     $($field: <$type as Default>::default(),)*
                     cluster: None,
                     file: None,
+                    file_has_secrets: false,
                     given: BTreeSet::new(),
                 };
                 for setting in SETTINGS {
@@ -203,8 +212,12 @@ settings! {
         "The addresses, or names of this machine, to listen on. One with a leading '-' is skipped where the machine does not have it.";
     protected_mode: bool, "protected-mode", Kind::Flag, "yes", Anytime,
         "Without a password, serve clients of this machine only.";
-    requirepass: String, "requirepass", Kind::Text, "", Anytime,
-        "The password that clients must give with AUTH. Empty: none.";
+    requirepass: Password, "requirepass", Kind::Password, "", Anytime,
+        "The password that clients must give with AUTH. Empty: that of requirepass-file, or else of the variable ORDO_REQUIREPASS, or else none. On the command line every user of the machine could see it.";
+    requirepass_file: String, "requirepass-file", Kind::Text, "", AtStart,
+        "The file that has the password, and nothing else. Only the server's user should read it.";
+    auth_delay_max_ms: u64, "auth-delay-max-ms", Kind::Number(0, 60_000), "3000", Anytime,
+        "Milliseconds that AUTH waits at most when there were failures from its address (docs/acl.md). 0: it never waits.";
     aclfile: String, "aclfile", Kind::Text, "", AtStart,
         "The file of the users (docs/acl.md), in the data's directory unless it says otherwise. A server that stands alone reads it whenever it starts, a cluster when it has no users yet. Empty: none.";
     user: Users, "user", Kind::Users, "", AtStart,
@@ -354,6 +367,27 @@ impl Config {
         (!self.aclfile.is_empty()).then(|| path.to_string_lossy().into_owned())
     }
 
+    /// What to say of files with secrets that every user of the machine may read.
+    pub fn exposed_secrets(&self) -> Vec<String> {
+        let own = |path: &str| (!path.is_empty()).then(|| PathBuf::from(path));
+        let files = [
+            (
+                self.acl_path().map(PathBuf::from),
+                "the users and the hashes of their passwords",
+            ),
+            (own(&self.requirepass_file), "the password"),
+            (own(&self.tls_key_file), "the private key"),
+            (
+                self.file.clone().filter(|_| self.file_has_secrets),
+                "the password, or hashes of passwords",
+            ),
+        ];
+        let complaints = files.into_iter();
+        complaints
+            .filter_map(|(path, what)| private::complaint(&path?, what))
+            .collect()
+    }
+
     /// Whether clients are served by TLS alone: then `client_address` in the cluster's description is where that is.
     pub fn serves_tls_only(&self) -> bool {
         self.tls_port > 0 && self.port == 0
@@ -444,6 +478,50 @@ mod tests {
                 assert!(refusal.contains(want), "{name}: {refusal}");
             }
         }
+    }
+
+    #[test]
+    fn files_with_secrets_that_everybody_may_read_are_told() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_owned();
+        let names = ["ordo.toml", "users.acl", "password", "key"];
+        for name in names {
+            std::fs::write(path(name), "requirepass = 'x'").expect("written");
+        }
+        let set_mode = |mode| {
+            for name in names {
+                let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+                std::fs::set_permissions(path(name), mode).expect("ours");
+            }
+        };
+        let mut config = Config::default();
+        config
+            .read_file(path("ordo.toml").as_ref())
+            .expect("settings");
+        config.dir = path("");
+        config.aclfile = "users.acl".to_owned();
+        config.requirepass_file = path("password");
+        config.tls_key_file = path("key");
+        set_mode(0o640);
+        assert_eq!(config.exposed_secrets(), Vec::<String>::new());
+        set_mode(0o604);
+        let told = config.exposed_secrets();
+        for name in names {
+            assert!(
+                told.iter().any(|text| text.starts_with(&path(name))),
+                "{name}: {told:?}"
+            );
+        }
+        std::fs::write(path("ordo.toml"), "port = 1").expect("written");
+        let mut plain = Config::default();
+        plain
+            .read_file(path("ordo.toml").as_ref())
+            .expect("settings");
+        assert_eq!(
+            plain.exposed_secrets(),
+            Vec::<String>::new(),
+            "it has no secret"
+        );
     }
 
     #[test]

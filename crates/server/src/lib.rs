@@ -5,13 +5,14 @@
 //! other as [`peers`]. What connections hear of each other (messages, elements that they waited for) goes through the
 //! [`hub`]; [`evict`] keeps what is used below its limit, and what operators look at is in [`observe`]. Streams are encrypted in
 //! [`tls`]. [`config`] is the one table of settings, [`cluster`] what a node knows of the others, and [`client`] the other
-//! end of a connection. This is the only crate of the house that owns sockets, files, clocks and threads.
+//! end of a connection. Files that it creates are for its own user alone (`private`). This is the only crate of the house that owns sockets, files, clocks and threads.
 #![allow(
     clippy::disallowed_methods,
     reason = "clocks and threads belong to this crate"
 )]
 
 pub mod acl;
+pub mod auth_failures;
 pub mod client;
 pub mod cluster;
 pub mod config;
@@ -23,6 +24,7 @@ pub mod memory;
 pub mod net;
 pub mod observe;
 pub mod peers;
+mod private;
 mod replace;
 mod restart;
 pub mod runtime;

@@ -1,10 +1,11 @@
 //! A server: a node behind sockets.
 
 use crate::acl::{self, FirstUsers};
+use crate::auth_failures::AuthFailures;
 use crate::client::Access;
 use crate::cluster::identity::{Identity, IdentityError};
 use crate::cluster::{ClusterConfig, Leaders, join};
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, PASSWORD_VARIABLE};
 use crate::disk::RealDisk;
 use crate::evict::Evictor;
 use crate::net::listen::{ListenError, Listener, listen};
@@ -207,6 +208,9 @@ impl Server {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let io_threads = config.io_threads_effective(processors);
         let workers = config.workers_effective(processors);
+        for exposed in config.exposed_secrets() {
+            tracing::warn!("{exposed}");
+        }
         let tls = Arc::new(Tls::new(&config)?);
         // Who starts a server twice learns that, and not only that its port is in use.
         RealDisk::look_at(Path::new(&config.dir)).map_err(crate::runtime::StartError::Directory)?;
@@ -226,9 +230,16 @@ impl Server {
 
         let is_member = cluster.is_some();
         let first = first_users(&config, is_member)?;
+        let auth_failures: Arc<AuthFailures> = Arc::default();
         // Whoever comes meanwhile is told that the data is being loaded.
-        let lobby =
-            Lobby::open(listeners, &config, tls.clone(), is_member).map_err(StartError::Thread)?;
+        let lobby = Lobby::open(
+            listeners,
+            &config,
+            tls.clone(),
+            auth_failures.clone(),
+            is_member,
+        )
+        .map_err(StartError::Thread)?;
 
         let mut registry = Registry::new();
         redis_surface::register(&mut registry)?;
@@ -254,7 +265,7 @@ impl Server {
                 (runtime, Found::Alone(report))
             }
             Some((cluster, name)) => {
-                let access = access(&config)?;
+                let access = access(&mut config)?;
                 let (identity, has_run) = identity(&cluster, &name, &config, &access)?;
                 let mut member =
                     member_options(cluster, &name, identity, has_run, access, &options);
@@ -276,7 +287,10 @@ impl Server {
                 .unwrap_or(SocketAddr::from(([127, 0, 0, 1], 0))),
             io_threads,
             tls,
+            auth_failures,
         };
+        // From here on the hash will do.
+        config.requirepass.take_plain();
         let requirepass = config.requirepass.clone();
         let shared = Arc::new(Shared::new(runtime, config, origin));
         if let Err(error) = acl::start(&shared.acl, &shared.runtime, first, &requirepass) {
@@ -427,10 +441,10 @@ fn restart(program: &Program) {
 }
 
 /// How a node asks the others at their clients' addresses: as its own clients ask it.
-fn access(config: &Config) -> Result<Access, StartError> {
+fn access(config: &mut Config) -> Result<Access, StartError> {
     let tls = config.serves_tls_only().then(|| ClientTls::of(config));
     Ok(Access {
-        password: (!config.requirepass.is_empty()).then(|| config.requirepass.clone()),
+        password: config.requirepass.take_plain(),
         tls: tls.transpose()?,
     })
 }
@@ -456,6 +470,12 @@ fn identity(
         };
     }
     if cluster.node(name).is_some_and(|node| node.joins) {
+        if access.password.is_none() && !config.requirepass.is_none() {
+            tracing::warn!(
+                "requirepass is the hash of a password, which this node cannot show to the others when it asks them who it is: give it \
+                 the password itself, with requirepass-file or in the variable {PASSWORD_VARIABLE}"
+            );
+        }
         let identity = join::learn(cluster, name, access).map_err(StartError::Join)?;
         return Ok((identity, false));
     }

@@ -5,6 +5,7 @@
 //! codes and those of calls have locks, each thread its own.
 
 use crate::acl::Acl;
+use crate::auth_failures::AuthFailures;
 use crate::cluster::Joiners;
 use crate::config::Config;
 use crate::error_counts::{self, ErrorCounts};
@@ -274,6 +275,8 @@ pub struct Shared {
     pub tls: Arc<Tls>,
     /// The users.
     pub acl: Acl,
+    /// Who gave wrong passwords.
+    pub auth_failures: Arc<AuthFailures>,
     /// The connections.
     pub clients: Clients,
     /// Who wants to be told of what others do.
@@ -329,6 +332,8 @@ pub struct Origin {
     pub io_threads: usize,
     /// See [`Shared::tls`].
     pub tls: Arc<Tls>,
+    /// See [`Shared::auth_failures`].
+    pub auth_failures: Arc<AuthFailures>,
 }
 
 impl Shared {
@@ -345,6 +350,7 @@ impl Shared {
             acl: Acl::new(&config.requirepass),
             settings: Settings::new(config),
             tls: origin.tls,
+            auth_failures: origin.auth_failures,
             clients: Clients::new(budget.clone()),
             hub,
             pause: Pause::default(),
@@ -457,6 +463,7 @@ impl Shared {
 
     /// CONFIG RESETSTAT.
     pub fn reset_totals(&self) {
+        self.acl.forget_denied();
         error_counts::reset(self.counters.iter().map(|thread| &thread.error_counts));
         for thread in &self.counters {
             *thread.calls.lock() = CallCounts::default();

@@ -5,6 +5,7 @@
 
 mod support;
 
+use redis_surface::acl::PasswordHash;
 use support::{Client, TestServer, show};
 use txn::Reply;
 
@@ -531,6 +532,9 @@ fn requirepass_is_the_default_users_password() {
 
 /// Whether a server asks strangers for the password, which is the one that opens it.
 fn asks_for(server: &TestServer, password: &str) {
+    // What is kept of it is a hash.
+    let hash = PasswordHash::of(password.as_bytes()).behind(b'#');
+    let hash = String::from_utf8_lossy(&hash);
     server.client().talk(&[
         ("PING", "-NOAUTH Authentication required."),
         ("AUTH other", WRONG_PASSWORD),
@@ -538,7 +542,7 @@ fn asks_for(server: &TestServer, password: &str) {
         ("ACL WHOAMI", "\"default\""),
         (
             "CONFIG GET requirepass",
-            &format!("[\"requirepass\" \"{password}\"]"),
+            &format!("[\"requirepass\" \"{hash}\"]"),
         ),
     ]);
 }

@@ -11,6 +11,11 @@
 //! checkpoints, and equal at every replica. As long as nobody has changed the user `default`, the record does not have it, and it
 //! is what each node's settings make it (`requirepass`).
 //!
+//! # Passwords
+//!
+//! Of a password its SHA-256 is all that is kept, as in Redis. A session puts it in the password's place ([`secrets`]) before a command
+//! enters a block or the order: no log has a password. Rules with a password (`>password`) are understood here all the same.
+//!
 //! # Where commands are checked
 //!
 //! Where they arrive, against the newest users that the node knows final: that is the only check of a command by itself. Another
@@ -28,6 +33,8 @@ mod commands;
 pub(crate) mod commands_of_users;
 pub mod directory;
 pub mod file;
+mod password;
+pub mod secrets;
 mod selector;
 #[cfg(test)]
 mod tests;
@@ -37,6 +44,7 @@ mod user;
 pub use acting::{Acting, ActingProcedure, Actor, Context, Deed, Denial, Done, ReadUsersProcedure};
 pub use check::{Denied, check};
 pub use directory::{Directory, Member};
+pub use password::PasswordHash;
 pub(crate) use selector::KeyAccess;
 pub use selector::Selector;
 pub use user::{DEFAULT_USER, RulesError, User};

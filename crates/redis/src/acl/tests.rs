@@ -210,15 +210,18 @@ fn wrong_rules_are_refused_in_redis_words_and_change_nothing() {
 #[test]
 fn passwords_are_known_by_their_hashes() {
     let some = user("on >one >two");
-    assert!(some.accepts(b"one") && some.accepts(b"two"));
-    assert!(!some.accepts(b"three") && !some.accepts(b""));
-    assert!(!user(">one").accepts(b"one"), "off");
-    assert!(user("on nopass").accepts(b"anything"));
+    assert!(some.accepts(&PasswordHash::of(b"one")) && some.accepts(&PasswordHash::of(b"two")));
+    assert!(!some.accepts(&PasswordHash::of(b"three")) && !some.accepts(&PasswordHash::of(b"")));
+    assert!(!user(">one").accepts(&PasswordHash::of(b"one")), "off");
+    assert!(user("on nopass").accepts(&PasswordHash::of(b"anything")));
     assert!(
-        !user("on").accepts(b""),
+        !user("on").accepts(&PasswordHash::of(b"")),
         "a user without passwords cannot come"
     );
-    assert!(User::default_user(None).is_open() && !User::default_user(Some(b"x")).is_open());
+    assert!(
+        User::default_user(None).is_open()
+            && !User::default_user(Some(PasswordHash::of(b"x"))).is_open()
+    );
 }
 
 #[test]
@@ -431,7 +434,7 @@ fn a_request_says_who_acts_and_what() {
         for name in [None, Some(Blob::from("alice")), Some(Blob::from(""))] {
             let acting = Acting {
                 user: name,
-                default: std::sync::Arc::new(User::default_user(Some(b"x"))),
+                default: std::sync::Arc::new(User::default_user(Some(PasswordHash::of(b"x")))),
                 all_channels: true,
                 deed: deed.clone(),
             };

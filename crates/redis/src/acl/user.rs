@@ -1,35 +1,17 @@
 //! A user: whether it may come, with which passwords, and what it may do.
 
 use super::RuleError;
+use super::password::PasswordHash;
 use super::selector::{Selector, among};
 use crate::codec::inline;
-use sha2::{Digest, Sha256};
 use txn::codec::{Reader, put_bytes, put_varint};
 use txn::{Blob, Reply};
 
 /// The name of the user that every new connection has.
 pub const DEFAULT_USER: &[u8] = b"default";
 
-/// The SHA-256 of a password, in lower-case hexadecimal.
-type PasswordHash = [u8; 64];
-
-fn hash_of(password: &[u8]) -> PasswordHash {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut hash = [0; 64];
-    for (pair, byte) in hash.chunks_exact_mut(2).zip(Sha256::digest(password)) {
-        pair[0] = DIGITS[usize::from(byte >> 4)];
-        pair[1] = DIGITS[usize::from(byte & 15)];
-    }
-    hash
-}
-
 fn hash_named(word: &[u8]) -> Result<PasswordHash, RuleError> {
-    let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    let hash = PasswordHash::try_from(word).map_err(|_| RuleError::BadHash)?;
-    hash.iter()
-        .all(is_digit)
-        .then_some(hash)
-        .ok_or(RuleError::BadHash)
+    PasswordHash::from_digits(word).ok_or(RuleError::BadHash)
 }
 
 /// What was said about the payload of RESTORE, which is always checked here.
@@ -64,11 +46,11 @@ impl User {
     }
 
     /// The user `default` as long as nobody changes it: it may do everything, without a password or with this one.
-    pub fn default_user(password: Option<&[u8]>) -> User {
+    pub fn default_user(password: Option<PasswordHash>) -> User {
         let mut user = User::new(true);
         user.enabled = true;
         user.no_password = password.is_none();
-        user.passwords = password.map(hash_of).into_iter().collect();
+        user.passwords = password.into_iter().collect();
         let own = &mut user.selectors[0];
         own.commands.set_all(true);
         own.apply(b"allkeys").ok();
@@ -92,19 +74,13 @@ impl User {
         self.no_password
     }
 
-    /// Whether it may come with this password. The time does not tell where a wrong one differs.
-    pub fn accepts(&self, password: &[u8]) -> bool {
-        if !self.enabled || self.no_password {
-            return self.enabled;
-        }
-        let hash = hash_of(password);
-        let is_it = |known: &PasswordHash| {
-            let pairs = known.iter().zip(&hash);
-            pairs.fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
-        };
-        self.passwords
+    /// Whether it may come with the password of this hash. The time does not tell which of its passwords that is like.
+    pub fn accepts(&self, password: &PasswordHash) -> bool {
+        let is_known = self
+            .passwords
             .iter()
-            .fold(false, |found, known| found | is_it(known))
+            .fold(false, |found, known| found | (known == password));
+        self.enabled && (self.no_password || is_known)
     }
 
     /// Applies rules, all or none. `all_channels` says whether new selectors have all channels. Selectors may stand in several
@@ -137,9 +113,9 @@ impl User {
                 self.no_password = false;
                 self.passwords.clear();
             }
-            [b'>', password @ ..] => self.add_password(hash_of(password)),
+            [b'>', password @ ..] => self.add_password(PasswordHash::of(password)),
             [b'#', hash @ ..] => self.add_password(hash_named(hash)?),
-            [b'<', password @ ..] => self.remove_password(hash_of(password))?,
+            [b'<', password @ ..] => self.remove_password(PasswordHash::of(password))?,
             [b'!', hash @ ..] => self.remove_password(hash_named(hash)?)?,
             [b'(', inner @ .., b')'] => {
                 let mut selector = Selector::new(all_channels);
@@ -161,9 +137,9 @@ impl User {
     }
 
     /// It may come with this password only.
-    pub fn set_password(&mut self, password: &[u8]) {
+    pub fn set_password(&mut self, password: PasswordHash) {
         self.passwords.clear();
-        self.add_password(hash_of(password));
+        self.add_password(password);
     }
 
     fn add_password(&mut self, hash: PasswordHash) {
@@ -201,7 +177,7 @@ impl User {
             .map(|flag| flag.as_bytes().to_vec())
             .collect();
         let hashes = self.passwords.iter();
-        own.extend(hashes.map(|hash| [b"#", &hash[..]].concat()));
+        own.extend(hashes.map(|hash| hash.behind(b'#')));
         let mut all: Vec<_> = self.selectors.iter().map(Selector::rules).collect();
         own.append(&mut all[0]);
         all[0] = own;
@@ -264,7 +240,11 @@ impl User {
             ]
         };
         let flags = self.flags().into_iter().map(Reply::bulk).collect();
-        let passwords = self.passwords.iter().map(Reply::bulk).collect();
+        let passwords = self
+            .passwords
+            .iter()
+            .map(|hash| Reply::bulk(hash.digits()))
+            .collect();
         let mut fields = vec![
             (Reply::bulk("flags"), Reply::Set(flags)),
             (Reply::bulk("passwords"), Reply::Array(passwords)),

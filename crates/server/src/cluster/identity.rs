@@ -3,10 +3,11 @@
 //! It is written at the first start, from the description or from what peers tell, and counts from then on: the founders'
 //! `[[node]]`s may leave the description later, and a node that joined starts again without asking anybody.
 
+use crate::private;
+use crate::replace::replace_file;
 use order::PartitionMap;
 use serde::{Deserialize, Serialize};
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 use txn::NodeId;
 use txn::codec::Reader;
@@ -144,14 +145,9 @@ impl Identity {
         };
         content.check = content.checked();
         let path = dir.join(FILE);
-        let beside = dir.join(format!("{FILE}.new"));
         let write = || -> io::Result<()> {
-            std::fs::create_dir_all(dir)?;
-            let mut file = File::create(&beside)?;
-            file.write_all(&serde_json::to_vec(&content)?)?;
-            file.sync_all()?;
-            std::fs::rename(&beside, &path)?;
-            File::open(dir)?.sync_all()
+            private::create_dir_all(dir)?;
+            replace_file(&path, &serde_json::to_vec(&content)?)
         };
         write().map_err(|cause| failed(&path, "written", cause))
     }

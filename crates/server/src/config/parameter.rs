@@ -3,6 +3,7 @@
 use super::Kind;
 use crate::hub::NotifyFlags;
 use node::FsyncPolicy;
+use txn::Blob;
 
 /// A value of a setting.
 pub trait Parameter: Sized {
@@ -158,10 +159,38 @@ impl Parameter for Users {
             now.0
                 .iter()
                 .cloned()
-                .chain(more.map(str::to_owned))
+                .chain(more.map(without_passwords))
                 .collect(),
         ))
     }
+}
+
+/// A user's name and rules, with hashes instead of passwords. What cannot be read stays, to be refused.
+fn without_passwords(line: &str) -> String {
+    let Some(words) = redis_surface::codec::inline::split(line.as_bytes()) else {
+        return line.to_owned();
+    };
+    let Some((name, rules)) = words.split_first() else {
+        return line.to_owned();
+    };
+    let has_password = |rule: &Blob| rule.iter().any(|byte| matches!(byte, b'<' | b'>'));
+    if !rules.iter().any(has_password) {
+        return line.to_owned();
+    }
+    let rules = redis_surface::acl::secrets::hashed_rules(rules.iter().map(Blob::as_bytes));
+    let words = std::iter::once(name.as_bytes()).chain(rules.iter().map(Vec::as_slice));
+    let words: Vec<String> = words.map(quoted).collect();
+    words.join(" ")
+}
+
+/// A word as [`redis_surface::codec::inline::split`] reads it back.
+fn quoted(word: &[u8]) -> String {
+    let is_plain = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\'' | b'\\');
+    if !word.is_empty() && word.iter().all(is_plain) {
+        return String::from_utf8_lossy(word).into_owned();
+    }
+    let escaped: String = word.iter().map(|byte| format!("\\x{byte:02x}")).collect();
+    format!("\"{escaped}\"")
 }
 
 /// Percentiles, each from 0 to 100.

@@ -1,6 +1,6 @@
 //! Where settings come from: a TOML file, then flags, which win.
 
-use super::{Change, Config, Kind, SETTINGS, Setting};
+use super::{Change, Config, Kind, PASSWORD_VARIABLE, SETTINGS, Setting};
 use crate::cluster::ClusterConfigError;
 use std::path::{Path, PathBuf};
 
@@ -72,16 +72,25 @@ pub enum Invocation {
     Serve(Box<Config>),
 }
 
-impl Config {
-    /// Reads the arguments of `ordo serve`: `[FILE] [--config FILE] [--name value ...]`. As with Redis, a value may be
-    /// several words: all up to the next word that starts with `--`. `-p` is short for `--port`, as for redis-cli.
-    pub fn from_args(args: impl IntoIterator<Item = String>) -> Result<Invocation, ConfigError> {
+/// The words of a command line, taken apart.
+pub struct Flags {
+    /// The file of settings.
+    pub file: Option<PathBuf>,
+    /// The names of settings, each with the words behind it.
+    pub flags: Vec<(String, Vec<String>)>,
+}
+
+impl Flags {
+    /// Takes words apart: see [`Config::from_args`]. The inner error is what somebody asks for instead of serving.
+    pub fn parse(
+        args: impl IntoIterator<Item = String>,
+    ) -> Result<Result<Flags, Invocation>, ConfigError> {
         let mut file: Option<PathBuf> = None;
         let mut flags: Vec<(String, Vec<String>)> = Vec::new();
         for word in args {
             match word.as_str() {
-                "--help" | "-h" => return Ok(Invocation::Help),
-                "--version" | "-V" | "-v" => return Ok(Invocation::Version),
+                "--help" | "-h" => return Ok(Err(Invocation::Help)),
+                "--version" | "-V" | "-v" => return Ok(Err(Invocation::Version)),
                 _ => {}
             }
             let flag = if word == "-p" {
@@ -116,6 +125,34 @@ impl Config {
             }
             !is_file
         });
+        Ok(Ok(Flags { file, flags }))
+    }
+
+    /// Words that say the same.
+    pub fn into_words(self) -> Vec<String> {
+        let file = self
+            .file
+            .map(|file| ["--config".to_owned(), file.to_string_lossy().into_owned()]);
+        let flags = self
+            .flags
+            .into_iter()
+            .flat_map(|(name, values)| match &values[..] {
+                // It would be taken for a name.
+                [value] if value.starts_with("--") => vec![format!("--{name}={value}")],
+                _ => std::iter::once(format!("--{name}")).chain(values).collect(),
+            });
+        file.into_iter().flatten().chain(flags).collect()
+    }
+}
+
+impl Config {
+    /// Reads the arguments of `ordo serve`: `[FILE] [--config FILE] [--name value ...]`. As with Redis, a value may be
+    /// several words: all up to the next word that starts with `--`. `-p` is short for `--port`, as for redis-cli.
+    pub fn from_args(args: impl IntoIterator<Item = String>) -> Result<Invocation, ConfigError> {
+        let Flags { file, flags } = match Flags::parse(args)? {
+            Ok(flags) => flags,
+            Err(invocation) => return Ok(invocation),
+        };
         let mut config = Config::default();
         if let Some(path) = file {
             config.read_file(&path)?;
@@ -132,6 +169,7 @@ impl Config {
             }
             config.set("command line", &name, &values.join(" "))?;
         }
+        config.find_password(std::env::var(PASSWORD_VARIABLE).ok())?;
         config.validate()?;
         Ok(Invocation::Serve(Box::new(config)))
     }
@@ -144,6 +182,7 @@ impl Config {
             cause,
         })?;
         self.read_toml(&origin, &text)?;
+        self.file_has_secrets = ["requirepass", "user"].iter().any(|name| self.has(name));
         // Whatever becomes of the working directory.
         self.file = Some(std::path::absolute(path).unwrap_or_else(|_| path.to_owned()));
         Ok(())
@@ -187,6 +226,7 @@ impl Config {
     /// Finds this node in its cluster's description, and refuses combinations that would expose the data: see
     /// [`Config::protected_mode`].
     pub fn validate(&mut self) -> Result<(), ConfigError> {
+        self.find_password(None)?;
         self.join_cluster()?;
         if !self.user.0.is_empty() && !self.aclfile.is_empty() {
             return Err(ConfigError::Together(
@@ -215,10 +255,10 @@ impl Config {
     /// Refuses a word of `bind` that stands for an address which other machines may reach, unless there is a password or
     /// no protected mode.
     pub(crate) fn admit_open(&self, word: &str) -> Result<(), ConfigError> {
-        if self.protected_mode && self.requirepass.is_empty() {
+        if self.protected_mode && self.requirepass.is_none() {
             return Err(ConfigError::Together(format!(
                 "bind {word}: anyone who reaches this address could read and write all data, because no password is \
-                 set. Set one with --requirepass, or bind to 127.0.0.1 only, or insist with --protected-mode no"
+                 set. Set one with --requirepass-file or in the variable {PASSWORD_VARIABLE}, or bind to 127.0.0.1 only, or insist with --protected-mode no"
             )));
         }
         Ok(())
@@ -360,8 +400,8 @@ mod tests {
         ]);
         assert_eq!(config.bind, ["127.0.0.1", "-::1"]);
         assert_eq!(
-            (config.port, config.maxmemory, config.requirepass.as_str()),
-            (7000, 1 << 30, "a b")
+            (config.port, config.maxmemory, config.requirepass.for_file()),
+            (7000, 1 << 30, "a b".to_owned())
         );
     }
 
@@ -394,7 +434,7 @@ mod tests {
                 "{error}"
             );
         }
-        assert_eq!(serve(&["--requirepass", ""]).requirepass, "");
+        assert!(serve(&["--requirepass", ""]).requirepass.is_none());
     }
 
     #[test]

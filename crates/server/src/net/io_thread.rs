@@ -650,7 +650,7 @@ impl IoThread {
 
 pub(super) const DENIED: Reply = Reply::error(
     "DENIED This server runs in protected mode and has no password, so it serves clients of its own machine only. To \
-     serve others, set a password (CONFIG SET requirepass, or --requirepass), or insist with CONFIG SET protected-mode \
+     serve others, set a password (CONFIG SET requirepass, or --requirepass-file), or insist with CONFIG SET protected-mode \
      no (or --protected-mode no).",
 );
 

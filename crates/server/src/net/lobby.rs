@@ -8,18 +8,19 @@
 use super::connection::Connection;
 use super::io_thread::{DENIED, admits};
 use super::listen::Listener;
+use crate::auth_failures::AuthFailures;
 use crate::config::Config;
 use crate::net::clients::Labels;
-use crate::session::{
-    NO_AUTH, NO_PASSWORD_SET, WRONG_PASSWORD, checked_name, is_word, same_secret,
-};
+use crate::session::{NO_AUTH, NO_PASSWORD_SET, WRONG_PASSWORD, checked_name, is_word};
 use crate::tls::{Complaint, HANDSHAKE_MAX, Stream, Tls};
 use mio::{Events, Interest, Poll, Token, Waker};
 use redis_surface::REDIS_VERSION;
+use redis_surface::acl::PasswordHash;
 use redis_surface::codec::{Limits, Protocol, RequestDecoder, encode};
 use redis_surface::errors;
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -51,8 +52,8 @@ pub struct Early {
 /// What a connection has said of itself.
 #[derive(Default)]
 pub struct Greeting {
-    /// The password that it has given, which is that of the settings. Users may be otherwise once they are known.
-    pub password: Option<Vec<u8>>,
+    /// Of the password that it has given, which is that of the settings. Users may be otherwise once they are known.
+    pub password: Option<PasswordHash>,
     /// The protocol that it speaks.
     pub protocol: Protocol,
     /// Its name and library.
@@ -75,6 +76,7 @@ impl Lobby {
         listeners: Vec<Listener>,
         config: &Config,
         tls: Arc<Tls>,
+        auth_failures: Arc<AuthFailures>,
         is_member: bool,
     ) -> io::Result<Lobby> {
         let poll = Poll::new()?;
@@ -85,6 +87,7 @@ impl Lobby {
             listeners,
             config: config.clone(),
             tls,
+            auth_failures,
             is_member,
             closing: closing.clone(),
             guests: BTreeMap::new(),
@@ -134,6 +137,7 @@ struct Desk {
     listeners: Vec<Listener>,
     config: Config,
     tls: Arc<Tls>,
+    auth_failures: Arc<AuthFailures>,
     is_member: bool,
     closing: Arc<AtomicBool>,
     guests: BTreeMap<usize, Guest>,
@@ -144,6 +148,7 @@ struct Desk {
 /// A connection in the lobby.
 struct Guest {
     early: Early,
+    from: SocketAddr,
     output: Vec<u8>,
     /// Nothing more is taken: it is closed once its replies are sent.
     leaving: bool,
@@ -201,7 +206,7 @@ impl Desk {
                         let full = self.guests.len() as u64 >= self.config.maxclients;
                         if !admits(
                             self.config.protected_mode,
-                            !self.config.requirepass.is_empty(),
+                            !self.config.requirepass.is_none(),
                             from.ip(),
                         ) {
                             Connection::turn_away(stream, &DENIED, &self.tls);
@@ -209,7 +214,7 @@ impl Desk {
                             let error = Reply::error("ERR max number of clients reached");
                             Connection::turn_away(stream, &error, &self.tls);
                         } else {
-                            self.admit(stream);
+                            self.admit(stream, from);
                         }
                     }
                     Err(error) if error.kind() == ErrorKind::WouldBlock => break,
@@ -244,7 +249,7 @@ impl Desk {
         next.map(|next| next.saturating_duration_since(now))
     }
 
-    fn admit(&mut self, mut stream: Stream) {
+    fn admit(&mut self, mut stream: Stream, from: SocketAddr) {
         let token = self.next;
         self.next += 1;
         let interest = Interest::READABLE | Interest::WRITABLE;
@@ -263,6 +268,7 @@ impl Desk {
             token,
             Guest {
                 early,
+                from,
                 output: Vec::new(),
                 leaving: false,
                 handshake_until: Instant::now() + HANDSHAKE_MAX,
@@ -333,24 +339,34 @@ impl Desk {
     }
 
     fn stranger(&self, greeting: &Greeting) -> bool {
-        greeting.password.is_none() && !self.config.requirepass.is_empty()
+        greeting.password.is_none() && !self.config.requirepass.is_none()
     }
 
     fn authenticate(
         &self,
         greeting: &mut Greeting,
+        from: SocketAddr,
         user: &[u8],
         password: &[u8],
     ) -> Result<(), Reply> {
-        let secret = self.config.requirepass.as_bytes();
         if user != b"default" {
             // Who that is, is known when the data is.
             return Err(self.loading());
         }
-        if !(secret.is_empty() || same_secret(password, secret)) {
+        let now = Instant::now();
+        let delay_max = Duration::from_millis(self.config.auth_delay_max_ms);
+        let attempt = self.auth_failures.begin(from.ip(), now, delay_max);
+        if !attempt.delay.is_zero() {
+            // Nothing waits here: its client comes again.
+            return Err(self.loading());
+        }
+        let password = PasswordHash::of(password);
+        let wanted = self.config.requirepass.hash();
+        if wanted.is_some_and(|wanted| wanted != password) {
+            self.auth_failures.note(from, user, now);
             return Err(WRONG_PASSWORD);
         }
-        greeting.password = Some(password.to_vec());
+        greeting.password = Some(password);
         Ok(())
     }
 
@@ -367,22 +383,23 @@ impl Desk {
         let Some((&name, rest)) = words.split_first() else {
             return self.loading();
         };
+        let from = guest.from;
         let greeting = &mut guest.early.greeting;
         if is_word(name, "quit") {
             guest.leaving = true;
             return Reply::OK;
         }
         if is_word(name, "hello") {
-            return match self.greet(greeting, rest) {
+            return match self.greet(greeting, from, rest) {
                 Ok(()) => self.introduction(greeting),
                 Err(error) => error,
             };
         }
         if is_word(name, "auth") {
             let result = match rest {
-                [_] if self.config.requirepass.is_empty() => Err(NO_PASSWORD_SET),
-                [password] => self.authenticate(greeting, b"default", password),
-                [user, password] => self.authenticate(greeting, user, password),
+                [_] if self.config.requirepass.is_none() => Err(NO_PASSWORD_SET),
+                [password] => self.authenticate(greeting, from, b"default", password),
+                [user, password] => self.authenticate(greeting, from, user, password),
                 _ => Err(errors::SYNTAX),
             };
             return result.err().unwrap_or(Reply::OK);
@@ -411,7 +428,12 @@ impl Desk {
     }
 
     /// Takes HELLO's arguments.
-    fn greet(&self, greeting: &mut Greeting, words: &[&[u8]]) -> Result<(), Reply> {
+    fn greet(
+        &self,
+        greeting: &mut Greeting,
+        from: SocketAddr,
+        words: &[&[u8]],
+    ) -> Result<(), Reply> {
         let mut words = words.iter();
         let mut protocol = greeting.protocol;
         let mut name = None;
@@ -427,7 +449,7 @@ impl Desk {
             match first {
                 Some(user) if is_word(option, "auth") => {
                     let password = words.next().ok_or(errors::SYNTAX)?;
-                    self.authenticate(greeting, user, password)?;
+                    self.authenticate(greeting, from, user, password)?;
                 }
                 Some(word) if is_word(option, "setname") => name = Some(checked_name(word)?),
                 _ => return Err(errors::SYNTAX),
@@ -550,7 +572,6 @@ mod tests {
     use crate::tls::authority::{Authority, text};
     use redis_surface::codec::decode_reply;
     use std::io::Write;
-    use std::net::SocketAddr;
 
     fn open(settings: &[(&str, &str)], is_member: bool) -> (Lobby, SocketAddr) {
         let mut config = Config::default();
@@ -564,7 +585,8 @@ mod tests {
         let listeners = super::super::listen::listen(&config).expect("a port");
         let address = listeners[0].socket.local_addr().expect("bound");
         let tls = Arc::new(Tls::new(&config).expect("none"));
-        let lobby = Lobby::open(listeners, &config, tls, is_member).expect("a thread");
+        let lobby =
+            Lobby::open(listeners, &config, tls, Arc::default(), is_member).expect("a thread");
         (lobby, address)
     }
 
@@ -644,6 +666,10 @@ mod tests {
         let hello = client.call("HELLO 2 AUTH default secret SETNAME me");
         assert!(hello.contains("redis"), "{hello}");
         assert_eq!(client.call("PING"), LOADING);
+        // Who guesses too often is not heard for a while, be it right or wrong.
+        while client.call("AUTH wrong").starts_with("-WRONGPASS") {}
+        assert_eq!(client.call("AUTH secret"), LOADING);
+        assert_eq!(client.call("HELLO 3 AUTH default secret"), LOADING);
     }
 
     #[test]
@@ -722,7 +748,7 @@ mod tests {
         let (listeners, early) = lobby.close();
         assert_eq!(listeners.len(), 1);
         let [mut early] = <[Early; 1]>::try_from(early).ok().expect("one stays");
-        assert_eq!(early.greeting.password.as_deref(), Some(&b"secret"[..]));
+        assert_eq!(early.greeting.password, Some(PasswordHash::of(b"secret")));
         assert_eq!(early.greeting.protocol, Protocol::Resp3);
         assert_eq!(early.greeting.labels.name, "me");
         let mut bytes = std::mem::take(&mut early.input);

@@ -16,7 +16,6 @@
 mod calls;
 mod latency;
 mod monitor;
-mod redact;
 mod slowlog;
 mod tally;
 

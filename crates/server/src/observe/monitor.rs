@@ -1,8 +1,8 @@
 //! MONITOR: who sees what the clients of this node send.
 
-use super::redact::redacted;
 use crate::hub::{Delivery, Listener, Push, PushBudget};
 use parking_lot::Mutex;
+use redis_surface::acl::secrets::redacted;
 use std::fmt::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;

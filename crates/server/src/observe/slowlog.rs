@@ -1,7 +1,7 @@
 //! The slow log: calls that took longer than `slowlog-log-slower-than`.
 
-use super::redact::redacted;
 use parking_lot::Mutex;
+use redis_surface::acl::secrets::redacted;
 use std::collections::VecDeque;
 use txn::Blob;
 

@@ -4,11 +4,14 @@ use super::{Completion, Desk, Reach, Session};
 use crate::acl;
 use crate::shared::Shared;
 use redis_surface::acl::check::sort_denied;
-use redis_surface::acl::{Acting, Context, DEFAULT_USER, Deed, Denial, Done, User, check};
+use redis_surface::acl::{
+    Acting, Context, DEFAULT_USER, Deed, Denial, Done, PasswordHash, User, check,
+};
 use redis_surface::commands::options;
 use redis_surface::table::{self, Command, Resolved, Run};
 use redis_surface::{Memory, errors};
 use std::sync::Arc;
+use std::time::Instant;
 use txn::{Args, Blob, Reply};
 
 const GENPASS_BITS: usize = 256;
@@ -106,9 +109,12 @@ impl Session {
         name: &Blob,
         password: &[u8],
     ) -> Result<(), Reply> {
+        let _attempt = self.take_attempt(desk)?;
         let users = desk.shared.acl.users();
+        // Before it is known whether there is such a user, which the time must not tell.
+        let password = PasswordHash::of(password);
         match users.get(name) {
-            Some(member) if member.user.accepts(password) => {
+            Some(member) if member.user.accepts(&password) => {
                 self.become_user(desk.shared, name, member.incarnation);
                 self.authenticated = true;
                 Ok(())
@@ -120,6 +126,10 @@ impl Session {
                     object: command.clone(),
                 };
                 self.note_denial(desk, name, denial);
+                let address = self.client.address;
+                desk.shared
+                    .auth_failures
+                    .note(address, name, Instant::now());
                 Err(super::WRONG_PASSWORD)
             }
         }

@@ -1,12 +1,14 @@
 //! AUTH, HELLO, RESET.
 
-use super::{Desk, Session, Speech, is_word};
+use super::{Desk, Hold, Session, Speech, is_word};
+use crate::auth_failures::Attempt;
 use crate::net::lobby::Greeting;
 use crate::shared::Shared;
 use redis_surface::acl::DEFAULT_USER;
 use redis_surface::codec::Protocol;
 use redis_surface::errors;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 use txn::{Args, Blob, Reply};
 
 pub(crate) const WRONG_PASSWORD: Reply =
@@ -15,18 +17,82 @@ pub(crate) const NO_PASSWORD_SET: Reply = Reply::error(
     "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?",
 );
 
-/// Compares without telling by its time where the difference is.
-pub(crate) fn same_secret(a: &[u8], b: &[u8]) -> bool {
-    a.len() == b.len()
-        && a.iter()
-            .zip(b)
-            .fold(0, |difference, (x, y)| difference | (x ^ y))
-            == 0
-}
-
 pub(crate) const NO_AUTH: Reply = Reply::error("NOAUTH Authentication required.");
 
+const NOT_YET: Reply = Reply::error(
+    "ERR there were too many failed AUTHs from this address to take another one here: send AUTH by itself, outside of MULTI, and it \
+     will be answered in a while",
+);
+
+/// An authentication that waits.
+#[derive(Debug)]
+pub(super) struct Held {
+    argv: Args,
+    attempt: Attempt,
+    /// Until when, in milliseconds since 1970.
+    until_ms: u64,
+}
+
 impl Session {
+    /// Begins an attempt to authenticate, and gives its words back unless it has to wait.
+    pub(super) fn begin_attempt(&mut self, desk: &Desk<'_>, argv: Args) -> Option<Args> {
+        let attempt = self.attempt_of(desk);
+        if attempt.delay.is_zero() {
+            self.attempt = Some(attempt);
+            return Some(argv);
+        }
+        let until_ms = desk.now_ms + attempt.delay.as_millis() as u64;
+        self.hold = Some(Hold::Attempt(Box::new(Held {
+            argv,
+            attempt,
+            until_ms,
+        })));
+        None
+    }
+
+    fn attempt_of(&self, desk: &Desk<'_>) -> Attempt {
+        let delay_max = Duration::from_millis(desk.config.auth_delay_max_ms);
+        let failures = &desk.shared.auth_failures;
+        failures.begin(self.client.address.ip(), Instant::now(), delay_max)
+    }
+
+    /// When an authentication that waits goes on, in milliseconds since 1970.
+    pub(super) fn attempt_at_ms(&self) -> Option<u64> {
+        match &self.hold {
+            Some(Hold::Attempt(held)) => Some(held.until_ms),
+            _ => None,
+        }
+    }
+
+    /// Goes on with an authentication that has waited, if it has waited long enough.
+    pub(super) fn look_at_attempt(&mut self, desk: &mut Desk<'_>) {
+        if self
+            .attempt_at_ms()
+            .is_none_or(|until_ms| desk.now_ms < until_ms)
+        {
+            return;
+        }
+        if let Some(Hold::Attempt(held)) = self.hold.take() {
+            self.attempt = Some(held.attempt);
+            self.admit(desk, held.argv);
+            self.attempt = None;
+            self.note_progress(desk.shared);
+            self.looked_at(desk);
+        }
+    }
+
+    /// The attempt that has waited as long as it must. What is no command by itself cannot wait, and is refused if it would have to.
+    pub(super) fn take_attempt(&mut self, desk: &Desk<'_>) -> Result<Attempt, Reply> {
+        if let Some(attempt) = self.attempt.take() {
+            return Ok(attempt);
+        }
+        let attempt = self.attempt_of(desk);
+        match attempt.delay.is_zero() {
+            true => Ok(attempt),
+            false => Err(NOT_YET),
+        }
+    }
+
     /// Takes over what the connection has said of itself before it was served.
     pub fn introduced(&mut self, shared: &Shared, greeting: Greeting) {
         if let Some(password) = greeting.password {

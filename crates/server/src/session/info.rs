@@ -273,6 +273,10 @@ fn stats(desk: &Desk<'_>, out: &mut String) {
         totals.output_limit_closed,
     );
     field(out, "total_error_replies", totals.errors);
+    for (reason, count) in desk.shared.acl.denied() {
+        let name = if reason == "command" { "cmd" } else { reason };
+        field(out, &format!("acl_access_denied_{name}"), count);
+    }
     field(out, "expired_keys", totals.expired_keys);
     field(
         out,

@@ -39,8 +39,9 @@ mod transaction;
 mod waiting;
 
 pub(crate) use client::checked_name;
-pub(crate) use identity::{NO_AUTH, NO_PASSWORD_SET, WRONG_PASSWORD, same_secret};
+pub(crate) use identity::{NO_AUTH, NO_PASSWORD_SET, WRONG_PASSWORD};
 
+use crate::auth_failures::Attempt;
 use crate::cluster::ChangeTicket;
 use crate::hub::Delivery;
 use crate::net::clients::Client;
@@ -54,7 +55,7 @@ use desk::{Reach, too_long};
 use flights::Flight;
 use node::Route;
 use node::flights::Flights;
-use redis_surface::acl::Deed;
+use redis_surface::acl::{Deed, secrets};
 use redis_surface::codec::Protocol;
 use redis_surface::table::{
     self, CommandNumber, ConnectionCommand, Flags, OrdoClusterCommand, ResolveError, Run,
@@ -63,7 +64,8 @@ use redis_surface::waiting::Wait;
 use redis_surface::{Action, Caller, Involved, Memory, Watched};
 use replies::{Answered, Replies, Treatment, reply_of};
 use sorts::{
-    bulky_max, during_pause, ends_block, looks_at_data, may_write, speaks_http, waits_for_writers,
+    authenticates, bulky_max, during_pause, ends_block, looks_at_data, may_set_passwords,
+    may_write, speaks_http, waits_for_writers,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -92,6 +94,8 @@ enum Hold {
     Sync(durability::Syncing),
     /// A command waits for a key: see [`waiting`].
     Waiting,
+    /// AUTH waits, because there were failures from its address: see [`identity`].
+    Attempt(Box<identity::Held>),
 }
 
 /// Whether replies are sent (CLIENT REPLY).
@@ -187,6 +191,8 @@ pub struct Session {
     is_bulky: bool,
     /// Beyond so many bytes that the client has not taken, its commands wait.
     output_max: usize,
+    /// An authentication has waited as long as it must, and comes next.
+    attempt: Option<Attempt>,
     closing: bool,
 }
 
@@ -218,6 +224,7 @@ impl Session {
             waiting: None,
             is_bulky: false,
             output_max: usize::MAX,
+            attempt: None,
             closing: false,
         }
     }
@@ -275,7 +282,7 @@ impl Session {
     /// Whether a held command can go on.
     pub fn resumable(&self) -> bool {
         self.hold.is_some()
-            && !matches!(self.hold, Some(Hold::Waiting))
+            && !matches!(self.hold, Some(Hold::Waiting | Hold::Attempt(_)))
             && !self.replies.awaits()
             && !self.waits_for_time()
     }
@@ -353,7 +360,7 @@ impl Session {
                 self.admit(desk, argv);
                 self.note_progress(desk.shared);
             }
-            Some(hold @ Hold::Waiting) => self.hold = Some(hold),
+            Some(hold @ (Hold::Waiting | Hold::Attempt(_))) => self.hold = Some(hold),
             Some(Hold::Save(saves)) if desk.shared.saves_ended() < saves => {
                 desk.shared.start_save();
                 self.hold = Some(Hold::Save(saves));
@@ -369,7 +376,7 @@ impl Session {
     }
 
     /// Checks a command, and runs or queues it.
-    fn admit(&mut self, desk: &mut Desk<'_>, argv: Args) {
+    fn admit(&mut self, desk: &mut Desk<'_>, mut argv: Args) {
         let resolved = match table::resolve(&argv) {
             Ok(resolved) => resolved,
             Err(_) if speaks_http(&argv) => {
@@ -387,6 +394,11 @@ impl Session {
             }
         };
         let (command, place) = (resolved.command, Some(resolved.number()));
+        if may_set_passwords(command)
+            && let Some(without_passwords) = secrets::hashed(&argv)
+        {
+            argv = without_passwords;
+        }
         self.client.note_command(resolved.number());
         if self.user_is_gone(desk) {
             return self.close_after_replies();
@@ -451,6 +463,12 @@ impl Session {
             return;
         }
         self.is_bulky = bulky_max.is_some();
+        if authenticates(command, &argv) && self.attempt.is_none() {
+            let Some(held) = self.begin_attempt(desk, argv) else {
+                return;
+            };
+            argv = held;
+        }
         self.begin_call(desk, &resolved, &argv);
         self.note_reads(desk, command, &argv, true);
         if !matches!(command.run, Run::Connection(_)) {
@@ -471,6 +489,7 @@ impl Session {
                     self.call_is_about(|| Subject::Words(Box::new(argv.clone())));
                 }
                 let reply = self.own_command(desk, own, &argv);
+                self.attempt = None;
                 if let Some(reply) = reply {
                     self.answer(desk, &reply);
                 }

@@ -1,7 +1,7 @@
 //! Which commands a session treats apart.
 
 use super::is_word;
-use redis_surface::table::{ClusterCommand, Command, ConnectionCommand, Flags, Run};
+use redis_surface::table::{AclCommand, ClusterCommand, Command, ConnectionCommand, Flags, Run};
 use txn::Args;
 
 /// Whether a line is of an HTTP request: a browser sends such to whatever port a web page names, and commands of that page's choice
@@ -44,6 +44,27 @@ pub(super) fn ends_block(command: &Command) -> bool {
                 | ConnectionCommand::Quit
                 | ConnectionCommand::Reset
         )
+    )
+}
+
+/// Whether a command gives a password to show who its client is.
+pub(super) fn authenticates(command: &Command, argv: &Args) -> bool {
+    match command.run {
+        Run::Connection(ConnectionCommand::Auth) => true,
+        Run::Connection(ConnectionCommand::Hello) => {
+            argv.iter().skip(2).any(|word| is_word(word, "auth"))
+        }
+        _ => false,
+    }
+}
+
+/// Commands that may set a password, or have a command inside that does.
+pub(super) fn may_set_passwords(command: &Command) -> bool {
+    matches!(
+        command.run,
+        Run::Acl(AclCommand::SetUser | AclCommand::DryRun)
+            | Run::Connection(ConnectionCommand::ConfigSet)
+            | Run::Idempotent
     )
 }
 

@@ -73,6 +73,7 @@ impl Room {
         let config = Config::default();
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 6379));
         let origin = Origin {
+            auth_failures: Arc::default(),
             tls: Arc::new(crate::tls::Tls::new(&config).expect("none")),
             started_ms: 0,
             run_id: "run".to_owned(),

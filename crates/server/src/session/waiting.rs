@@ -43,9 +43,11 @@ impl Session {
         self.waiting.as_ref().is_some_and(|waiting| waiting.tries)
     }
 
-    /// When it gives that up, in milliseconds since 1970.
+    /// When it gives that up, or when an authentication has waited long enough, in milliseconds since 1970.
     pub fn deadline_ms(&self) -> Option<u64> {
-        let waiting = self.waiting.as_ref()?;
+        let Some(waiting) = &self.waiting else {
+            return self.attempt_at_ms();
+        };
         let next = [waiting.deadline_ms, waiting.look_ms];
         let next = next.into_iter().flatten().min();
         next.filter(|_| !waiting.tries)
@@ -242,7 +244,7 @@ impl Session {
     /// A key was written, or the time may be up.
     pub(super) fn look_again(&mut self, desk: &mut Desk<'_>) {
         let Some(waiting) = &mut self.waiting else {
-            return;
+            return self.look_at_attempt(desk);
         };
         if waiting.tries {
             waiting.again = true;

@@ -31,6 +31,8 @@ pub fn config(dir: &Path, settings: &[(&str, &str)]) -> Config {
         ("dir", dir),
         ("io-threads", "2"),
         ("appendfsync", "no"),
+        // Tests of users give many wrong passwords from one address.
+        ("auth-delay-max-ms", "0"),
     ];
     for (name, value) in base.iter().chain(settings) {
         let setting =

@@ -5,8 +5,8 @@ use super::{
     ClusterConfig, ClusterConfigError, ClusterNode, Leaders, SECRET_CHARACTERS_MIN, Secret,
     address_problem, name_problem, node_name_problem, secret_path,
 };
+use crate::private;
 use order::{NODES_MAX, PARTITIONS_MAX};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use toml::Spanned;
 
@@ -111,13 +111,8 @@ impl Source<'_> {
             return Err(self.wrong(Some(value), problem));
         }
         // Without a file (a text of a test) there is nobody to keep it from.
-        if std::fs::metadata(&holder).is_ok_and(|found| found.permissions().mode() & 0o004 != 0) {
-            let holder = holder.display();
-            self.warnings.push(format!(
-                "{holder}: every user of this machine can read the cluster's secret. Let only Ordo's user: chmod 600 \
-                 {holder}"
-            ));
-        }
+        self.warnings
+            .extend(private::complaint(&holder, "the cluster's secret"));
         Ok(Secret(text))
     }
 

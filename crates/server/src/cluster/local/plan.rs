@@ -4,14 +4,15 @@ use super::ports::is_free;
 use super::{HOST, Launch, LocalError};
 use crate::cluster::config::host_and_port;
 use crate::cluster::{ClusterConfig, ClusterNode, identity};
-use crate::config::{Config, Invocation};
+use crate::config::{Config, Flags, Invocation, Kind, Parameter, Password, Users};
+use crate::private;
+use crate::replace::replace_file;
 use crate::tls::ClientTls;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 /// The most nodes of a local cluster: one machine has no use for more.
@@ -21,6 +22,8 @@ pub const PORT_DEFAULT: u16 = 7001;
 /// A node's port for its peers is its port for clients and this.
 const PEER_PORT_OFFSET: u16 = 10_000;
 const FILE: &str = "cluster.toml";
+/// The file with the nodes' password, if `ordo cluster start` was told one.
+const PASSWORD_FILE: &str = "requirepass";
 
 /// What a local cluster should be. What is left open is what is there, or a default.
 #[derive(Clone, Copy, Debug, Default)]
@@ -61,8 +64,8 @@ impl LocalCluster {
             let text = description(&dir, wishes)?;
             // A file that is wrong would be in the way of the next try.
             ClusterConfig::parse(&text, &path)?;
-            std::fs::create_dir_all(&dir).map_err(unusable)?;
-            write_secretly(&path, &text).map_err(|cause| LocalError::File {
+            private::create_dir_all(&dir).map_err(unusable)?;
+            replace_file(&path, text.as_bytes()).map_err(|cause| LocalError::File {
                 path: path.display().to_string(),
                 what: "written",
                 cause,
@@ -110,6 +113,38 @@ impl LocalCluster {
             }
         }
         Ok(*config)
+    }
+
+    /// The settings without secrets among the words, which the list of processes and our output show: the password goes into a file beside
+    /// the description, and hashes stand for the passwords of users.
+    pub fn hide_secrets(&self, words: &[String]) -> Result<Vec<String>, LocalError> {
+        let wish = |error: &dyn std::fmt::Display| LocalError::Wish(error.to_string());
+        let Ok(mut parsed) = Flags::parse(words.iter().cloned()).map_err(|error| wish(&error))?
+        else {
+            return Ok(words.to_vec());
+        };
+        for (name, values) in &mut parsed.flags {
+            let text = values.join(" ");
+            if name.eq_ignore_ascii_case("user") {
+                let users = Users::from_text(&text, &Kind::Users, &Users::default());
+                *values = vec![users.map_err(|error| wish(&error))?.to_text()];
+            }
+            if name.eq_ignore_ascii_case("requirepass") && !text.is_empty() {
+                let password = Password::from_text(&text, &Kind::Password, &Password::default());
+                let password = password.map_err(|error| wish(&error))?;
+                let path = self.dir.join(PASSWORD_FILE);
+                replace_file(&path, password.for_file().as_bytes()).map_err(|cause| {
+                    LocalError::File {
+                        path: path.display().to_string(),
+                        what: "written",
+                        cause,
+                    }
+                })?;
+                "requirepass-file".clone_into(name);
+                *values = vec![path.to_string_lossy().into_owned()];
+            }
+        }
+        Ok(parsed.into_words())
     }
 
     /// How to start each node with `program`, which is an `ordo`, and with settings for all: see [`LocalCluster::settings`]. With
@@ -263,17 +298,6 @@ fn random_hexadecimal() -> io::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Writes a file that only its owner may read, whole or not at all.
-fn write_secretly(path: &Path, text: &str) -> io::Result<()> {
-    let new = path.with_extension("toml.new");
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600);
-    let mut file = options.open(&new)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    std::fs::rename(&new, path)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -370,6 +394,41 @@ mod tests {
             inner.join("n2").display()
         );
         assert_eq!(launches[1].command_line(), expected);
+
+        let words = [
+            "--requirepass",
+            "open sesame",
+            "--user",
+            "bob on >sesame",
+            "--maxmemory=1gb",
+        ];
+        let hidden = made
+            .hide_secrets(&words.map(str::to_owned))
+            .expect("a directory");
+        let launches = made.launches(Path::new("/bin/ordo"), &hidden, None);
+        let line = launches[0].command_line();
+        assert!(
+            !line.contains("sesame") && line.contains("--maxmemory 1gb"),
+            "{line}"
+        );
+        let password = inner.join("requirepass");
+        assert!(
+            line.contains(&format!("--requirepass-file {}", password.display())),
+            "{line}"
+        );
+        assert_eq!(
+            std::fs::read_to_string(&password).expect("there"),
+            "open sesame"
+        );
+        let Invocation::Serve(config) = Config::from_args(hidden).expect("settings") else {
+            panic!("settings");
+        };
+        let users = config.users().expect("a user");
+        assert!(
+            users[0]
+                .1
+                .accepts(&redis_surface::acl::PasswordHash::of(b"sesame"))
+        );
 
         // The same again: nothing is asked for, or the same.
         for again in [Wishes::default(), wishes] {

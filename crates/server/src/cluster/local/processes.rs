@@ -2,11 +2,11 @@
 
 use super::LocalError;
 use crate::client::{Answer, Client};
+use crate::private;
 use crate::server::EXIT_ENDED;
 use crate::tls::ClientTls;
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
-use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -55,7 +55,7 @@ impl Launch {
     }
 
     fn spawn(&self) -> io::Result<Member> {
-        let log = OpenOptions::new()
+        let log = private::options()
             .append(true)
             .create(true)
             .open(&self.log)?;
