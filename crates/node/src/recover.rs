@@ -1,6 +1,7 @@
 //! From files to a running node: the newest valid checkpoint, then the log behind it.
 
 use crate::checkpoint;
+use crate::cluster;
 use crate::machine::Node;
 use crate::options::NodeOptions;
 use crate::session;
@@ -83,6 +84,15 @@ impl fmt::Display for RecoveryProgress {
 /// Why a node cannot start from the files in its directory.
 #[derive(Debug, thiserror::Error)]
 pub enum RecoverError {
+    /// The directory is that of a node of a cluster, whose checkpoints are not read here.
+    #[error(
+        "{name} is of a node of a cluster, and a server that stands alone would start without its data: nothing was changed. \
+         Start the node as before (--cluster and --node), or this server in a directory of its own (--dir)"
+    )]
+    OfCluster {
+        /// A file that says so.
+        name: String,
+    },
     /// The log cannot be opened.
     #[error(transparent)]
     Log(#[from] OpenError),
@@ -182,6 +192,14 @@ pub fn recover<D: Disk>(
     tell: &mut dyn FnMut(RecoveryProgress),
 ) -> Result<Recovered<D>, RecoverError> {
     let io = |action| move |cause| RecoverError::Io { action, cause };
+    // Before anything is made: the log would be an empty one.
+    let names = disk.list().map_err(io("listing the directory"))?;
+    if let Some(name) = names
+        .into_iter()
+        .find(|name| cluster::checkpoint::is_name(name))
+    {
+        return Err(RecoverError::OfCluster { name });
+    }
     let positions = checkpoint::list(&**disk).map_err(io("listing the directory"))?;
     let mut report = RecoveryReport::default();
     let mut damaged: Vec<(Position, String)> = Vec::new();

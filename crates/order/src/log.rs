@@ -278,6 +278,19 @@ impl<D: Disk> Log<D> {
         }
     }
 
+    /// The names of the files that a start reads, oldest first; the last one is written.
+    pub fn segment_names(&self) -> Vec<String> {
+        let older = self.older.iter().chain([&self.current.first]);
+        older.map(|&first| segment_name(first)).collect()
+    }
+
+    /// Goes on in a new segment, because somebody has removed the file of the current one. A start then finds everything only with a
+    /// checkpoint of what is in the log now, or of more. A failure leaves the log in the removed file.
+    pub fn leave_removed(&mut self) -> io::Result<()> {
+        self.shared.check()?;
+        self.rotate()
+    }
+
     /// A handle that prepares segments on another thread.
     pub fn preparer(&self) -> Preparer<D> {
         Preparer(self.shared.clone())
@@ -455,6 +468,11 @@ impl<D: Disk> Log<D> {
             self.shared.segment_bytes,
         );
         let old = std::mem::replace(&mut self.current, next);
+        if old.first == first {
+            // A removed segment without a batch: the new one has its name, which must reach the disk once more.
+            self.durable_name = Position::NONE;
+            return Ok(());
+        }
         self.older.push(old.first);
         self.unsynced.push((old.first, old.file));
         Ok(())

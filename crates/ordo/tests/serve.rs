@@ -5,9 +5,11 @@
 )]
 
 use redis_surface::codec::{decode_reply, encode_command};
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 use txn::Reply;
@@ -32,7 +34,12 @@ impl Process {
         let dir = dir.to_str().expect("UTF-8");
         let mut words = vec!["serve", "--port", "0", "--bind", "127.0.0.1", "--dir", dir];
         words.extend(flags);
-        let mut child = ordo(&words)
+        Process::started_by(ordo(&words))
+    }
+
+    /// Waits until a server listens that a command starts.
+    fn started_by(mut command: Command) -> Process {
+        let mut child = command
             .stderr(Stdio::piped())
             .spawn()
             .expect("the binary runs");
@@ -263,6 +270,64 @@ fn a_file_of_settings_is_read() {
     assert_eq!(client.call(&["AUTH", "from the file"]), Reply::OK);
     let want = Reply::Array(vec![Reply::bulk("maxclients"), Reply::bulk("77")]);
     assert_eq!(client.call(&["CONFIG", "GET", "maxclients"]), want);
+}
+
+/// The files and directories below a directory, itself included, that others than their owner may use in any way.
+fn open_to_others(dir: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(dir).expect("a directory");
+    let inner = entries.map(|entry| entry.expect("an entry").path());
+    let mut open: Vec<PathBuf> = inner
+        .flat_map(|path| match path.is_dir() {
+            true => open_to_others(&path),
+            false => vec![path],
+        })
+        .chain([dir.to_owned()])
+        .collect();
+    open.retain(|path| {
+        let mode = path
+            .metadata()
+            .map_or(0, |found| found.permissions().mode());
+        mode & 0o077 != 0
+    });
+    open
+}
+
+#[test]
+fn what_a_server_creates_is_for_its_user_alone_whatever_the_umask_is() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let data = dir.path().join("all/of/it");
+    let settings = dir.path().join("ordo.toml");
+    std::fs::write(&settings, "requirepass = 'from the file'\n").expect("written");
+    std::fs::set_permissions(&settings, Permissions::from_mode(0o600)).expect("ours");
+    let mut command = Command::new("sh");
+    command.args([
+        "-c",
+        "umask 0 && exec \"$0\" \"$@\"",
+        env!("CARGO_BIN_EXE_ordo"),
+        "serve",
+    ]);
+    command
+        .arg(&settings)
+        .args(["--port", "0", "--bind", "127.0.0.1", "--dir"])
+        .arg(&data);
+    let server = Process::started_by(command);
+    let mut client = server.client();
+    assert_eq!(client.call(&["AUTH", "from the file"]), Reply::OK);
+    for words in [
+        &["SET", "k", "v"][..],
+        &["SAVE"],
+        &["CONFIG", "SET", "requirepass", "another", "timeout", "9"],
+        &["CONFIG", "REWRITE"],
+        &["SAVE"],
+    ] {
+        assert_eq!(client.call(words), Reply::OK, "{words:?}");
+    }
+    assert_eq!(open_to_others(dir.path()), Vec::<PathBuf>::new());
+    let rewritten = std::fs::read_to_string(&settings).expect("there");
+    assert!(
+        rewritten.contains("requirepass = \"#") && !rewritten.contains("another"),
+        "{rewritten}"
+    );
 }
 
 #[test]

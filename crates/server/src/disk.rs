@@ -4,6 +4,7 @@
 //! A file that is created with a length is filled with real zeros: space that is only promised (`fallocate`) would make
 //! the first write to each block change the file's metadata, and every sync pay for it.
 
+use crate::private;
 use order::{Disk, DiskFile};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write};
@@ -13,12 +14,13 @@ use std::path::{Path, PathBuf};
 /// The file whose lock tells that a process uses the directory.
 const LOCK_NAME: &str = "ordo.lock";
 
-/// A directory, locked for this process as long as the value lives.
+/// A directory, locked for this process as long as the value lives. The kernel releases locks when the process ends, however it ends.
 #[derive(Debug)]
 pub struct RealDisk {
     path: PathBuf,
+    /// Holds the directory's own lock.
     directory: File,
-    /// Holds the lock; the kernel releases it when the process ends, however it ends.
+    /// Holds the lock that counts where directories have none.
     _lock: File,
 }
 
@@ -31,8 +33,8 @@ pub struct RealFile(File);
 pub enum DirectoryError {
     /// Another process has it.
     #[error(
-        "the data directory {} is in use by another process (which holds the lock on {LOCK_NAME}): stop that process, or \
-         start this one with another --dir", path.display()
+        "the data directory {} is in use by another process, which holds its lock: stop that process, or start this one with another \
+         --dir", path.display()
     )]
     InUse {
         /// The directory.
@@ -62,8 +64,13 @@ impl RealDisk {
                 cause,
             }
         };
-        std::fs::create_dir_all(&path).map_err(io("creating it"))?;
-        let lock = OpenOptions::new()
+        private::create_dir_all(&path).map_err(io("creating it"))?;
+        // The directory's own lock is the one that nobody can take away by removing a file.
+        let directory = File::open(&path).map_err(io("opening it"))?;
+        if is_locked(&directory) {
+            return Err(DirectoryError::InUse { path });
+        }
+        let lock = private::options()
             .create(true)
             .truncate(false)
             .write(true)
@@ -74,7 +81,6 @@ impl RealDisk {
             Err(TryLockError::WouldBlock) => return Err(DirectoryError::InUse { path }),
             Err(TryLockError::Error(cause)) => return Err(io("locking ordo.lock in it")(cause)),
         }
-        let directory = File::open(&path).map_err(io("opening it"))?;
         Ok(RealDisk {
             path,
             directory,
@@ -84,15 +90,16 @@ impl RealDisk {
 
     /// Refuses a directory that another process has. One that does not exist is not made. That it is free now is no promise.
     pub fn look_at(path: &Path) -> Result<(), DirectoryError> {
-        let Ok(lock) = OpenOptions::new().write(true).open(path.join(LOCK_NAME)) else {
-            return Ok(());
-        };
-        match lock.try_lock() {
-            Err(TryLockError::WouldBlock) => Err(DirectoryError::InUse {
+        // What else is wrong is found when it is opened.
+        let locks = [
+            File::open(path),
+            OpenOptions::new().write(true).open(path.join(LOCK_NAME)),
+        ];
+        match locks.iter().flatten().any(is_locked) {
+            true => Err(DirectoryError::InUse {
                 path: path.to_owned(),
             }),
-            // What else is wrong is found when it is opened.
-            Ok(()) | Err(TryLockError::Error(_)) => Ok(()),
+            false => Ok(()),
         }
     }
 
@@ -132,7 +139,7 @@ impl Disk for RealDisk {
 
     fn create(&self, name: &str, len_bytes: u64) -> io::Result<RealFile> {
         let path = self.file_path(name)?;
-        let file = OpenOptions::new()
+        let file = private::options()
             .read(true)
             .write(true)
             .create_new(true)
@@ -194,6 +201,12 @@ impl DiskFile for RealFile {
     }
 }
 
+/// Takes the lock of a file or a directory, unless another process has it, which is the answer. Some file systems (NFS) know no locks of
+/// directories.
+fn is_locked(file: &File) -> bool {
+    matches!(file.try_lock(), Err(TryLockError::WouldBlock))
+}
+
 /// Fills a new file, in small pieces: the kernel caches a file in units as large as the writes that made it, and a later
 /// small write costs time in proportion to the unit that it falls into (1.5 µs more with 1 MiB, on ext4 of Linux 6.18).
 fn fill_with_zeros(mut file: &File, mut len_bytes: u64) -> io::Result<()> {
@@ -209,6 +222,7 @@ fn fill_with_zeros(mut file: &File, mut len_bytes: u64) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     /// A directory that vanishes with the test.
     struct Directory(PathBuf);
@@ -235,6 +249,11 @@ mod tests {
             refused.to_string().contains("in use by another process"),
             "{refused}"
         );
+        // Nobody gets in who removes the file.
+        std::fs::remove_file(directory.0.join(LOCK_NAME)).unwrap();
+        assert!(RealDisk::look_at(&directory.0).is_err());
+        let refused = RealDisk::open(&directory.0).unwrap_err();
+        assert!(matches!(refused, DirectoryError::InUse { .. }), "{refused}");
         drop(disk);
         RealDisk::open(&directory.0).unwrap();
     }
@@ -244,6 +263,11 @@ mod tests {
         let directory = Directory::new("files");
         let disk = RealDisk::open(&directory.0).unwrap();
         let file = disk.create("a", 3 << 20).unwrap();
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&directory.0), 0o700);
+        for name in ["a", LOCK_NAME] {
+            assert_eq!(mode(&directory.0.join(name)), 0o600, "{name}");
+        }
         assert_eq!(file.len_bytes().unwrap(), 3 << 20);
         file.write_at((3 << 20) - 2, b"xyz").unwrap();
         file.sync().unwrap();

@@ -3,6 +3,8 @@
 mod support;
 
 use ordo_server::server::Server;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use support::{TestServer, config, show};
 
 #[test]
@@ -77,6 +79,15 @@ fn a_second_server_is_told_why_it_cannot_start() {
         error.contains(dir.path().to_str().expect("UTF-8")),
         "{error}"
     );
+    // The lock is the directory's, and not that file's, which somebody may remove.
+    std::fs::remove_file(dir.path().join("ordo.lock")).expect("removed");
+    let error = Server::start(config(dir.path(), &[]))
+        .err()
+        .expect("the directory is still in use");
+    assert!(
+        error.to_string().contains("in use by another process"),
+        "{error}"
+    );
     let other = tempfile::tempdir().expect("a temporary directory");
     let port = server.address.port().to_string();
     let error = Server::start(config(other.path(), &[("port", &port)]))
@@ -84,4 +95,78 @@ fn a_second_server_is_told_why_it_cannot_start() {
         .expect("the port is in use")
         .to_string();
     assert!(error.contains("the port is in use"), "{error}");
+}
+
+/// The files of the log in a directory, oldest first: those that hold records.
+fn segments(dir: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(dir).expect("a directory");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    let is_segment = |path: &PathBuf| {
+        let name = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap_or_default();
+        let digits = name
+            .strip_prefix("log-")
+            .and_then(|rest| rest.strip_suffix(".ordo"));
+        digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    let mut segments: Vec<PathBuf> = paths.filter(is_segment).collect();
+    segments.sort();
+    segments
+}
+
+#[test]
+fn removed_log_files_are_noticed_and_what_they_held_is_saved() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    for round in 1..=3 {
+        let server = TestServer::start_in(dir.path(), &[]);
+        let mut client = server.client();
+        client.talk(&[("INCR rounds", &round.to_string())]);
+        let saved = client.info_number("rdb_saves");
+        // Even a file in which nothing stands yet.
+        let removed = segments(dir.path());
+        assert!(!removed.is_empty());
+        removed
+            .iter()
+            .for_each(|path| std::fs::remove_file(path).expect("removed"));
+        let began = Instant::now();
+        while client.info_number("rdb_saves") == saved {
+            assert!(
+                began.elapsed() < Duration::from_secs(60),
+                "nobody has noticed"
+            );
+            std::thread::yield_now();
+        }
+        for _ in 0..100 {
+            client.call(&["INCR", "n"]);
+        }
+        assert!(
+            !segments(dir.path()).is_empty(),
+            "the log goes on in another file"
+        );
+        server.stop();
+        let server = TestServer::start_in(dir.path(), &[]);
+        server.client().talk(&[
+            ("GET rounds", &format!("\"{round}\"")),
+            ("GET n", &format!("\"{}\"", round * 100)),
+        ]);
+    }
+}
+
+#[test]
+fn a_directory_that_was_a_clusters_does_not_start_as_an_empty_database() {
+    for name in ["cluster.json", "checkpoint-00000-00000000000000000007.ordo"] {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        std::fs::write(dir.path().join(name), "").expect("written");
+        let error = Server::start(config(dir.path(), &[]))
+            .err()
+            .expect("refused")
+            .to_string();
+        assert!(
+            error.contains(name) && error.contains("--cluster"),
+            "{error}"
+        );
+        assert!(segments(dir.path()).is_empty());
+    }
 }

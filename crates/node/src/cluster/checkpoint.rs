@@ -50,6 +50,11 @@ pub(super) fn unfinished_name(partition: PartitionId, epoch: Epoch) -> String {
     format!("unfinished-{:05}-{:020}.ordo", partition.0, epoch.0)
 }
 
+/// Whether a file is a checkpoint of a node of a cluster, complete or not.
+pub(crate) fn is_name(name: &str) -> bool {
+    epoch_of_name(name).is_some()
+}
+
 /// The epoch of a checkpoint's file, complete or not.
 fn epoch_of_name(name: &str) -> Option<Epoch> {
     let numbers = name

@@ -56,6 +56,23 @@ fn the_log_alone_is_the_database() {
 }
 
 #[test]
+fn a_directory_of_a_cluster_is_no_empty_database() {
+    for name in [
+        "checkpoint-00003-00000000000000000017.ordo",
+        "unfinished-00000-00000000000000000001.ordo",
+    ] {
+        let disk = Arc::new(VirtualDisk::new(1));
+        disk.create(name, 0).unwrap();
+        let error = Rig::recover(&disk, options(FsyncPolicy::No)).err().unwrap();
+        assert!(
+            matches!(&error, RecoverError::OfCluster { name: found } if found == name),
+            "{error}"
+        );
+        assert_eq!(disk.list().unwrap(), [name], "nothing was made");
+    }
+}
+
+#[test]
 fn a_long_recovery_tells_how_far_it_is() {
     let disk = Arc::new(VirtualDisk::new(1));
     let mut opts = options(FsyncPolicy::No);

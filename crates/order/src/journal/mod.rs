@@ -167,6 +167,11 @@ impl<D: Disk> Journal<D> {
         self.log.is_closed()
     }
 
+    /// The names of the files that a start reads, oldest first.
+    pub fn segment_names(&self) -> Vec<String> {
+        self.log.segment_names()
+    }
+
     /// A handle that prepares segments on another thread.
     pub fn preparer(&self) -> Preparer<D> {
         self.log.preparer()

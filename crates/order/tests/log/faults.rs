@@ -51,6 +51,41 @@ impl Setup {
 }
 
 #[test]
+fn a_log_goes_on_where_a_checkpoint_covers_its_removed_files() {
+    for (before, files) in [(0, 1), (3, 1), (40, 1), (40, 2)] {
+        let mut setup = Setup::new(7, SEGMENT_BYTES);
+        for _ in 0..before {
+            setup.append(400).unwrap();
+        }
+        setup.log.sync().unwrap();
+        let names = setup.log.segment_names();
+        for name in names.iter().rev().take(files) {
+            setup.disk.remove(name).unwrap();
+        }
+        setup.log.leave_removed().unwrap();
+        let covered = setup.log.tail();
+        let behind = setup.batches.len();
+        for _ in 0..30 {
+            setup.append(400).unwrap();
+        }
+        setup.log.sync().unwrap();
+        let disk = setup.disk.copy_of_durable(1);
+        let checkpoint = LogOptions {
+            checkpoint: covered,
+            ..options(SEGMENT_BYTES)
+        };
+        let opened = open(&disk, checkpoint).unwrap();
+        assert_eq!(opened.replayed, setup.batches[behind..], "{before} {files}");
+        if before > 0 {
+            assert!(
+                open(&disk, options(SEGMENT_BYTES)).is_err(),
+                "without the checkpoint something is missing"
+            );
+        }
+    }
+}
+
+#[test]
 fn a_full_disk_fails_the_append_and_nothing_else() {
     for written in [0, 1, 71, 72, 80, 150] {
         let mut setup = Setup::new(1, SEGMENT_BYTES);

@@ -35,6 +35,7 @@ mod member;
 mod news;
 mod options;
 mod port;
+mod removed;
 mod routing;
 mod start;
 mod status;

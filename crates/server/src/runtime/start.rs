@@ -10,6 +10,7 @@ use super::routing::SharedRouting;
 use super::threads;
 use super::turns::{Taker, Turns};
 use super::{ASK_OTHERS, ASK_OTHERS_FIRST, Inner, Runtime, TELL_EVERY};
+use crate::cluster::identity;
 use crate::disk::RealDisk;
 use crate::peers::{PeerOptions, Peers};
 use execute::siblings::Twins;
@@ -34,6 +35,10 @@ impl Runtime {
         let started = Instant::now();
         check(&options)?;
         let disk = Arc::new(RealDisk::open(&options.dir)?);
+        if options.dir.join(identity::FILE).exists() {
+            let name = identity::FILE.to_owned();
+            return Err(RecoverError::OfCluster { name }.into());
+        }
         // One more for the thread that shuts down, and one for the peers' threads.
         let worker_ids = options.workers + options.ports + 2;
         let assignment = Assignment {

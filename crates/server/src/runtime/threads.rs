@@ -6,7 +6,7 @@
 //! | read, 16, or one for each worker | requests, its turn | reads at snapshots that take long, scripts mostly: see `turns` |
 //! | sync | tickets | makes the log durable; under `always` that confirms |
 //! | sync-aside | WAITAOF | makes the log durable for who asks, all of them at once |
-//! | files | log rotations, checkpoints | prepares the next segment, removes old ones |
+//! | files | log rotations, checkpoints | prepares the next segment, removes old ones, misses those that others removed |
 //! | checkpoint | jobs | writes a snapshot to a file |
 //! | tick | 100 ms | the node's clock: everysec, expiry, retries; collects old versions |
 //!
@@ -15,6 +15,7 @@
 use super::Inner;
 use super::core::{FileWork, Job};
 use super::port::Replies;
+use super::removed::{LOOK_EVERY, RemovedSegments};
 use super::turns::Taker;
 use crate::cluster::ChangeAnswer;
 use crate::disk::RealDisk;
@@ -28,7 +29,7 @@ use parking_lot::Mutex;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use txn::{Position, Request, Stop};
@@ -146,7 +147,19 @@ pub(super) fn sync_for_all(inner: &Arc<Inner>, asked: &Receiver<ChangeAnswer>) -
 }
 
 pub(super) fn files(inner: &Arc<Inner>, work: &Receiver<FileWork>, preparer: &Preparer<RealDisk>) {
-    while let Ok(work) = work.recv() {
+    let mut removed = RemovedSegments::default();
+    let mut looked = Instant::now();
+    loop {
+        let work = match work.recv_timeout(LOOK_EVERY) {
+            Ok(work) => Some(work),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
+        if looked.elapsed() >= LOOK_EVERY {
+            looked = Instant::now();
+            removed.look(inner);
+        }
+        let Some(work) = work else { continue };
         match work {
             FileWork::Prepare => {
                 if let Err(error) = preparer.prepare_next() {
