@@ -1,5 +1,6 @@
 //! Measures how fast two nodes reach each other over the loopback device:
-//! `cargo run --release -p ordo-server --example peers [seconds per measurement]`
+//! `cargo run --release -p ordo-server --example peers [seconds per measurement] [ephemeral]`
+//! With the last word the links are encrypted, as they are between machines.
 //!
 //! A round trip is what an agreement costs at least: a frame there, and an answer, each through a callback.
 #![allow(
@@ -8,7 +9,9 @@
 )]
 
 use bytes::Bytes;
+use ordo_server::config::Config;
 use ordo_server::peers::{PeerEvents, PeerOptions, Peers, put_frame};
+use ordo_server::tls::{CLUSTER_EPHEMERAL, Tls};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -88,6 +91,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some(text) => text.parse()?,
         None => 2.0,
     };
+    let tls = match std::env::args().nth(2).as_deref() {
+        Some(CLUSTER_EPHEMERAL) => {
+            let mut config = Config::default();
+            config.tls_cluster = CLUSTER_EPHEMERAL.to_owned();
+            Some(Arc::new(Tls::new(&config)?))
+        }
+        _ => None,
+    };
     let (came_sender, came) = channel();
     let (up_sender, up) = channel();
     let parties = [1, 2].map(|me| {
@@ -103,7 +114,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             listen: "127.0.0.1:0".to_owned(),
             protocols: 1..=1,
             queue_bytes_max: 64 << 20,
-            tls: None,
+            tls: tls.clone(),
+            plain_on_loopback: false,
         };
         (Peers::start(options, party.clone()).map(Arc::new), party)
     });

@@ -234,8 +234,8 @@ settings! {
         "For tests of upgrades only: the newest behaviour that this node says to know, so that one build can act as another. 0: what this build knows.";
     tls_port: u64, "tls-port", Kind::Number(0, 65535), "0", AtStart,
         "The TCP port on which clients are served by TLS (docs/tls.md). 0: none. With one, port 0 means that there is no other.";
-    tls_cluster: bool, "tls-cluster", Kind::Flag, "no", AtStart,
-        "Whether the nodes of the cluster talk to each other by TLS, and show each other their certificates. The same at every node.";
+    tls_cluster: String, "tls-cluster", Kind::Choice(&["auto", "ephemeral", "yes", "no"]), "auto", AtStart,
+        "How the nodes of the cluster encrypt what they say to each other. auto: without files, unless both are on one machine's loopback; ephemeral: without files; yes: with certificates, which they show each other; no: not at all. The same at every node.";
     tls_cert_file: String, "tls-cert-file", Kind::Text, "", Anytime,
         "The file of this server's certificate (PEM), and of those between it and the CA.";
     tls_key_file: String, "tls-key-file", Kind::Text, "", Anytime,

@@ -15,7 +15,7 @@ use crate::peers::PeerOptions;
 use crate::restart::Program;
 use crate::runtime::{MemberOptions, MemberReport, RecoveryReport, Runtime, RuntimeOptions};
 use crate::shared::{Origin, Shared, Stopping};
-use crate::tls::{ClientTls, Tls, TlsError};
+use crate::tls::{self, ClientTls, Tls, TlsError};
 use mio::{Poll, Waker};
 use node::cluster::{ClusterOptions, ClusterRecoverError};
 use order::PartitionMap;
@@ -269,7 +269,8 @@ impl Server {
                 let (identity, has_run) = identity(&cluster, &name, &config, &access)?;
                 let mut member =
                     member_options(cluster, &name, identity, has_run, access, &options);
-                member.peers.tls = config.tls_cluster.then(|| tls.clone());
+                member.peers.tls = (config.tls_cluster != tls::CLUSTER_PLAIN).then(|| tls.clone());
+                member.peers.plain_on_loopback = config.tls_cluster == tls::CLUSTER_AUTO;
                 if config.behaviour_level > 0 {
                     member.node.level = config.behaviour_level as u32;
                 }
@@ -509,6 +510,7 @@ fn member_options(
             protocols: 1..=1,
             queue_bytes_max: PEER_QUEUE_BYTES_MAX,
             tls: None,
+            plain_on_loopback: false,
         },
         node: ClusterOptions {
             seed: mix(u64::from(std::process::id())),

@@ -80,7 +80,8 @@ fn unreachable(cause: &io::Error) -> &'static str {
 fn unsecured(cause: &io::Error) -> &'static str {
     match tls::cause(cause) {
         Some(rustls::Error::InvalidMessage(_)) => {
-            "Most likely it speaks no TLS: set tls-cluster to the same at all nodes of the cluster"
+            "Most likely it speaks no TLS: set tls-cluster to the same at all nodes of the cluster, and run builds that can encrypt \
+             without files"
         }
         Some(rustls::Error::InvalidCertificate(_)) => {
             "Its certificate must be signed by a CA that this node knows (tls-ca-cert-file), and be good for servers"
@@ -258,7 +259,7 @@ impl Dialler {
         }
         let target = found[self.candidate % found.len()];
         let socket = self.connect(target, version)?;
-        let stream = match &self.shared.tls {
+        let stream = match self.shared.tls_with(target.ip()) {
             None => Stream::Plain(socket),
             Some(tls) => tls
                 .dial_peer(socket, target)
@@ -324,7 +325,9 @@ impl Dialler {
                 .fill(&mut stream, side.wants())
                 .map_err(|cause| Trouble::of_handshake(target, &stream, cause))?
             {
-                match side.take(identity, bytes) {
+                let binding = (stream.binding())
+                    .map_err(|cause| Trouble::of_handshake(target, &stream, cause))?;
+                match side.take(identity, &binding, bytes) {
                     Ok(Step::Continue(reply)) => {
                         Cup::send(&mut stream, &reply)
                             .map_err(|cause| Trouble::of_handshake(target, &stream, cause))?;

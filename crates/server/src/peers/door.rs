@@ -4,10 +4,10 @@
 //! taken and one more comes, the oldest one of the address that has the most of them goes: so a stranger can crowd out
 //! itself, and whoever comes from its address, but not the peers.
 
-use super::Shared;
 use super::handshake::{Accepting, Proven, Refusal, Step};
 use super::receive::Accepted;
 use super::socket::{Cup, tune};
+use super::{Shared, WARNING_INTERVAL};
 use crate::tls::{self, Stream};
 use crate::warnings::Warnings;
 use mio::net::{TcpListener, TcpStream};
@@ -28,8 +28,6 @@ const LISTENER: Token = Token(HANDSHAKES_MAX + 1);
 const ACCEPTED_PER_ROUND: usize = 16;
 /// How long to wait before trying to accept again, after the system refused.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// The same warning is logged once in so long a time.
-const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 /// The kinds of warnings are the refusals' numbers, and these.
 const NOT_ACCEPTED: usize = 0;
 const NOT_TLS: usize = 1 + Refusal::ALL.len();
@@ -143,7 +141,7 @@ impl Door {
         };
         self.guests[place] = None;
         let prepared = tune(&socket, &self.shared.timing).and_then(|()| {
-            let mut stream = match &self.shared.tls {
+            let mut stream = match self.shared.tls_with(address.ip()) {
                 None => Stream::Plain(socket),
                 Some(tls) => tls.accept_peer(socket)?,
             };
@@ -220,7 +218,8 @@ impl Door {
         let (kind, reason) = match cause {
             rustls::Error::InvalidMessage(_) => (
                 NOT_TLS,
-                "it speaks no TLS. If it belongs to the cluster, set tls-cluster to the same at all nodes",
+                "it speaks no TLS. If it belongs to the cluster, set tls-cluster to the same at all nodes, and run builds there that can \
+                 encrypt without files",
             ),
             _ => (
                 TLS_FAILED,
@@ -296,7 +295,11 @@ fn talk(guest: &mut Guest, shared: &Shared) -> Outcome {
             Err(error) => return Outcome::Leaves(error),
         };
         let knows = |node| shared.knows(node);
-        let (reply, proven) = match guest.side.take(&shared.identity, knows, bytes) {
+        let binding = match guest.stream.binding() {
+            Ok(binding) => binding,
+            Err(error) => return Outcome::Leaves(error),
+        };
+        let (reply, proven) = match guest.side.take(&shared.identity, &binding, knows, bytes) {
             Ok(Step::Continue(reply)) => (reply, None),
             Ok(Step::Done(reply, proven)) => (reply, Some(proven)),
             Err(refusal) => return Outcome::Refused(refusal),

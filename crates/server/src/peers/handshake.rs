@@ -2,11 +2,12 @@
 //!
 //! `docs/peer-protocol.md` has the bytes. The dialler proves itself first, so that whoever merely connects gets nothing
 //! that the secret went into. A proof is an HMAC of everything that was said before, both nonces and both nodes' numbers
-//! included, under a label that names the prover's role: it is of no use for another connection, in the other
-//! direction, or between other nodes.
+//! included, and of what no other connection of TLS has, under a label that names the prover's role: it is of no use for another
+//! connection, in the other direction, or between other nodes, and so to nobody who stands between the two.
 //!
 //! No sockets here: a side says how many bytes it wants next, takes them, and gives bytes to send.
 
+use crate::tls::BINDING_BYTES;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::ops::RangeInclusive;
@@ -15,7 +16,7 @@ use txn::NodeId;
 
 const MAGIC: [u8; 8] = *b"ORDOPEER";
 /// The version of the handshake itself.
-const FORMAT: u16 = 1;
+const FORMAT: u16 = 2;
 
 const NONCE_BYTES: usize = 32;
 const MAC_BYTES: usize = 32;
@@ -37,6 +38,9 @@ pub(super) const TLS_AT_ONE_END: &str = "one of the two nodes speaks TLS and the
 
 /// The status of a message that is no refusal.
 const GO_ON: u8 = 0;
+
+/// What only the two ends of a connection have: see [`Stream::binding`](crate::tls::Stream::binding).
+pub(super) type Binding = [u8; BINDING_BYTES];
 
 /// Bytes that were never used before.
 pub(super) type Nonce = [u8; NONCE_BYTES];
@@ -110,7 +114,8 @@ impl Refusal {
                 "there is no protocol that both builds know: upgrade step by step, one release at a time"
             }
             Refusal::WrongSecret => {
-                "this node's secret is not the other's: give all nodes of the cluster the same secret"
+                "this node's secret is not the other's, or somebody between the two takes their connections apart: give all nodes of the \
+                 cluster the same secret, and look what stands between them"
             }
             Refusal::SpeaksTls => TLS_AT_ONE_END,
         }
@@ -140,10 +145,11 @@ impl Refusal {
                 "there is no protocol that both builds know. Upgrade step by step, one release at a time"
             }
             Refusal::WrongSecret => {
-                "it cannot prove the cluster's secret. If it belongs to the cluster, give it the same secret as the others"
+                "it cannot prove the cluster's secret here. If it belongs to the cluster, give it the same secret as the others, and look \
+                 what stands between the two"
             }
             Refusal::SpeaksTls => {
-                "it speaks TLS, and this node does not. If it belongs to the cluster, set tls-cluster to the same at all nodes"
+                "it speaks TLS, and this node does not, at this address. If it belongs to the cluster, set tls-cluster to the same at all nodes"
             }
         }
     }
@@ -178,11 +184,12 @@ pub(super) enum Failure {
     SpeaksTls,
 }
 
-fn proof(identity: &Identity, role: &[u8], said: &[u8]) -> Hmac<Sha256> {
+fn proof(identity: &Identity, role: &[u8], said: &[u8], binding: &Binding) -> Hmac<Sha256> {
     let mut mac = Hmac::<Sha256>::new_from_slice(&identity.secret)
         .unwrap_or_else(|_| unreachable!("HMAC takes keys of any length"));
     mac.update(role);
     mac.update(said);
+    mac.update(binding);
     mac
 }
 
@@ -266,7 +273,12 @@ impl Dialling {
     }
 
     /// Takes as many bytes as it wants.
-    pub fn take(&mut self, identity: &Identity, bytes: &[u8]) -> Result<Step, Failure> {
+    pub fn take(
+        &mut self,
+        identity: &Identity,
+        binding: &Binding,
+        bytes: &[u8],
+    ) -> Result<Step, Failure> {
         let reply = match self.wants {
             Wants::ChallengeStatus | Wants::WelcomeStatus => {
                 if bytes[0] == TLS_ALERT {
@@ -290,10 +302,10 @@ impl Dialling {
                 self.protocol = common(&identity.protocols, &theirs)
                     .ok_or(Failure::Refused(Refusal::NoCommonProtocol))?;
                 self.wants = Wants::WelcomeStatus;
-                bytes_of(proof(identity, DIALLER, &self.said)).to_vec()
+                bytes_of(proof(identity, DIALLER, &self.said, binding)).to_vec()
             }
             Wants::Welcome => {
-                proof(identity, ACCEPTOR, &self.said)
+                proof(identity, ACCEPTOR, &self.said, binding)
                     .verify_slice(bytes)
                     .map_err(|_| Failure::Impostor)?;
                 let proven = Proven {
@@ -346,20 +358,21 @@ impl Accepting {
     pub fn take(
         &mut self,
         identity: &Identity,
+        binding: &Binding,
         knows: impl Fn(NodeId) -> bool,
         bytes: &[u8],
     ) -> Result<Step, Refusal> {
         if self.said.is_empty() {
             return self.take_hello(identity, knows, bytes);
         }
-        proof(identity, DIALLER, &self.said)
+        proof(identity, DIALLER, &self.said, binding)
             .verify_slice(bytes)
             .map_err(|_| Refusal::WrongSecret)?;
         if !knows(self.claims.node) {
             return Err(Refusal::UnknownNode);
         }
         let mut welcome = vec![GO_ON];
-        welcome.extend_from_slice(&bytes_of(proof(identity, ACCEPTOR, &self.said)));
+        welcome.extend_from_slice(&bytes_of(proof(identity, ACCEPTOR, &self.said, binding)));
         Ok(Step::Done(welcome, self.claims))
     }
 

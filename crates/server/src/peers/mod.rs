@@ -17,8 +17,9 @@
 //!   queue; a peer that falls behind further, or takes nothing for a while, loses its link, and is dialled again.
 //! - **Strangers** get no further than a handshake of a fixed size, of which only a bounded number goes on at a time.
 //!   `docs/peer-protocol.md` has its bytes, and what the secret protects.
-//! - **TLS**, where the settings ask for it (`tls-cluster`), is below all of that: both sides show certificates before the first byte
-//!   of the handshake, and the handshake still has to be passed.
+//! - **TLS** is below all of that, unless the settings (`tls-cluster`) say otherwise: with certificates that a CA has signed, or with
+//!   one that a process makes for itself and nobody believes. Either way the handshake has to be passed, and its proofs are of no use on
+//!   any other connection: whoever stands in the middle has two.
 //! - **Protocols.** The handshake finds the newest protocol that both sides know. It holds for the connection: both
 //!   [`PeerEvents::frames`] and [`Peers::send`] say which protocol the frames belong to, and frames for a link that has
 //!   another one by now are dropped.
@@ -44,6 +45,7 @@ pub use frames::{FRAME_BYTES_MAX, put_frame};
 pub use options::{PeerOptions, PeerStat, PeerStats, PeersError};
 
 use crate::tls::Tls;
+use crate::warnings::Warnings;
 use bytes::Bytes;
 use handshake::{Identity, Proven};
 use link::Link;
@@ -55,11 +57,15 @@ use receive::{Accepted, Reader};
 use socket::Entropy;
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 use txn::NodeId;
+
+/// The same warning is logged once in so long a time.
+const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Who hears from the peers. Called by threads of [`Peers`], for one peer in order, for several peers at the same time.
 pub trait PeerEvents: Send + Sync + 'static {
@@ -81,6 +87,8 @@ struct Peer {
     reader: Reader,
     /// Whether it is one now.
     known: AtomicBool,
+    /// What its connections were closed for.
+    severed: Mutex<Warnings<1>>,
 }
 
 /// What the threads share.
@@ -88,6 +96,7 @@ struct Shared {
     identity: Identity,
     queue_bytes_max: usize,
     tls: Option<Arc<Tls>>,
+    plain_on_loopback: bool,
     events: Arc<dyn PeerEvents>,
     timing: Timing,
     entropy: Entropy,
@@ -106,6 +115,12 @@ impl Shared {
             Some(name) => format!("'{name}' ({node})"),
             None => node.to_string(),
         }
+    }
+
+    /// What a connection with this address at its other end is secured with.
+    fn tls_with(&self, address: IpAddr) -> Option<&Arc<Tls>> {
+        let is_plain = self.plain_on_loopback && address.to_canonical().is_loopback();
+        self.tls.as_ref().filter(|_| !is_plain)
     }
 
     fn peer(&self, node: NodeId) -> Option<Arc<Peer>> {
@@ -206,6 +221,7 @@ impl Peers {
             },
             queue_bytes_max: options.queue_bytes_max,
             tls: options.tls,
+            plain_on_loopback: options.plain_on_loopback,
             events,
             timing,
             entropy: Entropy::open().map_err(system("opening /dev/urandom"))?,
@@ -276,6 +292,25 @@ impl Peers {
         result
     }
 
+    /// Closes the connection on which a peer sends, because of what it has sent. It may come again.
+    pub fn sever(&self, node: NodeId, why: &str) {
+        let Some(peer) = self.shared.peer(node) else {
+            return;
+        };
+        peer.reader.close();
+        let admitted = peer.severed.lock().admit(0, Instant::now());
+        if let Some(kept) = admitted {
+            let others = match kept {
+                0 => String::new(),
+                _ => format!(" ({kept} more frames of it were refused since the last such line)"),
+            };
+            tracing::warn!(
+                "{} has sent a frame that no node of this cluster sends, and its connection is closed: {why}. Run builds that can                  work together; if they do, look at that node{others}",
+                self.shared.called(node)
+            );
+        }
+    }
+
     /// Says what people call the nodes, for the log.
     pub fn set_names(&self, names: BTreeMap<NodeId, String>) {
         *self.shared.names.write() = names;
@@ -293,6 +328,7 @@ impl Peers {
             link: Link::new(node, self.shared.queue_bytes_max, waker),
             reader: Reader::default(),
             known: AtomicBool::new(false),
+            severed: Mutex::new(Warnings::new(WARNING_INTERVAL)),
         });
         let reads = {
             let (peer, shared) = (peer.clone(), self.shared.clone());

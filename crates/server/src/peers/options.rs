@@ -25,6 +25,8 @@ pub struct PeerOptions {
     pub queue_bytes_max: usize,
     /// What connections are secured with. None: they are not.
     pub tls: Option<Arc<Tls>>,
+    /// Whether connections within this machine are not secured all the same. Both ends see that they are.
+    pub plain_on_loopback: bool,
 }
 
 /// Why a node cannot have peers.

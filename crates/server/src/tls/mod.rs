@@ -11,6 +11,7 @@
 #[cfg(test)]
 #[path = "../../tests/support/authority.rs"]
 pub(crate) mod authority;
+mod ephemeral;
 mod error;
 mod files;
 mod stream;
@@ -19,7 +20,7 @@ mod tests;
 mod verify;
 
 pub use error::TlsError;
-pub use stream::{Got, Sent, Stream};
+pub use stream::{BINDING_BYTES, Got, Sent, Stream};
 
 use crate::config::Config;
 use crate::warnings::Warnings;
@@ -42,6 +43,14 @@ use std::time::{Duration, Instant};
 
 /// How long a client's handshake may take.
 pub const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+/// What `tls-cluster` can be. Links are encrypted, without files, unless both ends are on this machine:
+pub const CLUSTER_AUTO: &str = "auto";
+/// encrypted without files;
+pub const CLUSTER_EPHEMERAL: &str = "ephemeral";
+/// encrypted, with certificates that a CA has signed;
+pub const CLUSTER_CERTIFICATES: &str = "yes";
+/// or not at all.
+pub const CLUSTER_PLAIN: &str = "no";
 /// The same warning is logged once in so long a time.
 const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -56,7 +65,7 @@ pub struct Tls {
 struct Contexts {
     /// For the clients of `tls-port`.
     clients: Option<Arc<ServerConfig>>,
-    /// For `tls-cluster`: for the peers that dial, and for those that are dialled.
+    /// For `tls-cluster`, unless it is `no`: for the peers that dial, and for those that are dialled.
     peers: Option<(Arc<ServerConfig>, Arc<ClientConfig>)>,
 }
 
@@ -204,8 +213,18 @@ impl Contexts {
     fn of(config: &Config) -> Result<Contexts, TlsError> {
         // Also where there is no TLS yet: the next start would fail.
         let versions = versions(&config.tls_protocols)?;
-        if config.tls_port == 0 && !config.tls_cluster {
-            return Ok(Contexts::default());
+        let by_certificates = config.tls_cluster == CLUSTER_CERTIFICATES;
+        let is_member = !config.cluster_file.is_empty();
+        let without_files = match config.tls_cluster.as_str() {
+            CLUSTER_EPHEMERAL => Some(ephemeral::contexts()?),
+            CLUSTER_AUTO if is_member => Some(ephemeral::contexts()?),
+            _ => None,
+        };
+        if config.tls_port == 0 && !by_certificates {
+            return Ok(Contexts {
+                clients: None,
+                peers: without_files,
+            });
         }
         let demand = match config.tls_auth_clients.as_str() {
             "no" => Demand::Never,
@@ -214,7 +233,7 @@ impl Contexts {
         };
         let asks_clients = config.tls_port > 0 && demand != Demand::Never;
         let material = Material::of(config)?;
-        if material.roots.is_empty() && (config.tls_cluster || asks_clients) {
+        if material.roots.is_empty() && (by_certificates || asks_clients) {
             return Err(TlsError::NoAuthority);
         }
         let clients = match config.tls_port {
@@ -230,12 +249,15 @@ impl Contexts {
                 Some(Arc::new(clients))
             }
         };
-        let peers = match config.tls_cluster {
-            false => None,
+        let peers = match by_certificates {
+            false => without_files,
             true => {
                 let mut accepts = accepting(&material, Demand::Always, &versions)?;
                 without_sessions(&mut accepts);
-                let dials = dialling(&material, &versions)?;
+                let mut dials = dialling(&material, &versions)?;
+                // Otherwise somebody in the middle could give both connections of TLS 1.2 the same keys.
+                accepts.require_ems = true;
+                dials.require_ems = true;
                 Some((Arc::new(accepts), Arc::new(dials)))
             }
         };

@@ -11,6 +11,9 @@ use std::io::{self, ErrorKind, Read, Write};
 /// How much may be encrypted, or wait for the end of a handshake, before the kernel takes it.
 const PENDING_BYTES_MAX: usize = 64 << 10;
 
+/// The size of a [`Stream::binding`].
+pub const BINDING_BYTES: usize = 32;
+
 /// A connected socket. Dropping it closes it without a word: see [`Stream::farewell`].
 pub enum Stream {
     /// As it is.
@@ -73,6 +76,21 @@ impl Stream {
         match self {
             Stream::Plain(socket) => (socket, None),
             Stream::Secured(secured) => (secured.socket, Some(secured.tls)),
+        }
+    }
+
+    /// What no other connection has, and both ends of this one: whoever takes a connection apart in the middle has two, which differ.
+    /// Nothing, where there is no TLS.
+    ///
+    /// # Errors
+    /// The handshake of TLS is not over.
+    pub fn binding(&self) -> io::Result<[u8; BINDING_BYTES]> {
+        let nothing = [0; BINDING_BYTES];
+        match self {
+            Stream::Plain(_) => Ok(nothing),
+            Stream::Secured(secured) => (secured.tls)
+                .export_keying_material(nothing, b"EXPORTER-ordo-peer", None)
+                .map_err(io::Error::other),
         }
     }
 

@@ -9,6 +9,9 @@ fn identity(me: u16) -> Identity {
     }
 }
 
+/// What both ends of a connection have.
+const HERE: Binding = [7; BINDING_BYTES];
+
 /// What both sides said, and how it ended.
 struct Talk {
     to_acceptor: Vec<Vec<u8>>,
@@ -34,7 +37,7 @@ fn talk(dialler: &Identity, acceptor: &Identity, tamper: impl Fn(usize, &mut Vec
         talk.to_acceptor.push(message.clone());
         assert_eq!(message.len(), accepting.wants());
         let knows = |node: NodeId| (1..=3).contains(&node.0);
-        let mut reply = match accepting.take(acceptor, knows, &message) {
+        let mut reply = match accepting.take(acceptor, &HERE, knows, &message) {
             Ok(Step::Continue(reply)) => reply,
             Ok(Step::Done(reply, proven)) => {
                 talk.accepted = Ok(proven);
@@ -54,7 +57,7 @@ fn talk(dialler: &Identity, acceptor: &Identity, tamper: impl Fn(usize, &mut Vec
             }
             let (bytes, behind) = rest.split_at(dialling.wants());
             rest = behind;
-            match dialling.take(dialler, bytes) {
+            match dialling.take(dialler, &HERE, bytes) {
                 Ok(Step::Continue(message)) if message.is_empty() => {}
                 Ok(Step::Continue(message)) => break message,
                 Ok(Step::Done(_, proven)) => {
@@ -152,9 +155,9 @@ fn what_was_said_before_is_of_no_use() {
     // The same bytes to an acceptor with another nonce.
     let mut accepting = Accepting::begin([3; NONCE_BYTES]);
     let two = identity(2);
-    let challenge = accepting.take(&two, |_| true, &heard.to_acceptor[0]);
+    let challenge = accepting.take(&two, &HERE, |_| true, &heard.to_acceptor[0]);
     assert!(matches!(challenge, Ok(Step::Continue(_))));
-    let welcome = accepting.take(&two, |_| true, &heard.to_acceptor[1]);
+    let welcome = accepting.take(&two, &HERE, |_| true, &heard.to_acceptor[1]);
     assert_eq!(welcome, Err(Refusal::WrongSecret));
     // The same bytes to a dialler with another nonce.
     let one = identity(1);
@@ -164,9 +167,9 @@ fn what_was_said_before_is_of_no_use() {
         &heard.to_dialler[0][1..],
         &heard.to_dialler[1][..1],
     ] {
-        assert!(dialling.take(&one, bytes).is_ok());
+        assert!(dialling.take(&one, &HERE, bytes).is_ok());
     }
-    let welcome = dialling.take(&one, &heard.to_dialler[1][1..]);
+    let welcome = dialling.take(&one, &HERE, &heard.to_dialler[1][1..]);
     assert_eq!(welcome, Err(Failure::Impostor));
 }
 
@@ -178,12 +181,12 @@ fn a_proof_that_comes_back_proves_nothing() {
     let mut challenge = Vec::new();
     put_range(&mut challenge, &one.protocols);
     challenge.extend_from_slice(&[2; NONCE_BYTES]);
-    dialling.take(&one, &[GO_ON]).expect("the status");
-    let Ok(Step::Continue(proof)) = dialling.take(&one, &challenge) else {
+    dialling.take(&one, &HERE, &[GO_ON]).expect("the status");
+    let Ok(Step::Continue(proof)) = dialling.take(&one, &HERE, &challenge) else {
         panic!("no proof");
     };
-    dialling.take(&one, &[GO_ON]).expect("the status");
-    assert_eq!(dialling.take(&one, &proof), Err(Failure::Impostor));
+    dialling.take(&one, &HERE, &[GO_ON]).expect("the status");
+    assert_eq!(dialling.take(&one, &HERE, &proof), Err(Failure::Impostor));
 }
 
 #[test]
@@ -191,8 +194,27 @@ fn a_node_that_is_removed_during_its_handshake_is_refused() {
     let heard = talk(&identity(1), &identity(2), |_, _| {});
     let mut accepting = Accepting::begin([2; NONCE_BYTES]);
     let two = identity(2);
-    let hello = accepting.take(&two, |_| true, &heard.to_acceptor[0]);
+    let hello = accepting.take(&two, &HERE, |_| true, &heard.to_acceptor[0]);
     assert!(hello.is_ok());
-    let welcome = accepting.take(&two, |_| false, &heard.to_acceptor[1]);
+    let welcome = accepting.take(&two, &HERE, |_| false, &heard.to_acceptor[1]);
     assert_eq!(welcome, Err(Refusal::UnknownNode));
+}
+
+#[test]
+fn whoever_has_a_connection_with_each_side_cannot_join_them() {
+    let (one, two) = (identity(1), identity(2));
+    let there = [8; BINDING_BYTES];
+    let (mut dialling, hello) = Dialling::begin(&one, NodeId(2), &[1; NONCE_BYTES]);
+    let mut accepting = Accepting::begin([2; NONCE_BYTES]);
+    let Ok(Step::Continue(challenge)) = accepting.take(&two, &there, |_| true, &hello) else {
+        panic!("no challenge");
+    };
+    dialling
+        .take(&one, &HERE, &challenge[..1])
+        .expect("the status");
+    let Ok(Step::Continue(proof)) = dialling.take(&one, &HERE, &challenge[1..]) else {
+        panic!("no proof");
+    };
+    let welcome = accepting.take(&two, &there, |_| true, &proof);
+    assert_eq!(welcome, Err(Refusal::WrongSecret));
 }

@@ -264,3 +264,16 @@ fn a_callback_may_drop_the_last_reference() {
     let end = ended.recv_timeout(PATIENCE);
     assert_eq!(end, Err(std::sync::mpsc::RecvTimeoutError::Disconnected));
 }
+
+#[test]
+fn a_peer_whose_frame_is_refused_loses_its_link_and_comes_again() {
+    let (one, two) = pair(Timing::default(), |_| {});
+    one.say(2, b"a bad frame");
+    two.ear.wait_frame(b"a bad frame");
+    two.peers.sever(NodeId(1), "of the test");
+    one.ear.wait_down(2, 1);
+    one.ear.wait_up(2, 2);
+    one.say(2, b"a good one");
+    two.ear.wait_frame(b"a good one");
+    two.peers.sever(NodeId(9), "nobody is hurt");
+}

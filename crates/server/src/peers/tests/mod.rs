@@ -7,6 +7,7 @@ mod stream;
 
 use super::handshake::{Dialling, Step};
 use super::*;
+use crate::tls::BINDING_BYTES;
 use parking_lot::Condvar;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -121,6 +122,7 @@ fn options(me: u16) -> PeerOptions {
         protocols: 1..=1,
         queue_bytes_max: 256 << 20,
         tls: None,
+        plain_on_loopback: false,
     }
 }
 
@@ -238,6 +240,9 @@ fn read_to_end(stream: &mut TcpStream) -> Vec<u8> {
     bytes
 }
 
+/// What a connection without TLS has of its own.
+const PLAIN: [u8; BINDING_BYTES] = [0; BINDING_BYTES];
+
 /// Dials as a node would that does as told: proves itself, and leaves the rest to the test.
 fn dial_by_hand(me: u16, to: &Node) -> TcpStream {
     let identity = Identity {
@@ -253,7 +258,10 @@ fn dial_by_hand(me: u16, to: &Node) -> TcpStream {
         stream.write_all(&message).expect("the door listens");
         let mut bytes = vec![0; side.wants()];
         stream.read_exact(&mut bytes).expect("the door answers");
-        match side.take(&identity, &bytes).expect("the door is right") {
+        match side
+            .take(&identity, &PLAIN, &bytes)
+            .expect("the door is right")
+        {
             Step::Continue(next) => message = next,
             Step::Done(..) => return stream,
         }

@@ -4,6 +4,8 @@ use super::*;
 use crate::config::Config;
 use crate::tls::ClientTls;
 use crate::tls::authority::{Authority, Files, text};
+use crate::tls::{CLUSTER_EPHEMERAL, Stream};
+use std::io::ErrorKind;
 use tempfile::TempDir;
 
 /// A CA, and certificates for two nodes.
@@ -50,6 +52,101 @@ impl House {
         let mut options = options(me);
         self.secure(&mut options);
         Node::start_with(options, Timing::default())
+    }
+}
+
+/// Encryption without files.
+fn ephemeral() -> Arc<Tls> {
+    let mut config = Config::default();
+    let setting = Config::setting("tls-cluster").expect("exists");
+    (setting.set)(&mut config, CLUSTER_EPHEMERAL).expect("valid");
+    Arc::new(Tls::new(&config).expect("no files are needed"))
+}
+
+#[test]
+fn without_files_frames_arrive_whole_and_in_order() {
+    stream::exchange(|options| options.tls = Some(ephemeral()));
+    stream::send_at_the_same_time(|options| options.tls = Some(ephemeral()));
+}
+
+/// Takes what one end has to say to the other. False at the end.
+fn pass(from: &mut Stream, to: &mut Stream) -> bool {
+    let mut bytes = [0; 4096];
+    let read = match from.read(&mut bytes) {
+        Ok(0) => return false,
+        Ok(count) => count,
+        Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
+        Err(_) => return false,
+    };
+    to.write_all(&bytes[..read]).is_ok()
+}
+
+/// Stands between those who dial it and a node, and speaks TLS with both.
+fn stand_between(tls: Arc<Tls>, node: SocketAddr) -> String {
+    let door = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = door.local_addr().expect("bound").to_string();
+    std::thread::spawn(move || {
+        while let Ok((guest, _)) = door.accept() {
+            let host = TcpStream::connect(node).expect("the node's door");
+            for stream in [&guest, &host] {
+                stream.set_nonblocking(true).expect("a socket");
+            }
+            let mut guest = tls
+                .accept_peer(mio::net::TcpStream::from_std(guest))
+                .expect("TLS");
+            let host = mio::net::TcpStream::from_std(host);
+            let mut host = tls.dial_peer(host, node).expect("TLS");
+            while pass(&mut guest, &mut host) && pass(&mut host, &mut guest) {
+                let _ = (host.flush(), guest.flush());
+                std::thread::park_timeout(Duration::from_millis(1));
+            }
+        }
+    });
+    address
+}
+
+#[test]
+fn who_stands_between_two_nodes_gets_no_link_for_them() {
+    let start = |me| {
+        let mut options = options(me);
+        options.tls = Some(ephemeral());
+        Node::start_with(options, Timing::default())
+    };
+    let (one, two) = (start(1), start(2));
+    let between = stand_between(ephemeral(), two.peers.local_address());
+    two.set(&[(1, nowhere())]);
+    one.set(&[(2, between)]);
+    one.wait_trouble(2, "somebody between the two");
+    assert!(two.ear.heard.lock().frames.is_empty());
+    // Without the one in the middle they find each other.
+    one.set(&[(2, two.address())]);
+    one.ear.wait_up(2, 1);
+}
+
+#[test]
+fn whether_a_link_within_the_machine_is_encrypted_both_ends_see_alike() {
+    let start = |me| {
+        let mut options = options(me);
+        options.tls = Some(ephemeral());
+        options.plain_on_loopback = true;
+        Node::start_with(options, Timing::default())
+    };
+    let (one, plain) = (start(1), Node::start(2));
+    plain.knows(&[&one]);
+    one.knows(&[&plain]);
+    one.ear.wait_up(2, 1);
+    plain.ear.wait_up(1, 1);
+    for (address, is_plain) in [
+        ("127.8.0.1", true),
+        ("::1", true),
+        ("::ffff:127.0.0.1", true),
+        ("10.0.0.1", false),
+    ] {
+        let tls = one
+            .peers
+            .shared
+            .tls_with(address.parse().expect("an address"));
+        assert_eq!(tls.is_none(), is_plain, "{address}");
     }
 }
 

@@ -71,6 +71,7 @@ fn start_alone(options: RuntimeOptions) -> Arc<Runtime> {
             protocols: PROTOCOL..=PROTOCOL,
             queue_bytes_max: 1 << 20,
             tls: None,
+            plain_on_loopback: false,
         },
         node: ClusterOptions {
             fsync: options.fsync,
