@@ -63,6 +63,37 @@ pub fn put_submission(out: &mut Vec<u8>, submission: &Submission) {
     put_request(out, &submission.request);
 }
 
+/// No clock shows this time, in milliseconds since 1970, and no leader stamps a batch with it: a procedure may add to it what it likes.
+pub const TIME_MS_END: u64 = 1 << 53;
+/// No batch has so many sections: it has fewer requests.
+const SECTIONS_END: u32 = 1 << 20;
+
+impl Submission {
+    /// Whether a cluster of so many partitions can execute it. The text says why not.
+    ///
+    /// # Errors
+    /// Nobody could have submitted this.
+    pub fn check(&self, partitions: u16) -> Result<(), &'static str> {
+        let route = &self.request.route;
+        let (involved, of) = (&route.partitions, route.of());
+        match () {
+            () if !involved.is_sorted_by(|a, b| a < b) => {
+                Err("a request names its partitions in no order")
+            }
+            () if involved.last().is_none_or(|last| last.0 >= partitions) => {
+                Err("a request is of a partition that this cluster has not")
+            }
+            () if of > 1 && of != partitions || of <= 1 && involved.len() > 1 => {
+                Err("a request is of a cluster with other partitions")
+            }
+            () if self.place.section >= SECTIONS_END => {
+                Err("a request stands in no section of a batch")
+            }
+            () => Ok(()),
+        }
+    }
+}
+
 /// Reads a submission.
 pub fn take_submission(
     reader: &mut Reader<'_>,
@@ -147,6 +178,21 @@ impl GroupBatch {
         let mut submissions = self.submissions.iter().rev();
         let found = submissions.find(|submission| submission.boot == boot);
         found.map_or(0, |submission| submission.sequence)
+    }
+
+    /// Whether a group of a cluster of so many partitions can agree on it. The text says why not.
+    ///
+    /// # Errors
+    /// No leader of the group could have made this.
+    pub fn check(&self, group: PartitionId, partitions: u16) -> Result<(), &'static str> {
+        if self.time_ms >= TIME_MS_END {
+            return Err("a batch is of a time that no clock shows");
+        }
+        if !self.controls.is_empty() && group != PartitionId(0) {
+            return Err("a batch changes the map, and is not of the group that may");
+        }
+        let mut submissions = self.submissions.iter();
+        submissions.try_for_each(|submission| submission.check(partitions))
     }
 
     /// Reads what a group agreed on.

@@ -74,7 +74,8 @@ pub use disk::{Disk, DiskFile, FileReader, FileWriter};
 pub use error::{OpenError, Problem};
 pub use fuzz::fuzz_log_reader;
 pub use group::{
-    Admission, GroupBatch, Streams, Submission, digest_of, put_submission, take_submission,
+    Admission, GroupBatch, Streams, Submission, TIME_MS_END, digest_of, put_submission,
+    take_submission,
 };
 pub use journal::{GroupImage, GroupImages, Journal};
 pub use log::{

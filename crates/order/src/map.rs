@@ -389,7 +389,51 @@ impl PartitionMap {
         }
     }
 
-    /// Reads a map.
+    /// Whether it is a map that clusters come to: every slot has one partition, every replica a node of its zone, and what counts has
+    /// room to go on.
+    fn is_sound(&self) -> bool {
+        const COUNTS_END: u32 = u32::MAX / 2;
+        let counts = [
+            self.version,
+            self.slots_version,
+            self.level,
+            self.last_boot.0,
+        ];
+        let is_node = |(node, entry): (&NodeId, &NodeEntry)| {
+            (1..=self.last_node.0).contains(&node.0)
+                && self.zones.contains_key(&entry.zone)
+                && entry.boot <= self.last_boot
+        };
+        let is_replica = |(zone, node): (&ZoneId, &NodeId)| {
+            let entry = self.nodes.get(node);
+            entry.is_some_and(|entry| entry.zone == *zone)
+        };
+        let is_partition = |entry: &PartitionEntry| {
+            entry.slots_version <= self.slots_version
+                && !entry.replicas.is_empty()
+                && entry.replicas.iter().all(is_replica)
+        };
+        let mut slots: Vec<(u16, u16)> = Vec::new();
+        for entry in &self.partitions {
+            slots.extend(&entry.slots);
+        }
+        slots.sort_unstable();
+        let mut next = 0;
+        let follows = |&(first, last): &(u16, u16)| {
+            let is_next = first == next && first <= last && last < SLOTS;
+            next = last.wrapping_add(1);
+            is_next
+        };
+        let has_all_slots = slots.iter().all(follows) && next == SLOTS;
+        (1..=usize::from(PARTITIONS_MAX)).contains(&self.partitions.len())
+            && counts.into_iter().all(|count| count < COUNTS_END)
+            && self.last_node.0 <= NODES_MAX
+            && self.nodes.iter().all(is_node)
+            && self.partitions.iter().all(is_partition)
+            && has_all_slots
+    }
+
+    /// Reads a map. `None` on anything that is none.
     pub fn decode(reader: &mut Reader<'_>) -> Option<PartitionMap> {
         let version = take(reader)?;
         let slots_version = take(reader)?;
@@ -438,10 +482,10 @@ impl PartitionMap {
                 replicas,
             });
         }
-        if partitions.is_empty() {
+        if !(1..=usize::from(PARTITIONS_MAX)).contains(&partitions.len()) {
             return None;
         }
-        Some(PartitionMap {
+        let map = PartitionMap {
             version,
             slots_version,
             slots: slots_of(&partitions),
@@ -453,7 +497,8 @@ impl PartitionMap {
             last_boot,
             level,
             checkpoint,
-        })
+        };
+        map.is_sound().then_some(map)
     }
 }
 

@@ -342,6 +342,13 @@ impl Merge {
         feed.held.iter().skip(skip as usize)
     }
 
+    /// The index of the last batch that is held of a group, or was confirmed.
+    pub fn last_index(&self, group: PartitionId) -> u64 {
+        let feed = &self.feeds[usize::from(group.0)];
+        let last = feed.held.back();
+        last.map_or(feed.confirmed.0, |held| held.index)
+    }
+
     /// A group has agreed on its log up to an index.
     pub fn agreed(&mut self, group: PartitionId, index: u64) {
         let feed = self.feed(group);

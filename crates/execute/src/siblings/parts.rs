@@ -119,7 +119,8 @@ pub(crate) fn count(parts: &mut impl Parts) -> Poll<Result<u64, Stop>> {
     if !parts.has_cleared() {
         for told in ready!(everywhere(parts, &Asked::Count, Space::User))? {
             if let Told::Count(count) = told {
-                total += count;
+                // What another node says may be any number.
+                total = i64::saturating_add(total, count);
             }
         }
     }

@@ -18,6 +18,7 @@
 
 use super::frames::Frame;
 use super::machine::{CLOCK_TICKS, ClusterEffects, ClusterNode, Then};
+use super::shape::BadFrame;
 use order::consensus::{Base, HardState, Kept};
 use order::{GroupImage, PartitionMap};
 use std::collections::{BTreeMap, BTreeSet};
@@ -297,9 +298,21 @@ impl ClusterNode {
     }
 
     /// Another node tells how far it is.
-    pub(super) fn heard(&mut self, from: NodeId, standing: Standing, effects: &mut ClusterEffects) {
+    pub(super) fn heard(
+        &mut self,
+        from: NodeId,
+        standing: Standing,
+        effects: &mut ClusterEffects,
+    ) -> Result<(), BadFrame> {
+        if let Standing::Formed(nonces) = &standing
+            && !nonces.is_empty()
+            && !nonces.keys().eq(self.first_map().nodes.keys())
+        {
+            return Err("it says that others have founded the cluster".into());
+        }
         let heard = self.bootstrap.hear(from, standing, self.synced);
         self.formed(heard, effects);
+        Ok(())
     }
 
     fn formed(&mut self, heard: Heard, effects: &mut ClusterEffects) {

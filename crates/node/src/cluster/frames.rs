@@ -6,7 +6,7 @@ use super::bootstrap::Standing;
 use super::feeds::{Answered, Fed, Item, Part};
 use super::install::Piece;
 use bytes::Bytes;
-use order::{Control, PartitionMap, Submission, put_submission, take_submission};
+use order::{Control, PartitionMap, Submission, TIME_MS_END, put_submission, take_submission};
 use txn::codec::{Reader, put_bytes, put_reply, put_varint, take_reply};
 use txn::{BootId, Epoch, NodeId, PartitionId, Position, Registry, RequestId, SessionId, Stop};
 
@@ -211,8 +211,8 @@ fn put_piece(out: &mut Vec<u8>, piece: &Piece) {
 fn take_piece(reader: &mut Reader<'_>) -> Option<Piece> {
     Some(Piece {
         partition: take_partition(reader)?,
-        epoch: Epoch(reader.varint()?),
-        offset: reader.varint()?,
+        epoch: take_epoch(reader)?,
+        offset: take_number(reader)?,
     })
 }
 
@@ -233,12 +233,12 @@ fn put_fed(out: &mut Vec<u8>, fed: &Fed) {
 
 fn take_fed(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Fed> {
     Some(Fed {
-        epoch: Epoch(reader.varint()?),
-        index: reader.varint()?,
-        term: reader.varint()?,
+        epoch: take_epoch(reader)?,
+        index: take_number(reader)?,
+        term: take_number(reader)?,
         digest: reader.varint()?,
-        bytes: reader.varint()?,
-        noted: reader.varint()?,
+        bytes: take_number(reader)?,
+        noted: take_number(reader)?,
         part: bytes.slice_ref(reader.bytes()?),
     })
 }
@@ -313,7 +313,7 @@ fn take_answered(reader: &mut Reader<'_>) -> Option<Answered> {
             attempt: reader.varint()?.try_into().ok()?,
         },
         partition: take_partition(reader)?,
-        position: Position(reader.varint()?),
+        position: Position(take_number(reader)?),
         outcome: match reader.u8()? {
             REPLIED => Ok(take_reply(reader)?),
             ABORTED => Err(Stop::abort(
@@ -537,7 +537,8 @@ impl Frame {
     /// The bytes are no frame of this protocol, or name a procedure that the registry does not have.
     pub fn decode(bytes: &Bytes, registry: &Registry) -> Result<(u64, Frame), FrameError> {
         let mut reader = Reader::new(bytes);
-        let clock_ms = reader.varint().ok_or(FrameError::Malformed)?;
+        let clock_ms = reader.varint().filter(|&clock_ms| clock_ms < TIME_MS_END);
+        let clock_ms = clock_ms.ok_or(FrameError::Malformed)?;
         let frame = if reader.rest().first() == Some(&SUBMIT) {
             reader.u8();
             take_submit(&mut reader, registry)?
@@ -701,6 +702,17 @@ fn take_submit(reader: &mut Reader<'_>, registry: &Registry) -> Result<Frame, Fr
     })
 }
 
+/// What counts something never comes near this: sums of such numbers have room.
+const NUMBERS_END: u64 = 1 << 61;
+
+fn take_number(reader: &mut Reader<'_>) -> Option<u64> {
+    reader.varint().filter(|&number| number < NUMBERS_END)
+}
+
+fn take_epoch(reader: &mut Reader<'_>) -> Option<Epoch> {
+    take_number(reader).map(Epoch)
+}
+
 fn take_partition(reader: &mut Reader<'_>) -> Option<PartitionId> {
     Some(PartitionId(u16::try_from(reader.varint()?).ok()?))
 }
@@ -714,7 +726,7 @@ fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
         EXPECT => Frame::Expect {
             partition: take_partition(reader)?,
             boot: BootId(u32::try_from(reader.varint()?).ok()?),
-            sequence: reader.varint()?,
+            sequence: take_number(reader)?,
         },
         ELSEWHERE => Frame::Elsewhere {
             partition: take_partition(reader)?,
@@ -723,27 +735,27 @@ fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
                 node => Some(NodeId(node)),
             },
         },
-        BEGUN => Frame::Begun(Epoch(reader.varint()?)),
+        BEGUN => Frame::Begun(take_epoch(reader)?),
         CHANGE => Frame::Change(Control::decode(reader)?),
         BEHIND => Frame::Behind {
             partition: take_partition(reader)?,
-            epoch: Epoch(reader.varint()?),
+            epoch: take_epoch(reader)?,
         },
         FETCH => Frame::Fetch(take_piece(reader)?),
         PIECE => Frame::Piece {
             piece: take_piece(reader)?,
-            total: reader.varint()?,
+            total: take_number(reader)?,
             base: bytes.slice_ref(reader.bytes()?),
             bytes: bytes.slice_ref(reader.bytes()?),
         },
-        NEWEST => Frame::Newest(Epoch(reader.varint()?)),
+        NEWEST => Frame::Newest(take_epoch(reader)?),
         FOLLOW => Frame::Follow {
             partition: take_partition(reader)?,
-            subscription: reader.varint()?,
+            subscription: take_number(reader)?,
             boot: BootId(u32::try_from(reader.varint()?).ok()?),
-            after: Epoch(reader.varint()?),
-            settled: Epoch(reader.varint()?),
-            heard: Epoch(reader.varint()?),
+            after: take_epoch(reader)?,
+            settled: take_epoch(reader)?,
+            heard: take_epoch(reader)?,
             waits: take_waits(reader)?,
             kept: (0..reader.varint()?)
                 .map(|_| take_partition(reader))
@@ -751,16 +763,16 @@ fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
         },
         UNFOLLOW => Frame::Unfollow {
             partition: take_partition(reader)?,
-            subscription: reader.varint()?,
+            subscription: take_number(reader)?,
         },
         FEED => {
             let partition = take_partition(reader)?;
-            let subscription = reader.varint()?;
-            let number = reader.varint()?;
-            let held = Epoch(reader.varint()?);
-            let agreed = reader.varint()?;
+            let subscription = take_number(reader)?;
+            let number = take_number(reader)?;
+            let held = take_epoch(reader)?;
+            let agreed = take_number(reader)?;
             let node = NodeId(u16::try_from(reader.varint()?).ok()?);
-            let term = reader.varint()?;
+            let term = take_number(reader)?;
             let mut batches = Vec::new();
             for _ in 0..reader.varint()? {
                 batches.push(take_fed(reader, bytes)?);
@@ -786,9 +798,9 @@ fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
                         None => Item::Answer,
                         Some(to) => Item::Message(PartitionId(to)),
                     },
-                    number: reader.varint()?,
-                    total: reader.varint()?,
-                    offset: reader.varint()?,
+                    number: take_number(reader)?,
+                    total: take_number(reader)?,
+                    offset: take_number(reader)?,
                     bytes: bytes.slice_ref(reader.bytes()?),
                 }),
             };
@@ -808,11 +820,11 @@ fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
         }
         HEARD => Frame::Heard {
             partition: take_partition(reader)?,
-            subscription: reader.varint()?,
-            number: reader.varint()?,
+            subscription: take_number(reader)?,
+            number: take_number(reader)?,
         },
         CLOCK => Frame::Clock {
-            checkpoint: Epoch(reader.varint()?),
+            checkpoint: take_epoch(reader)?,
             hears_all: reader.u8()? == 1,
             map_version: u32::try_from(reader.varint()?).ok()?,
             standing: match reader.is_empty() {
@@ -836,7 +848,7 @@ fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
         WISH => Frame::Wish {
             partition: take_partition(reader)?,
             to: NodeId(u16::try_from(reader.varint()?).ok()?),
-            left_ms: reader.varint()?,
+            left_ms: take_number(reader)?,
         },
         _ => return None,
     })

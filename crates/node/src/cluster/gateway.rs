@@ -113,9 +113,11 @@ impl Gateway {
         submissions
     }
 
-    /// The leader expects this number: what was sent behind it is lost.
+    /// The leader expects this number: what was sent behind it is lost. A leader that expects what the group has agreed on is none
+    /// that can be helped.
     pub fn expected(&mut self, group: PartitionId, sequence: u64) {
         if let Some(outbox) = self.outboxes.get_mut(&group)
+            && (outbox.waiting.front()).is_some_and(|first| first.submission.sequence <= sequence)
             && let Some((_, _, sent)) = &mut outbox.sent
         {
             *sent = (*sent).min(sequence.saturating_sub(1));

@@ -13,14 +13,16 @@ use super::checkpoint::{file_name, unfinished_name};
 use super::frames::Frame;
 use super::machine::{ClusterEffects, ClusterNode, Then};
 use super::recover::BaseState;
+use super::shape::BadFrame;
 use bytes::Bytes;
 use order::consensus::{Base, Kept};
-use order::{Disk, DiskFile};
+use order::{Disk, DiskFile, FileReader, NODES_MAX, TIME_MS_END};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::RangeInclusive;
+use store::checkpoint::CheckpointError;
 use txn::codec::Reader;
-use txn::{Epoch, NodeId, PartitionId};
+use txn::{Epoch, NodeId, PartitionId, Position};
 
 /// Bytes of a piece.
 const PIECE_BYTES: usize = 256 << 10;
@@ -48,6 +50,13 @@ pub struct Piece {
     pub offset: u64,
 }
 
+/// What a file must be of when it is whole: the position behind it, and the digest of the order up to there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Whole {
+    next: Position,
+    digest: u64,
+}
+
 /// The files that are being fetched.
 #[derive(Debug)]
 pub(super) struct Install {
@@ -57,8 +66,10 @@ pub(super) struct Install {
     /// What is still to be fetched, the first one next.
     wanted: Vec<PartitionId>,
     offset: u64,
+    /// The size of the file that is being fetched, once something of it has come.
+    total: Option<u64>,
     /// The group's base at the checkpoint, as the source gave it.
-    pub bases: BTreeMap<PartitionId, Bytes>,
+    pub bases: BTreeMap<PartitionId, (Base, BaseState)>,
     /// The node that said that this one is behind.
     pub source: NodeId,
     /// Who gives the file that is being fetched: two nodes' files of one checkpoint say the same in different bytes.
@@ -89,6 +100,7 @@ impl Install {
             all: wanted.iter().copied().collect(),
             wanted,
             offset: 0,
+            total: None,
             bases: BTreeMap::new(),
             source,
             from: None,
@@ -124,18 +136,12 @@ impl Install {
         }
     }
 
-    /// The bases that came, if there is one of this epoch for everything that was wanted; otherwise whose is missing.
+    /// The bases that came, if there is one for everything that was wanted; otherwise whose is missing.
     pub fn read_bases(&self) -> Result<BTreeMap<PartitionId, Base>, PartitionId> {
         let read = |&partition: &PartitionId| {
-            let base = self
-                .bases
-                .get(&partition)
-                .and_then(|bytes| Base::take(&mut Reader::new(bytes)));
-            let base = base.filter(|base| {
-                let state = BaseState::decode(&base.state);
-                base.index > 0 && state.is_some_and(|state| state.epoch == self.epoch)
-            });
-            base.map(|base| (partition, base)).ok_or(partition)
+            let base = self.bases.get(&partition);
+            let base = base.map(|(base, _)| (partition, base.clone()));
+            base.ok_or(partition)
         };
         self.all.iter().map(read).collect()
     }
@@ -195,6 +201,7 @@ impl Install {
             self.wanted
                 .retain(|&partition| partition != piece.partition);
             self.offset = 0;
+            self.total = None;
             self.from = None;
             self.turn = 0;
             self.refused.clear();
@@ -217,7 +224,16 @@ impl Install {
         }
         self.asked_tick = None;
         self.offset = 0;
+        self.total = None;
         self.is_stale = self.writing.is_some();
+    }
+
+    /// Whether a piece of the file that is being fetched goes with those before it: of a file of the same size, within that, and
+    /// something of it. (A checkpoint is never empty.)
+    fn fits(&self, piece: Piece, total: u64, bytes: &Bytes) -> bool {
+        let ends = piece.offset.saturating_add(bytes.len() as u64);
+        let is_same = piece.offset == 0 || self.total == Some(total);
+        is_same && !bytes.is_empty() && ends <= total
     }
 
     /// All have refused: whether they are to be asked once more, after a while.
@@ -233,6 +249,7 @@ impl Install {
         self.from = Some(from);
         self.turn += 1;
         self.offset = 0;
+        self.total = None;
         self.repeats = 0;
         self.asked_tick = Some(now_tick);
         Piece {
@@ -300,6 +317,18 @@ impl Installs {
         if let Some(install) = &mut self.install {
             install.written(piece, bytes, last);
         }
+    }
+
+    /// A file came whole, and is no checkpoint: it is wanted of another node. Who gave it.
+    pub fn spoilt(&mut self, piece: Piece) -> Option<NodeId> {
+        let install = self.install.as_mut()?;
+        install.writing.take_if(|writing| *writing == piece)?;
+        if std::mem::take(&mut install.is_stale) {
+            return None;
+        }
+        let from = install.from;
+        install.refused(Epoch(0));
+        from
     }
 }
 
@@ -460,18 +489,78 @@ impl ClusterNode {
         base: Bytes,
         bytes: Bytes,
         effects: &mut ClusterEffects,
-    ) {
+    ) -> Result<(), BadFrame> {
+        let now = self.ticks;
         let Some(install) = &mut self.installs.install else {
-            return;
+            return Ok(());
         };
-        if !install.is_from(from) || !install.takes(piece, self.ticks) {
-            return;
+        if !install.is_from(from) || !install.takes(piece, now) {
+            return Ok(());
         }
-        if piece.offset == 0 {
-            install.bases.insert(piece.partition, base);
+        let checked = match install.fits(piece, total, &bytes) {
+            false => Err("a piece does not go with those before it".into()),
+            true if piece.offset > 0 => Ok(None),
+            true => self.base_of(piece, &base).map(Some),
+        };
+        let Some(install) = &mut self.installs.install else {
+            return Ok(());
+        };
+        match checked {
+            Err(bad) => {
+                // Nothing of it is written.
+                install.writing = None;
+                install.refused(Epoch(0));
+                return Err(bad);
+            }
+            Ok(None) => {}
+            Ok(Some(base)) => {
+                install.total = Some(total);
+                install.bases.insert(piece.partition, base);
+            }
         }
-        let last = piece.offset + bytes.len() as u64 >= total;
-        effects.write = Some((piece, bytes, last));
+        let is_last = piece.offset + bytes.len() as u64 == total;
+        let base = install.bases.get(&piece.partition);
+        let whole = base.filter(|_| is_last).map(|(_, state)| Whole {
+            next: state.next,
+            digest: state.digest,
+        });
+        effects.write = Some((piece, bytes, whole));
+        Ok(())
+    }
+
+    /// Reads the base that comes with a checkpoint, and holds it against the cluster: this node is to begin behind it.
+    fn base_of(&self, piece: Piece, bytes: &[u8]) -> Result<(Base, BaseState), BadFrame> {
+        const NUMBERS_END: u64 = 1 << 61;
+        let mut reader = Reader::new(bytes);
+        let base = Base::take(&mut reader).filter(|_| reader.is_empty());
+        let base = base.ok_or("a checkpoint's base cannot be read")?;
+        let state = BaseState::decode(&base.state).ok_or("a checkpoint's base cannot be read")?;
+        let own = self.map();
+        let members = &base.members;
+        let mut named = (members.voters.iter()).chain(&members.voters_outgoing);
+        let is_node = |node: &NodeId| (1..=NODES_MAX).contains(&node.0);
+        let numbers = [base.index, base.term, state.epoch.0, state.next.0];
+        match () {
+            () if state.epoch != piece.epoch => {
+                Err("a checkpoint's base is of another epoch".into())
+            }
+            () if state.map.cluster != own.cluster
+                || state.map.partitions.len() != own.partitions.len() =>
+            {
+                Err("a checkpoint's base is of another cluster".into())
+            }
+            () if members.voters.is_empty() || !named.all(is_node) => {
+                Err("a checkpoint's base names no members".into())
+            }
+            () if !numbers
+                .iter()
+                .all(|number| (1..NUMBERS_END).contains(number))
+                || state.time_ms >= TIME_MS_END =>
+            {
+                Err("a checkpoint's base is at no place of the order".into())
+            }
+            () => Ok((base, state)),
+        }
     }
 
     /// All files are there: the groups' logs begin behind them, and the process starts anew.
@@ -575,7 +664,15 @@ pub fn read_piece<D: Disk>(disk: &D, piece: Piece) -> io::Result<(u64, Vec<u8>)>
 }
 
 /// Writes a piece of a checkpoint that another node gave. With the last one the file is complete and durable.
-pub fn write_piece<D: Disk>(disk: &D, piece: Piece, bytes: &[u8], last: bool) -> io::Result<()> {
+///
+/// # Errors
+/// The disk fails, or ([`io::ErrorKind::InvalidData`]) the file is whole and is not the checkpoint that it should be: then it is removed.
+pub fn write_piece<D: Disk>(
+    disk: &D,
+    piece: Piece,
+    bytes: &[u8],
+    whole: Option<Whole>,
+) -> io::Result<()> {
     let unfinished = unfinished_name(piece.partition, piece.epoch);
     let file = if piece.offset == 0 {
         if disk.list()?.contains(&unfinished) {
@@ -586,12 +683,32 @@ pub fn write_piece<D: Disk>(disk: &D, piece: Piece, bytes: &[u8], last: bool) ->
         disk.open(&unfinished)?
     };
     file.write_at(piece.offset, bytes)?;
-    if last {
+    if let Some(whole) = whole {
+        if let Err(why) = check_whole(&file, whole) {
+            disk.remove(&unfinished)?;
+            return Err(why);
+        }
         file.sync()?;
         disk.rename(&unfinished, &file_name(piece.partition, piece.epoch))?;
         disk.sync_dir()?;
     }
     Ok(())
+}
+
+/// Reads a file that is to be loaded at the next start: then it would be too late to fetch another one.
+fn check_whole<F: DiskFile>(file: &F, whole: Whole) -> io::Result<()> {
+    let read = store::checkpoint::read(io::BufReader::new(FileReader::new(file)), |_| ());
+    let header = read.map_err(|error| match error {
+        CheckpointError::Io(error) => error,
+        damaged => io::Error::new(io::ErrorKind::InvalidData, damaged),
+    })?;
+    match (header.position.0.checked_add(1), header.digest) == (Some(whole.next.0), whole.digest) {
+        true => Ok(()),
+        false => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "it is not of the place in the order that its base tells of",
+        )),
+    }
 }
 
 #[cfg(test)]

@@ -12,6 +12,9 @@ const BATCH_REQUESTS_MAX: usize = 8192;
 /// Bytes of arguments in one batch, at most, if it is more than one request.
 const BATCH_BYTES_MAX: usize = 8 << 20;
 
+/// Changes of one batch, at most.
+const BATCH_CONTROLS_MAX: usize = 1024;
+
 /// The leader of a group in one term.
 #[derive(Debug)]
 pub(super) struct Lead {
@@ -64,7 +67,8 @@ impl Lead {
 
     /// Takes a change for the next batch.
     pub fn change(&mut self, control: Control) {
-        if !self.controls.contains(&control) {
+        // Whoever wants more asks again.
+        if self.controls.len() < BATCH_CONTROLS_MAX && !self.controls.contains(&control) {
             self.controls.push(control);
         }
     }

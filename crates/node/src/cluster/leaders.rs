@@ -16,6 +16,9 @@ pub const TRANSFER_KEPT_MS: u64 = 600_000;
 /// Who lacks more entries than that is not handed a group for the sake of the spread.
 const ENTRIES_BEHIND_MAX: u64 = 8;
 
+/// So often within a tick this node follows those who say that another node leads a group. Then it waits for better news.
+const REDIRECTS_MAX: u32 = 4;
+
 /// What operators wish, and what there is to be told.
 #[derive(Debug, Default)]
 pub(super) struct Leaders {
@@ -23,9 +26,21 @@ pub(super) struct Leaders {
     wishes: BTreeMap<PartitionId, (NodeId, u64)>,
     /// Some group has another leader than when this was asked for last.
     changed: bool,
+    /// How often nodes have named others as a group's leader within a tick: they may name each other.
+    redirected: BTreeMap<PartitionId, (u64, u32)>,
 }
 
 impl Leaders {
+    /// Whether another node is to be asked at once, since a node that was taken for a group's leader names it.
+    pub fn redirects(&mut self, partition: PartitionId, now_tick: u64) -> bool {
+        let (tick, times) = self.redirected.entry(partition).or_default();
+        if *tick != now_tick {
+            (*tick, *times) = (now_tick, 0);
+        }
+        *times += 1;
+        *times <= REDIRECTS_MAX
+    }
+
     /// The node that an operator wants to lead a group now, and for how many ticks more.
     fn wish(&self, partition: PartitionId, now_tick: u64) -> Option<(NodeId, u64)> {
         let &(node, until) = self.wishes.get(&partition)?;

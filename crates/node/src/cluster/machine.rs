@@ -11,18 +11,19 @@ use super::checkpoint::{Checkpoints, ClusterCheckpoint, Needed};
 use super::feeds::{Answered, Feeds, News, Said, Wish};
 use super::frames::Frame;
 use super::gateway::Gateway;
-use super::install::{Installs, Piece};
+use super::install::{Installs, Piece, Whole};
 use super::lead::Lead;
 use super::leaders::Leaders;
 use super::members::{MEMBERS_TICKS, Membership};
 use super::peers::Peers;
 use super::reads::{Read, Reads};
 use super::retired::Retired;
+use super::shape::{BadFrame, ReadAhead};
 use crate::expiry::ExpiryScan;
 use crate::machine::Refused;
 use bytes::Bytes;
 use execute::Engine;
-use order::consensus::{Group, GroupStatus, Input, Kept, asks_for_vote};
+use order::consensus::{Group, GroupStatus, Input, Kept};
 use order::merge::{EpochEnd, Merge};
 use order::{Changed, Control, PartitionMap};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -43,6 +44,8 @@ const EXPIRY_TICKS: u64 = 2;
 const BEHIND_TICKS: u64 = 20;
 /// Every so many ticks nodes tell each other their clocks.
 pub(super) const CLOCK_TICKS: u64 = 4;
+/// So many epochs may be begun behind the last one of which this node has a batch: more than any node has begun at once.
+const BEGUN_AHEAD_MAX: u64 = 64;
 /// A leader that is not the preferred one looks every so many ticks whether that one could take over.
 const BALANCE_TICKS: u64 = 40;
 
@@ -101,6 +104,13 @@ pub enum ClusterEvent {
         /// Whether it was the last.
         last: bool,
     },
+    /// The file that ended with this piece is not the checkpoint that it should be, and is gone.
+    PieceSpoilt {
+        /// Which piece.
+        piece: Piece,
+        /// What is wrong.
+        cause: String,
+    },
     /// A change of the map is wanted.
     ChangeWanted(Control),
     /// A group's leader should hand over, and the group is to stay there for a while ([`super::TRANSFER_KEPT_MS`]). Only the leader
@@ -138,8 +148,8 @@ pub struct ClusterEffects {
     pub prune: Option<Needed>,
     /// Read pieces of checkpoints, for other nodes.
     pub read: Vec<(NodeId, Piece)>,
-    /// Write a piece of a checkpoint: its bytes, and whether it is the last ([`super::write_piece`]).
-    pub write: Option<(Piece, Bytes, bool)>,
+    /// Write a piece of a checkpoint: its bytes, and what the file must be if it is the last ([`super::write_piece`]).
+    pub write: Option<(Piece, Bytes, Option<Whole>)>,
     /// Something became final: stepping the engines may final-commit now.
     pub confirmed: bool,
     /// Something was delivered: stepping the engines may execute it.
@@ -151,6 +161,8 @@ pub struct ClusterEffects {
     /// A newer map than this node's own, from another node: where the others are. Who was down while nodes were replaced
     /// needs it, because the leader from whom it would learn of them may be one of them.
     pub known: Option<Arc<PartitionMap>>,
+    /// Drop the links of these nodes, because of what they have sent: the text says it.
+    pub severed: Vec<(NodeId, String)>,
     /// What an operator should read.
     pub warnings: Vec<String>,
     /// End this process and start it again: it goes on behind the checkpoint that was installed, or keeps other
@@ -291,6 +303,8 @@ pub struct ClusterNode {
     pub(super) is_spread: bool,
     /// The map that the cluster was founded with.
     first_map: Arc<PartitionMap>,
+    /// Batches of the frame at hand, which were read to be checked.
+    read_ahead: ReadAhead,
 }
 
 impl ClusterNode {
@@ -372,6 +386,7 @@ impl ClusterNode {
             feeds: Feeds::new(nonce),
             is_spread,
             first_map: Arc::new(first_map),
+            read_ahead: ReadAhead::new(),
         }
     }
 
@@ -627,6 +642,15 @@ impl ClusterNode {
             ClusterEvent::PieceWritten { piece, bytes, last } => {
                 self.installs.written(piece, bytes, last);
             }
+            ClusterEvent::PieceSpoilt { piece, cause } => {
+                if let Some(from) = self.installs.spoilt(piece) {
+                    let why = format!(
+                        "the checkpoint of {} that it gave is none: {cause}",
+                        piece.partition
+                    );
+                    effects.severed.push((from, why));
+                }
+            }
             ClusterEvent::ChangeWanted(control) => {
                 self.wanted.push(control);
                 self.remind = true;
@@ -683,27 +707,26 @@ impl ClusterNode {
         effects.frames.push((to, frame.encode(self.now_ms)));
     }
 
+    /// Takes a frame, or drops the link of the node that sent it.
     fn frame(&mut self, from: NodeId, bytes: &Bytes, effects: &mut ClusterEffects) {
-        let (clock_ms, frame) = match Frame::decode(bytes, &self.registry) {
-            Ok(frame) => frame,
-            Err(error) => {
-                effects.warnings.push(format!("{from}: {error}"));
-                return;
-            }
-        };
+        if let Err(BadFrame(why)) = self.take_frame(from, bytes, effects) {
+            effects.severed.push((from, why));
+        }
+    }
+
+    fn take_frame(
+        &mut self,
+        from: NodeId,
+        bytes: &Bytes,
+        effects: &mut ClusterEffects,
+    ) -> Result<(), BadFrame> {
+        let (clock_ms, frame) = Frame::decode(bytes, &self.registry)?;
+        self.check_frame(&frame)?;
         self.peers.heard(from, clock_ms, self.now_ms, self.ticks);
         match frame {
             Frame::Consensus { .. } if !self.bootstrap.takes_part() => {}
-            Frame::Consensus { partition, message }
-                if asks_for_vote(&message) && self.is_stranger(from, partition, effects) => {}
             Frame::Consensus { partition, message } => {
-                if let Some(group) = self.groups.get_mut(&partition) {
-                    // What it refuses counts as lost.
-                    let _ = group.handle(Input::Message(message));
-                    self.dirty.insert(partition);
-                    // A leader must know its whole log before it takes anything.
-                    self.turns(effects);
-                }
+                self.group_hears(from, partition, message, effects)?;
             }
             Frame::Submit {
                 partition,
@@ -719,7 +742,10 @@ impl ClusterNode {
                 }
             }
             Frame::Elsewhere { partition, leader } => {
-                if self.leader(partition) == Some(from) && !self.groups.contains_key(&partition) {
+                if self.leader(partition) == Some(from)
+                    && !self.groups.contains_key(&partition)
+                    && self.placement.redirects(partition, self.ticks)
+                {
                     self.leader_is(partition, leader.map(|leader| (leader, 0)));
                 }
             }
@@ -730,9 +756,9 @@ impl ClusterNode {
                 total,
                 base,
                 bytes,
-            } => self.piece_came(from, piece, total, base, bytes, effects),
+            } => self.piece_came(from, piece, total, base, bytes, effects)?,
             Frame::Newest(epoch) => self.newest_is(from, epoch),
-            Frame::Begun(epoch) => self.begun = self.begun.max(epoch),
+            Frame::Begun(epoch) => self.hear_begun(epoch),
             Frame::Change(control) => self.take_change(control),
             Frame::Follow {
                 partition,
@@ -789,7 +815,7 @@ impl ClusterNode {
                     messages,
                     part,
                 };
-                self.fed(from, partition, subscription, number, news, effects);
+                self.fed(from, partition, subscription, number, news, effects)?;
             }
             Frame::Heard {
                 partition,
@@ -808,7 +834,7 @@ impl ClusterNode {
                     self.send(from, &Frame::MapWanted, effects);
                 }
                 if let Some(standing) = standing {
-                    self.heard(from, standing, effects);
+                    self.heard(from, standing, effects)?;
                 }
             }
             Frame::MapWanted => {
@@ -822,7 +848,9 @@ impl ClusterNode {
                 }
             }
             Frame::Followed { partition, version } => self.followed(partition, version),
-            Frame::Left { partition, version } => self.left(partition, version, effects),
+            Frame::Left { partition, version } => {
+                self.told_to_leave(from, partition, version, effects)
+            }
             Frame::Belongs { partition } => {
                 self.is_stranger(from, partition, effects);
             }
@@ -832,6 +860,41 @@ impl ClusterNode {
                 left_ms,
             } => self.wished(partition, to, left_ms / self.options.tick_ms.max(1)),
         }
+        Ok(())
+    }
+
+    /// A group's replica here gets a message of another one.
+    fn group_hears(
+        &mut self,
+        from: NodeId,
+        partition: PartitionId,
+        message: Bytes,
+        effects: &mut ClusterEffects,
+    ) -> Result<(), BadFrame> {
+        let Some(group) = self.groups.get(&partition) else {
+            return Ok(());
+        };
+        let examined = group.examine(from, &message)?;
+        if examined.asks_for_vote && self.is_stranger(from, partition, effects) {
+            return Ok(());
+        }
+        self.read_ahead = self.entries_came(partition, &examined.appends)?;
+        if let Some(group) = self.groups.get_mut(&partition) {
+            // What it refuses counts as lost.
+            let _ = group.handle(Input::Message(message));
+            self.dirty.insert(partition);
+            // A leader must know its whole log before it takes anything.
+            self.turns(effects);
+        }
+        self.read_ahead.clear();
+        Ok(())
+    }
+
+    /// Another node says that an epoch was begun. None can be far ahead of what some group has here: an epoch is confirmed only with
+    /// the batches of all groups, and few are begun behind it.
+    fn hear_begun(&mut self, epoch: Epoch) {
+        let latest = Epoch(self.merge.newest().0 + BEGUN_AHEAD_MAX);
+        self.begun = self.begun.max(epoch.min(latest));
     }
 
     fn tick(&mut self, effects: &mut ClusterEffects) {

@@ -388,6 +388,25 @@ impl ClusterNode {
         true
     }
 
+    /// Another node says that a group goes on without this one. What its map wants the node must have heard of as well, from that
+    /// node or from others: it asks, and is told again.
+    pub(super) fn told_to_leave(
+        &mut self,
+        from: NodeId,
+        partition: PartitionId,
+        version: u32,
+        effects: &mut ClusterEffects,
+    ) {
+        let newest = self.newest_map();
+        if newest.version < version {
+            return self.send(from, &Frame::MapWanted, effects);
+        }
+        let mut replicas = newest.partition(partition).replicas.values();
+        if !replicas.any(|&node| node == self.options.me) {
+            self.left(partition, version, effects);
+        }
+    }
+
     /// A group goes on without this node, says one who has the map of a version. If all do, it has left; the files stay as they
     /// are. If it keeps others, it goes on with those ([`Self::retire`]). One that is to leave waits for the last one.
     ///

@@ -53,6 +53,8 @@
 //! # Failures
 //!
 //! * A write or a sync of the journal that fails stops the node for good: it promises nothing any more, and the others go on.
+//! * A frame that no node of the cluster can have sent is not used, and its sender loses its link ([`ClusterEffects::severed`]):
+//!   see [`shape`]. Within the protocol peers are believed.
 //! * A leader whose clock runs ahead of a majority hands over, and until then stamps batches with a bounded time.
 //!
 //! # Invariants
@@ -77,12 +79,13 @@ mod peers;
 mod reads;
 mod recover;
 mod retired;
+mod shape;
 
 pub use bootstrap::{IDENTITY, Nonces, Standing, joined_record};
 pub use checkpoint::{ClusterCheckpoint, LoadError, Written};
 pub use feeds::{Answered, Fed, Item, Part, Said};
 pub use frames::{Frame, FrameError, describe};
-pub use install::{Piece, read_piece, write_piece};
+pub use install::{Piece, Whole, read_piece, write_piece};
 pub use leaders::TRANSFER_KEPT_MS;
 pub use levels::LEVEL;
 pub use machine::{ClusterEffects, ClusterEvent, ClusterNode, ClusterStatus};

@@ -4,5 +4,6 @@ mod agreement;
 mod bootstrap;
 mod feeds;
 mod levels;
+mod lies;
 mod members;
 mod rig;

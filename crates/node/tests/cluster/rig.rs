@@ -4,12 +4,13 @@
 //! tick. A crash takes what was not synced. A node of the map that is not running is started by [`Rig::start`], with what
 //! `ordo serve` would know: its journal, or, the first time, the newest map of a peer.
 
-use execute::{Budget, Committed, Engine, Serial, WorkerId};
+use execute::sparkle::{Options, Sparkle};
+use execute::{Assignment, Budget, Committed, Engine, Serial, WorkerId, siblings};
 use order::consensus::Kept;
 use order::{Changed, Control, Described, GroupImage, GroupImages, PartitionMap};
 use ordo_node::cluster::{
     Answered, ClusterEffects, ClusterEvent, ClusterNode, ClusterOptions, ClusterRecoverError,
-    ClusterStart, Frame, LEVEL,
+    ClusterStart, Frame, LEVEL, describe,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -148,11 +149,16 @@ impl Wire {
     }
 }
 
+/// Sees a frame before it arrives: from whom, to whom, and what the receiver is. Gives what arrives before it at the same node, and from
+/// whom.
+pub type Tap = Box<dyn FnMut((NodeId, NodeId), &[u8], &ClusterNode) -> Vec<(NodeId, Vec<u8>)>>;
+
 /// A cluster.
 pub struct Rig {
     first: PartitionMap,
-    registry: Registry,
+    pub registry: Registry,
     add: Arc<dyn Procedure>,
+    pair: Arc<dyn Procedure>,
     hosts: BTreeMap<NodeId, Host>,
     pub wire: Wire,
     now_ms: u64,
@@ -171,6 +177,25 @@ pub struct Rig {
     pub outcome_bytes: usize,
     /// Who knows no outcome of what other nodes' clients wanted, as if it had begun behind a checkpoint that has them.
     pub forgetful: Option<NodeId>,
+    /// Whether transactions over several partitions are executed, and so partitions talk to each other.
+    pub is_parallel: bool,
+    /// What peers say that they should not.
+    pub tap: Option<Tap>,
+    /// Whose links were dropped by whom, and why.
+    pub severed: Vec<(NodeId, NodeId, String)>,
+    /// Nodes that wanted to start again.
+    pub restarted: Vec<NodeId>,
+}
+
+async fn pair(mut tx: Tx, call: Call) -> Outcome {
+    for argument in call.iter() {
+        let key = Key::from(argument);
+        let count = tx.get_for_update(&key).await?;
+        let count = count.and_then(|value| value.as_string().map(|text| text.len()));
+        tx.put(&key, Value::from(&vec![b'x'; count.unwrap_or(0) + 1][..]))
+            .await?;
+    }
+    Ok(Reply::Integer(0))
 }
 
 async fn add(mut tx: Tx, call: Call) -> Outcome {
@@ -202,10 +227,13 @@ impl Rig {
         let add: Arc<dyn Procedure> = Arc::new(FnProcedure::new("add", add));
         let mut registry = Registry::new();
         registry.register(add.clone()).expect("one of this name");
+        let pair: Arc<dyn Procedure> = Arc::new(FnProcedure::new("pair", pair));
+        registry.register(pair.clone()).expect("one of this name");
         Rig {
             first,
             registry,
             add,
+            pair,
             hosts: BTreeMap::new(),
             wire: Wire::default(),
             now_ms: 1_000_000,
@@ -217,6 +245,10 @@ impl Rig {
             cut: Vec::new(),
             outcome_bytes: 0,
             forgetful: None,
+            is_parallel: false,
+            tap: None,
+            severed: Vec::new(),
+            restarted: Vec::new(),
         }
     }
 
@@ -250,8 +282,18 @@ impl Rig {
         }
         assert!(!host.kept.is_empty(), "{node} has nothing to keep yet");
         self.nonces += 1;
+        let (of, era) = (self.first.partitions.len() as u16, self.nonces << 16);
         let engine = |&partition: &PartitionId| -> (PartitionId, Arc<dyn Engine>) {
-            (partition, Arc::new(Serial::new()))
+            let engine: Arc<dyn Engine> = match self.is_parallel {
+                false => Arc::new(Serial::new()),
+                true => Arc::new(Sparkle::new(Options::of(Assignment {
+                    partition,
+                    of,
+                    era,
+                    ..Assignment::alone(1)
+                }))),
+            };
+            (partition, engine)
         };
         let engines: BTreeMap<_, _> = host.kept.iter().map(engine).collect();
         let start = ClusterStart {
@@ -437,6 +479,39 @@ impl Rig {
         taken.is_ok()
     }
 
+    /// Writes a key of each of these partitions in one transaction.
+    pub fn add_pair(&mut self, at: NodeId, partitions: &[PartitionId]) -> bool {
+        let (now_ms, pair) = (self.now_ms, self.pair.clone());
+        let Some(process) = self
+            .hosts
+            .get_mut(&at)
+            .and_then(|host| host.process.as_mut())
+        else {
+            return false;
+        };
+        process.sequence += 1;
+        let id = RequestId {
+            session: ordo_node::session::compose(process.node.boot().0, 0, 0),
+            sequence: process.sequence,
+            attempt: 0,
+        };
+        let map = process.node.map().clone();
+        let key = |partition: &PartitionId| {
+            let mut names = (0..).map(|number| format!("key{number}"));
+            names.find(|name| map.partition_of_key(&Key::from(name.as_str())) == *partition)
+        };
+        let keys: Vec<String> = partitions.iter().filter_map(key).collect();
+        let mut request = Request::new(id, pair, keys.iter().map(String::as_str).collect());
+        request.route = PartitionRoute::over(partitions.iter().copied(), map.slots());
+        request.slots_version = map.slots_version;
+        let mut requests = vec![Arc::new(request)];
+        let taken = process
+            .node
+            .submit(&mut requests, now_ms, &mut process.effects);
+        self.drive(at);
+        taken.is_ok()
+    }
+
     pub fn handle(&mut self, node: NodeId, event: ClusterEvent) {
         let now_ms = self.now_ms;
         if let Some(process) = self
@@ -475,39 +550,76 @@ impl Rig {
         }
         let mut foreign = Vec::new();
         let mut committed: Vec<Committed> = Vec::new();
-        for (&partition, engine) in &process.engines {
-            while engine.step(WorkerId(0), Budget::ONE, &mut committed) == execute::Progress::Worked
-            {
-            }
-            for committed in committed.drain(..) {
-                let Ok(Reply::Integer(sum)) = committed.outcome else {
-                    panic!("no sum")
-                };
-                process.sums.insert(partition, sum);
-                let (boot, _) = ordo_node::session::boot_and_port(committed.request.id.session);
-                if boot == process.node.boot().0 {
-                    *self.answered.entry(partition).or_default() += 1;
-                } else if process.node.is_spread() && self.forgetful != Some(node) {
-                    foreign.push(Answered {
-                        id: committed.request.id,
-                        partition,
-                        position: committed.position,
-                        outcome: match self.outcome_bytes {
-                            0 => committed.outcome,
-                            bytes => Ok(Reply::Bulk(vec![0; bytes].into())),
-                        },
-                    });
+        let engines: Vec<_> = process.engines.clone().into_iter().collect();
+        let mut sent = Vec::new();
+        loop {
+            for &(partition, ref engine) in &engines {
+                while engine.step(WorkerId(0), Budget::ONE, &mut committed)
+                    == execute::Progress::Worked
+                {}
+                for committed in committed.drain(..) {
+                    let Ok(Reply::Integer(sum)) = committed.outcome else {
+                        assert!(self.tap.is_some(), "no sum");
+                        continue;
+                    };
+                    if committed.request.procedure.name() == "pair" {
+                        continue;
+                    }
+                    process.sums.insert(partition, sum);
+                    let (boot, _) = ordo_node::session::boot_and_port(committed.request.id.session);
+                    if boot == process.node.boot().0 {
+                        *self.answered.entry(partition).or_default() += 1;
+                    } else if process.node.is_spread() && self.forgetful != Some(node) {
+                        foreign.push(Answered {
+                            id: committed.request.id,
+                            partition,
+                            position: committed.position,
+                            outcome: match self.outcome_bytes {
+                                0 => committed.outcome,
+                                bytes => Ok(Reply::Bulk(vec![0; bytes].into())),
+                            },
+                        });
+                    }
                 }
             }
+            if !siblings::exchange(&engines, process.node.twins(), &mut sent) {
+                break;
+            }
         }
+        process.node.say(sent, now_ms, &mut process.effects);
         process.node.executed(foreign, now_ms, &mut process.effects);
         for (to, bytes) in process.effects.frames.drain(..) {
             self.wire.send(node, to, bytes, &self.registry);
         }
-        assert!(!process.effects.restart, "{node} is to start again");
+        for (peer, why) in process.effects.severed.drain(..) {
+            self.severed.push((node, peer, why));
+        }
+        let restarts = std::mem::take(&mut process.effects.restart);
+        assert!(!restarts || self.tap.is_some(), "{node} is to start again");
+        if restarts {
+            self.restarted.push(node);
+            host.process = None;
+            return;
+        }
         if let Some(text) = process.effects.ended.take() {
             host.ended = Some(text);
             host.process = None;
+        }
+    }
+
+    /// Has arrive what comes before a frame.
+    fn lie(&mut self, link: (NodeId, NodeId), bytes: &[u8]) {
+        let Some(mut tap) = self.tap.take() else {
+            return;
+        };
+        let lies = match self.process(link.1) {
+            Some(process) => tap(link, bytes, &process.node),
+            None => Vec::new(),
+        };
+        self.tap = Some(tap);
+        for (from, bytes) in lies {
+            let bytes = bytes.into();
+            self.handle(link.1, ClusterEvent::Frame { from, bytes });
         }
     }
 
@@ -523,9 +635,15 @@ impl Rig {
         loop {
             while let Some((from, to, bytes)) = self.wire.frames.pop_front() {
                 left -= 1;
-                assert!(left > 0, "nodes talk without end");
+                let said = || describe(&bytes.clone().into());
+                assert!(
+                    left > 0,
+                    "nodes talk without end: {from} to {to}: {}",
+                    said()
+                );
                 let is_cut = self.cut.contains(&(from, to)) || self.cut.contains(&(to, from));
                 if !is_cut {
+                    self.lie((from, to), &bytes);
                     let bytes = bytes.into();
                     self.handle(to, ClusterEvent::Frame { from, bytes });
                 }

@@ -3,8 +3,12 @@
 
 use super::Members;
 use super::raft::question_of;
+use crate::map::NODES_MAX;
 use bytes::Bytes;
-use raft::eraftpb::{ConfState, Entry, EntryType, Message, MessageType};
+use raft::eraftpb::{
+    ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2, ConfState, Entry,
+    EntryType, Message, MessageType,
+};
 use txn::NodeId;
 use txn::codec::{Reader, put_bytes, put_varint};
 
@@ -85,15 +89,6 @@ pub(super) fn decode(bytes: &Bytes) -> Option<Message> {
     (reader.is_empty() && parts < 4).then_some(message)
 }
 
-/// Whether a message asks for a vote.
-pub fn asks_for_vote(bytes: &Bytes) -> bool {
-    let kind = decode(bytes).map(|message| message.get_msg_type());
-    matches!(
-        kind,
-        Some(MessageType::MsgRequestVote | MessageType::MsgRequestPreVote)
-    )
-}
-
 /// What a message says, for a reader of traces.
 pub fn describe(bytes: &Bytes) -> String {
     let Some(message) = decode(bytes) else {
@@ -135,19 +130,18 @@ pub fn describe(bytes: &Bytes) -> String {
     format!("term {}: {text}{question}", message.term)
 }
 
-/// A snapshot never travels as a message: a checkpoint is fetched, and the library begins behind it at the next start.
+/// A snapshot never travels as a message: a checkpoint is fetched, and the library begins behind it at the next start. Nor
+/// does what only a leader takes of its own node: a batch, and the wish that another should lead.
 fn message_type(number: u8) -> Option<MessageType> {
     use MessageType as M;
     // Those that replicas send each other; the others are a replica's own.
     [
-        M::MsgPropose,
         M::MsgAppend,
         M::MsgAppendResponse,
         M::MsgRequestVote,
         M::MsgRequestVoteResponse,
         M::MsgHeartbeat,
         M::MsgHeartbeatResponse,
-        M::MsgTransferLeader,
         M::MsgTimeoutNow,
         M::MsgReadIndex,
         M::MsgReadIndexResp,
@@ -159,13 +153,56 @@ fn message_type(number: u8) -> Option<MessageType> {
 }
 
 fn entry_type(number: u8) -> Option<EntryType> {
-    [
-        EntryType::EntryNormal,
-        EntryType::EntryConfChange,
-        EntryType::EntryConfChangeV2,
-    ]
-    .into_iter()
-    .find(|&kind| kind as u8 == number)
+    [EntryType::EntryNormal, EntryType::EntryConfChangeV2]
+        .into_iter()
+        .find(|&kind| kind as u8 == number)
+}
+
+/// Reads a change of the members as it stands in an entry: a message of protocol buffers with numbers in it, and with others that have
+/// numbers. `None` on anything else, and on what no change of ours says. (No reader of the library sees what a peer has sent.)
+pub(super) fn members_change(data: &[u8]) -> Option<ConfChangeV2> {
+    const NUMBER: u64 = 0;
+    const BYTES: u64 = 2;
+    let mut change = ConfChangeV2::default();
+    let mut reader = Reader::new(data);
+    while !reader.is_empty() {
+        let tag = reader.varint()?;
+        match (tag >> 3, tag & 7) {
+            (1, NUMBER) => change.set_transition(match reader.varint()? {
+                0 => ConfChangeTransition::Auto,
+                1 => ConfChangeTransition::Implicit,
+                2 => ConfChangeTransition::Explicit,
+                _ => return None,
+            }),
+            (2, BYTES) => {
+                let single = single_change(reader.bytes()?)?;
+                change.mut_changes().push(single);
+            }
+            (3, BYTES) if reader.bytes()?.is_empty() => {}
+            _ => return None,
+        }
+    }
+    (change.get_changes().len() <= CHANGES_MAX).then_some(change)
+}
+
+/// More nodes than a change can name.
+const CHANGES_MAX: usize = 2 * NODES_MAX as usize;
+
+fn single_change(data: &[u8]) -> Option<ConfChangeSingle> {
+    let mut single = ConfChangeSingle::default();
+    let mut reader = Reader::new(data);
+    while !reader.is_empty() {
+        match (reader.varint()?, reader.varint()?) {
+            (8, 0) => single.set_change_type(ConfChangeType::AddNode),
+            (8, 1) => single.set_change_type(ConfChangeType::RemoveNode),
+            (8, 2) => single.set_change_type(ConfChangeType::AddLearnerNode),
+            (16, node) => single.node_id = node,
+            _ => return None,
+        }
+    }
+    (1..=u64::from(NODES_MAX))
+        .contains(&single.node_id)
+        .then_some(single)
 }
 
 /// The library's word for members, in ours: sorted, because it gives them in any order.
@@ -190,6 +227,48 @@ pub(super) fn members_of(conf_state: &ConfState) -> Members {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use protobuf::Message as _;
+
+    #[test]
+    fn a_change_of_members_is_read_as_the_library_writes_it_and_nothing_else_is() {
+        let single = |kind, node_id| {
+            let mut single = ConfChangeSingle::default();
+            single.set_change_type(kind);
+            single.node_id = node_id;
+            single
+        };
+        let mut replaces = ConfChangeV2::default();
+        replaces.mut_changes().extend([
+            single(ConfChangeType::AddNode, 300),
+            single(ConfChangeType::RemoveNode, 1),
+            single(ConfChangeType::AddLearnerNode, 1024),
+        ]);
+        let mut explicit = ConfChangeV2::default();
+        explicit.set_transition(ConfChangeTransition::Explicit);
+        for change in [ConfChangeV2::default(), replaces, explicit] {
+            let bytes = change.write_to_bytes().expect("bytes");
+            assert_eq!(members_change(&bytes), Some(change));
+        }
+        // The bytes that logs of older builds have.
+        let (adds, leaves): (&[u8], &[u8]) = (&[18, 4, 8, 2, 16, 4, 18, 4, 8, 1, 16, 1], &[]);
+        let read = members_change(adds).expect("a change");
+        assert_eq!(read.write_to_bytes().expect("bytes"), adds);
+        assert!(members_change(leaves).is_some_and(|change| change.leave_joint()));
+        let wrong: [&[u8]; 9] = [
+            &[8, 3],
+            &[18, 4, 8, 3, 16, 4],
+            &[18, 2, 8, 1],
+            &[18, 2, 16, 0],
+            &[18, 3, 16, 0x81, 8],
+            &[18, 9, 16],
+            &[26, 1, 7],
+            &[32, 1],
+            &[19],
+        ];
+        for bytes in wrong {
+            assert_eq!(members_change(bytes), None, "{bytes:?}");
+        }
+    }
 
     #[test]
     fn messages_round_trip_and_truncations_are_refused() {

@@ -12,11 +12,12 @@
 //! 3. Terms and indices grow along the log; an entry may be replaced only by one of a later term.
 //! 4. A read index that is told was confirmed by a majority after it was asked for.
 
+mod examine;
 mod message;
 mod raft;
 mod storage;
 
-pub use message::{asks_for_vote, describe};
+pub use message::describe;
 pub use raft::{ELECTION_TICKS, RaftGroup};
 
 use bytes::Bytes;
@@ -229,6 +230,20 @@ pub enum Refusal {
     NotNow,
 }
 
+/// A message says what no replica could say to this one: whoever sent it is not to be believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a message of a consensus group is refused: {0}")]
+pub struct Contradiction(pub &'static str);
+
+/// What a message of another replica is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Examined {
+    /// It asks for a vote.
+    pub asks_for_vote: bool,
+    /// The entries that this log would get by it.
+    pub appends: Vec<Entry>,
+}
+
 /// What is to be done, in this order: send the messages, keep the record, and, once it is kept, say so and send the promises.
 #[derive(Clone, Debug)]
 pub struct Turn {
@@ -299,6 +314,11 @@ impl GroupStatus {
 
 /// One replica's part in a consensus group.
 pub trait Group: Send {
+    /// Looks at a message that a node has sent, before it is handled: one that cannot be is refused, and is not to be handled.
+    ///
+    /// # Errors
+    /// The message contradicts itself, or what this replica knows for certain.
+    fn examine(&self, from: NodeId, message: &Bytes) -> Result<Examined, Contradiction>;
     /// Takes an input.
     fn handle(&mut self, input: Input) -> Result<(), Refusal>;
     /// What is to be done; `None` if nothing. Call it until then after every input and after [`Group::kept`].

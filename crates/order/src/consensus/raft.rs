@@ -8,14 +8,13 @@
 //!   never installs one while it runs, which it does not take well if an election comes in between.
 //! * A joint configuration ends by itself only if its leader stays: [`MemberChange::Finish`] ends it otherwise.
 
-use super::message::{decode, encode, members_of};
+use super::message::{decode, encode, members_change, members_of};
 use super::storage::Storage;
 use super::{
-    Base, Entry, EntryKind, Group, GroupStatus, HardState, Input, Kept, MemberChange, Members,
-    Refusal, Role, Turn,
+    Base, Contradiction, Entry, EntryKind, Examined, Group, GroupStatus, HardState, Input, Kept,
+    MemberChange, Members, Refusal, Role, Turn,
 };
 use bytes::Bytes;
-use protobuf::Message as _;
 use raft::eraftpb::{
     ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2, Entry as RaftEntry,
     EntryType, HardState as RaftHardState, Message, MessageType,
@@ -116,6 +115,11 @@ impl RaftGroup {
         raft.set_randomized_election_timeout(ticks as usize);
     }
 
+    /// The library's replica.
+    pub(super) fn library(&self) -> &raft::Raft<Storage> {
+        &self.raft.raft
+    }
+
     fn is_leader(&self) -> bool {
         self.raft.raft.state == StateRole::Leader
     }
@@ -160,8 +164,7 @@ impl RaftGroup {
             if entry.get_entry_type() == EntryType::EntryNormal {
                 continue;
             }
-            let mut record = ConfChangeV2::default();
-            if record.merge_from_bytes(&entry.data).is_ok()
+            if let Some(record) = members_change(&entry.data)
                 && let Ok(conf_state) = self.raft.apply_conf_change(&record)
             {
                 let before = std::mem::replace(&mut self.members, members_of(&conf_state));
@@ -220,6 +223,10 @@ impl RaftGroup {
 }
 
 impl Group for RaftGroup {
+    fn examine(&self, from: NodeId, message: &Bytes) -> Result<Examined, Contradiction> {
+        self.examine_message(from, message)
+    }
+
     fn handle(&mut self, input: Input) -> Result<(), Refusal> {
         self.step_down_if_removed();
         let result = match input {
@@ -229,6 +236,7 @@ impl Group for RaftGroup {
             }
             Input::Message(bytes) => match decode(&bytes) {
                 // What comes from strangers or too late is refused; both are lost messages.
+                Some(message) if self.comes_too_early(&message) => Err(Refusal::NotNow),
                 Some(mut message) => {
                     self.mend(&mut message);
                     self.raft.step(message).map_err(|_| Refusal::NotNow)
@@ -435,7 +443,7 @@ fn to_raft(entry: Entry) -> RaftEntry {
     out
 }
 
-fn from_raft(entry: RaftEntry) -> Entry {
+pub(super) fn from_raft(entry: RaftEntry) -> Entry {
     Entry {
         index: entry.index,
         term: entry.term,

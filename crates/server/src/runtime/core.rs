@@ -7,7 +7,7 @@ use crate::disk::RealDisk;
 use bytes::Bytes;
 use execute::siblings::Sent;
 use node::cluster::checkpoint::Needed;
-use node::cluster::{Answered, ClusterCheckpoint, ClusterEvent, Piece};
+use node::cluster::{Answered, ClusterCheckpoint, ClusterEvent, Piece, Whole};
 use node::{CheckpointJob, Effects, Event, Node, Refused};
 use order::{Log, LogStatus, PartitionMap, SyncTicket, Synced, Truncated, Truncation};
 use parking_lot::Mutex;
@@ -43,8 +43,8 @@ pub(super) enum FileWork {
     Prune(Needed),
     /// Read a piece of a checkpoint for another node.
     Read(NodeId, Piece),
-    /// Write a piece of a checkpoint that another node gave: its bytes, and whether it is the last.
-    Write(Piece, Bytes, bool),
+    /// Write a piece of a checkpoint that another node gave: its bytes, and what the file must be if it is the last.
+    Write(Piece, Bytes, Option<Whole>),
 }
 
 /// What one pass through the core made possible. Acted on after the lock is released.

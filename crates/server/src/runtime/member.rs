@@ -299,8 +299,13 @@ impl Member {
             for (to, piece) in effects.read.drain(..) {
                 let _ = hands.files.send(FileWork::Read(to, piece));
             }
-            if let Some((piece, bytes, last)) = effects.write.take() {
-                let _ = hands.files.send(FileWork::Write(piece, bytes, last));
+            if let Some((piece, bytes, whole)) = effects.write.take() {
+                let _ = hands.files.send(FileWork::Write(piece, bytes, whole));
+            }
+        }
+        for (peer, why) in effects.severed.drain(..) {
+            if let Some(peers) = self.outside.peers.get() {
+                peers.sever(peer, &why);
             }
         }
         for warning in effects.warnings.drain(..) {

@@ -26,7 +26,7 @@ use node::cluster::{ClusterEvent, Written, read_piece, write_piece};
 use node::{Event, FsyncPolicy};
 use order::{Preparer, SyncTicket};
 use parking_lot::Mutex;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -203,16 +203,20 @@ pub(super) fn files(inner: &Arc<Inner>, work: &Receiver<FileWork>, preparer: &Pr
                     tracing::warn!("a checkpoint that {to} wants cannot be read: {error}");
                 }
             },
-            FileWork::Write(piece, bytes, last) => {
-                match write_piece(&*inner.disk, piece, &bytes, last) {
+            FileWork::Write(piece, bytes, whole) => {
+                match write_piece(&*inner.disk, piece, &bytes, whole) {
                     Ok(()) => pass(
                         inner,
                         ClusterEvent::PieceWritten {
                             piece,
                             bytes: bytes.len() as u64,
-                            last,
+                            last: whole.is_some(),
                         },
                     ),
+                    Err(error) if error.kind() == ErrorKind::InvalidData => {
+                        let cause = error.to_string();
+                        pass(inner, ClusterEvent::PieceSpoilt { piece, cause });
+                    }
                     Err(error) => {
                         // Nothing else can be done with this node: it lacks what the others no longer have.
                         let text = format!("a checkpoint could not be fetched: {error}");

@@ -22,13 +22,16 @@ impl Turn<'_> {
                 });
             }
         }
-        if let Some((piece, bytes, last)) = effects.write.take() {
-            events.push(match write_piece(&*disk, piece, &bytes, last) {
+        if let Some((piece, bytes, whole)) = effects.write.take() {
+            events.push(match write_piece(&*disk, piece, &bytes, whole) {
                 Ok(()) => ClusterEvent::PieceWritten {
                     piece,
                     bytes: bytes.len() as u64,
-                    last,
+                    last: whole.is_some(),
                 },
+                Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+                    panic!("a node of this cluster gives a checkpoint that is none: {error}")
+                }
                 Err(error) => ClusterEvent::JournalFailed(error.to_string()),
             });
         }

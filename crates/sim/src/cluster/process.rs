@@ -655,6 +655,15 @@ impl Turn<'_> {
             }
             let process = &mut *self.process;
             let effects = &mut process.effects;
+            if let Some((peer, why)) = effects.severed.first() {
+                return Err(Violation {
+                    oracle: "peers",
+                    text: format!(
+                        "node {} refuses a frame that {peer} has sent: {why}",
+                        self.host
+                    ),
+                });
+            }
             for warning in effects.warnings.drain(..) {
                 self.core.note(Address::Host(self.host), || warning);
             }

@@ -99,7 +99,7 @@ fn engine() -> Arc<dyn Engine> {
     Arc::new(Serial::new())
 }
 
-fn write(disk: &VirtualDisk, epoch: u64, of: &[PartitionId]) {
+pub(in crate::cluster) fn write(disk: &VirtualDisk, epoch: u64, of: &[PartitionId]) {
     let part = |&partition: &PartitionId| {
         let engine = engine();
         Part {

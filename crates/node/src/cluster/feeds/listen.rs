@@ -4,6 +4,7 @@ use super::parts::{Assembly, Item, Part};
 use super::{Answered, News};
 use crate::cluster::frames::{Frame, decode_answered};
 use crate::cluster::machine::{ClusterEffects, ClusterNode};
+use crate::cluster::shape::BadFrame;
 use execute::siblings::Message;
 use order::GroupBatch;
 use order::merge::{Content, Held};
@@ -14,6 +15,8 @@ use txn::{NodeId, PartitionId};
 
 /// What has come in parts, but not whole, is given up when no part has come for so many ticks.
 const PARTS_TICKS: u64 = 600;
+/// So much comes in parts at the same time, of one group and from one node: it is told one after the other.
+const ASSEMBLIES_MAX: usize = 16;
 /// One that has not heard of a group for so many ticks follows it through another node.
 const PATIENCE_TICKS: u64 = 12;
 /// So many ticks a frame waits for those before it, and so many frames: as many as a window of small parts has.
@@ -62,6 +65,12 @@ impl Followed {
     }
 }
 
+fn unreadable(group: PartitionId) -> BadFrame {
+    BadFrame(format!(
+        "it says something of {group} that this node cannot read"
+    ))
+}
+
 impl ClusterNode {
     /// News of a group that this node follows.
     pub(in crate::cluster) fn fed(
@@ -72,11 +81,12 @@ impl ClusterNode {
         number: u64,
         mut news: News,
         effects: &mut ClusterEffects,
-    ) {
+    ) -> Result<(), BadFrame> {
         let now = self.ticks;
         let newest = self.feeds.subscriptions;
         if !self.feeds.followed.contains_key(&group) {
-            return self.stop_following(from, group, subscription, effects);
+            self.stop_following(from, group, subscription, effects);
+            return Ok(());
         }
         let is_told_something = !news.messages.is_empty() || news.part.is_some();
         // These and outcomes may come in any order, and from anybody: only what is lost matters, and that is what subscriptions see to.
@@ -86,22 +96,18 @@ impl ClusterNode {
         }
         for (to, message) in news.messages.drain(..) {
             if !self.hear(group, to, &message, effects) {
-                effects.warnings.push(format!(
-                    "{from} says something of {group} to {to} that this node cannot read"
-                ));
-                return self.lose_feed(group, effects);
+                self.lose_feed(group);
+                return Err(unreadable(group));
             }
         }
         if let Some(part) = news.part.take()
             && !self.part_came(from, group, part, effects)
         {
-            effects.warnings.push(format!(
-                "{from} says something of {group} that this node cannot read"
-            ));
-            return self.lose_feed(group, effects);
+            self.lose_feed(group);
+            return Err(unreadable(group));
         }
         let Some(followed) = self.feeds.followed.get_mut(&group) else {
-            return;
+            return Ok(());
         };
         if number == 1
             && (followed.over + 1..=newest).contains(&subscription)
@@ -116,16 +122,17 @@ impl ClusterNode {
             }
         }
         let Some(followed) = self.feeds.followed.get_mut(&group) else {
-            return;
+            return Ok(());
         };
         let next = match followed.through {
             Some((through, name, next)) if (through, name) == (from, subscription) => next,
             // It does not know that another is followed now, under a later name. As long as none is, what it still has to say to
             // this node's partitions is of use.
             Some((through, ..)) if through != from && subscription <= followed.over => {
-                return self.stop_following(from, group, subscription, effects);
+                self.stop_following(from, group, subscription, effects);
+                return Ok(());
             }
-            _ => return,
+            _ => return Ok(()),
         };
         if is_told_something {
             // Batches have to wait while that takes the room on the link.
@@ -136,22 +143,25 @@ impl ClusterNode {
                 followed.early_since = now;
             }
             followed.early.insert(number, news);
-            if followed.early.len() > EARLY_MAX {
-                self.lose_feed(group, effects);
+            let bytes = followed.early.values().flat_map(|news| &news.batches);
+            let bytes: u64 = bytes.map(|fed| fed.part.len() as u64).sum();
+            if followed.early.len() > EARLY_MAX || bytes > 2 * self.options.feed_window_bytes {
+                self.lose_feed(group);
             }
-            return;
+            return Ok(());
         }
         if number < next && !is_active(Mutant::FeedOutOfTurn) {
-            return;
+            return Ok(());
         }
-        self.take_news(group, number.max(next), news, effects);
+        self.take_news(group, number.max(next), news, effects)?;
         while let Some(followed) = self.feeds.followed.get_mut(&group)
             && let Some((.., next)) = followed.through
             && let Some(news) = followed.early.remove(&next)
         {
             followed.early_since = now;
-            self.take_news(group, next, news, effects);
+            self.take_news(group, next, news, effects)?;
         }
+        Ok(())
     }
 
     /// A node is to tell nothing more under a subscription.
@@ -192,14 +202,27 @@ impl ClusterNode {
             bytes,
         } = part;
         let key = (group, from, number);
+        let assemblies = &mut self.feeds.assemblies;
+        let begun = assemblies.range((group, from, 0)..=(group, from, u64::MAX));
+        if !assemblies.contains_key(&key) && begun.count() >= ASSEMBLIES_MAX {
+            // Its sender has long begun with others: what is missing of it was lost.
+            let oldest = assemblies.range((group, from, 0)..).next();
+            let oldest = oldest.map(|(&key, _)| key);
+            oldest.and_then(|oldest| assemblies.remove(&oldest));
+        }
         let known = self
             .feeds
             .assemblies
             .entry(key)
             .or_insert_with(|| Assembly::new(total));
         known.news_tick = self.ticks;
-        if !known.take(offset, bytes) {
-            return true;
+        match known.take(total, offset, bytes) {
+            Some(true) => {}
+            Some(false) => return true,
+            None => {
+                self.feeds.assemblies.remove(&key);
+                return false;
+            }
         }
         let assembly = self.feeds.assemblies.remove(&key);
         let Some(whole) = assembly.and_then(Assembly::whole) else {
@@ -242,13 +265,13 @@ impl ClusterNode {
         number: u64,
         news: News,
         effects: &mut ClusterEffects,
-    ) {
+    ) -> Result<(), BadFrame> {
         let now = self.ticks;
         let Some(followed) = self.feeds.followed.get_mut(&group) else {
-            return;
+            return Ok(());
         };
         let Some((from, _, next)) = &mut followed.through else {
-            return;
+            return Ok(());
         };
         *next = number + 1;
         let from = *from;
@@ -273,8 +296,13 @@ impl ClusterNode {
                     "{from} tells of epoch {} of {group}, which this node cannot use",
                     epoch.0
                 ));
-                return self.lose_feed(group, effects);
+                self.lose_feed(group);
+                return Ok(());
             };
+            if let Err(why) = batch.check(group, self.partitions()) {
+                self.lose_feed(group);
+                return Err(why.into());
+            }
             let held = Held {
                 epoch,
                 index: fed.index,
@@ -292,20 +320,23 @@ impl ClusterNode {
                         "{from} has another epoch {} of {group} than was agreed on: it is not followed",
                         epoch.0
                     ));
-                    return self.lose_feed(group, effects);
+                    self.lose_feed(group);
+                    return Ok(());
                 }
             }
         }
-        self.merge.agreed(group, news.agreed);
+        // More than it has told nobody can say to be agreed.
+        self.merge
+            .agreed(group, news.agreed.min(self.merge.last_index(group)));
+        Ok(())
     }
 
-    /// What this node hears of a group is not whole: it asks anew.
-    fn lose_feed(&mut self, group: PartitionId, effects: &mut ClusterEffects) {
+    /// What this node hears of a group is not whole: it asks anew with the next tick. (Not at once: what comes then may be no better.)
+    fn lose_feed(&mut self, group: PartitionId) {
         if let Some(followed) = self.feeds.followed.get_mut(&group) {
             followed.through = None;
             followed.early.clear();
         }
-        self.look_at_feeds(effects);
     }
 
     /// Sees to it that this node follows every group that it has no part in.

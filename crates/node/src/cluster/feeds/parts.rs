@@ -70,6 +70,7 @@ impl Large {
 pub(super) struct Assembly {
     /// By where they begin.
     parts: BTreeMap<u64, Bytes>,
+    total: u64,
     left: u64,
     /// When the last part came.
     pub news_tick: u64,
@@ -80,18 +81,28 @@ impl Assembly {
     pub fn new(total: u64) -> Assembly {
         Assembly {
             parts: BTreeMap::new(),
+            total,
             left: total,
             news_tick: 0,
         }
     }
 
-    /// A part has come, perhaps not for the first time. Whether that was all.
-    pub fn take(&mut self, offset: u64, bytes: Bytes) -> bool {
+    /// A part of so many bytes in all has come, perhaps not for the first time. Whether that was all; `None` if it does not go with
+    /// the others.
+    pub fn take(&mut self, total: u64, offset: u64, bytes: Bytes) -> Option<bool> {
         let length = bytes.len() as u64;
-        if self.parts.insert(offset, bytes).is_none() {
-            self.left = self.left.saturating_sub(length);
+        if total != self.total {
+            return None;
         }
-        self.left == 0
+        match self.parts.get(&offset) {
+            Some(known) if known.len() as u64 != length => return None,
+            Some(_) => {}
+            None => {
+                self.left = self.left.checked_sub(length)?;
+                self.parts.insert(offset, bytes);
+            }
+        }
+        Some(self.left == 0)
     }
 
     /// The whole. `None` if the parts do not fit together.
@@ -129,18 +140,26 @@ mod tests {
             let mut assembly = Assembly::new(7);
             for (number, part) in parts.iter().enumerate() {
                 let all = number + 1 == parts.len();
-                assert_eq!(assembly.take(part.offset, part.bytes.clone()), all);
-                assert_eq!(assembly.take(part.offset, part.bytes.clone()), all);
+                for _ in 0..2 {
+                    let taken = assembly.take(part.total, part.offset, part.bytes.clone());
+                    assert_eq!(taken, Some(all));
+                }
             }
             assert_eq!(assembly.whole().as_deref(), Some(&b"abcdefg"[..]));
         }
     }
 
     #[test]
-    fn parts_that_overlap_are_no_whole() {
+    fn parts_that_overlap_or_are_of_another_whole_are_refused() {
+        let take = |assembly: &mut Assembly, total, offset, bytes: &'static [u8]| {
+            assembly.take(total, offset, Bytes::from_static(bytes))
+        };
         let mut assembly = Assembly::new(4);
-        assert!(!assembly.take(0, Bytes::from_static(b"abc")));
-        assert!(assembly.take(2, Bytes::from_static(b"cd")));
+        assert_eq!(take(&mut assembly, 4, 0, b"abc"), Some(false));
+        assert_eq!(take(&mut assembly, 5, 3, b"de"), None);
+        assert_eq!(take(&mut assembly, 4, 0, b"ab"), None);
+        assert_eq!(take(&mut assembly, 4, 2, b"cd"), None);
+        assert_eq!(take(&mut assembly, 4, 2, b"c"), Some(true));
         assert_eq!(assembly.whole(), None);
     }
 }

@@ -3,7 +3,8 @@
 use super::*;
 use crate::cluster::ClusterEvent;
 use crate::cluster::checkpoint::newest_bases;
-use crate::cluster::checkpoint::tests::{base, bases, map, node};
+use crate::cluster::checkpoint::tests::{base, bases, map, node, write};
+use sim::disk::VirtualDisk;
 
 const P0: PartitionId = PartitionId(0);
 const P1: PartitionId = PartitionId(1);
@@ -76,18 +77,14 @@ fn only_the_piece_that_is_waited_for_counts_when_it_is_written() {
 fn bases_that_do_not_cover_all_that_was_wanted_are_refused() {
     let map = map(&[P0, P1]);
     let mut install = Install::new(Epoch(7), NodeId(1), vec![P0, P1]);
-    let encoded = |epoch| {
-        let mut bytes = Vec::new();
-        base(epoch, &map).encode(&mut bytes);
-        Bytes::from(bytes)
+    let read = || {
+        let base = base(7, &map);
+        let state = BaseState::decode(&base.state).expect("a state");
+        (base, state)
     };
-    install.bases.insert(P0, encoded(7));
+    install.bases.insert(P0, read());
     assert_eq!(install.read_bases(), Err(P1));
-    install.bases.insert(P1, encoded(6));
-    assert_eq!(install.read_bases(), Err(P1), "of another epoch");
-    install.bases.insert(P1, Bytes::from_static(b"?"));
-    assert_eq!(install.read_bases(), Err(P1));
-    install.bases.insert(P1, encoded(7));
+    install.bases.insert(P1, read());
     assert_eq!(install.read_bases(), Ok(bases(7, &map, &[P0, P1])));
     install.want([P1, P2]);
     assert_eq!(install.wanted, [P0, P1, P2]);
@@ -126,8 +123,14 @@ fn give(node: &mut ClusterNode, from: NodeId, piece: Piece, effects: &mut Cluste
     let mut encoded = Vec::new();
     base(piece.epoch.0, &map).encode(&mut encoded);
     let bytes = Bytes::from_static(b"all");
-    node.piece_came(from, piece, 3, encoded.into(), bytes, effects);
-    assert!(effects.write.take().is_some_and(|(_, _, last)| last));
+    let taken = node.piece_came(from, piece, 3, encoded.into(), bytes, effects);
+    assert_eq!(taken, Ok(()));
+    assert!(
+        effects
+            .write
+            .take()
+            .is_some_and(|(_, _, whole)| whole.is_some())
+    );
     node.installs.written(piece, 3, true);
     node.fetch(effects);
 }
@@ -313,4 +316,81 @@ fn a_slow_link_is_not_filled_with_pieces_that_were_asked_for_too_early() {
 #[test]
 fn a_link_that_loses_every_first_answer_still_brings_everything() {
     assert_eq!(questions(1, |asked| asked == 1), vec![2; 20]);
+}
+
+#[test]
+fn a_file_that_is_no_checkpoint_is_not_kept() {
+    let (given, disk) = (VirtualDisk::new(1), VirtualDisk::new(2));
+    write(&given, 3, &[P0]);
+    let first = piece(P0, 3, 0);
+    let (_, bytes) = read_piece(&given, first).expect("a checkpoint");
+    let sound = Whole {
+        next: Position::FIRST,
+        digest: 3,
+    };
+    let mut turned = bytes.clone();
+    turned[bytes.len() / 2] ^= 1;
+    let other = Whole { digest: 4, ..sound };
+    let cut = bytes[..bytes.len() - 1].to_vec();
+    for (bytes, whole) in [(turned, sound), (cut, sound), (bytes.clone(), other)] {
+        let written = write_piece(&disk, first, &bytes, Some(whole));
+        let error = written.expect_err("it is none");
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
+        assert_eq!(disk.list().expect("a list"), [""; 0]);
+    }
+    write_piece(&disk, first, &bytes, Some(sound)).expect("it is one");
+    assert_eq!(disk.list().expect("a list"), [file_name(P0, Epoch(3))]);
+}
+
+#[test]
+fn a_checkpoint_that_cannot_be_costs_the_link_and_is_fetched_from_another() {
+    let all = [P0, P1, P2];
+    let registry = txn::Registry::new();
+    type Spoil = fn(&mut Base, &mut BaseState, &mut (Piece, u64, Bytes));
+    let spoil: [(&str, Spoil); 8] = [
+        ("epoch", |_, state, _| state.epoch.0 += 1),
+        ("cluster", |_, state, _| state.map.cluster += 1),
+        ("time", |_, state, _| state.time_ms = u64::MAX),
+        ("place", |base, _, _| base.index = u64::MAX - 1),
+        ("term", |base, _, _| base.term = 0),
+        ("members", |base, _, _| base.members.voters.clear()),
+        ("no bytes", |_, _, (.., bytes)| bytes.clear()),
+        ("more than the whole", |_, _, (_, total, _)| *total = 2),
+    ];
+    for (what, spoil) in spoil {
+        let (mut node, mut effects) = (node(3, &[P0], &all), ClusterEffects::default());
+        hear(&mut node, &[NodeId(3), NodeId(4)], &mut effects);
+        node.installs.install = Some(Install::new(Epoch(3), NodeId(3), vec![P1]));
+        node.fetch(&mut effects);
+        let (from, awaited) = asked(&mut effects, &registry)[0];
+        let mut base = base(3, node.map());
+        let mut state = BaseState::decode(&base.state).expect("a state");
+        let mut given = (awaited, 3, Bytes::from_static(b"all"));
+        spoil(&mut base, &mut state, &mut given);
+        base.state = state.encode().into();
+        let mut encoded = Vec::new();
+        base.encode(&mut encoded);
+        let (piece, total, bytes) = given;
+        let came = node.piece_came(from, piece, total, encoded.into(), bytes, &mut effects);
+        assert!(came.is_err(), "{what}");
+        assert!(effects.write.is_none(), "{what}");
+        node.fetch(&mut effects);
+        assert_ne!(asked(&mut effects, &registry)[0].0, from, "{what}");
+    }
+    // One that shows only when it is whole.
+    let (mut node, mut effects) = (node(3, &[P0], &all), ClusterEffects::default());
+    hear(&mut node, &[NodeId(3), NodeId(4)], &mut effects);
+    node.installs.install = Some(Install::new(Epoch(3), NodeId(3), vec![P1]));
+    node.fetch(&mut effects);
+    let (from, piece) = asked(&mut effects, &registry)[0];
+    let mut encoded = Vec::new();
+    base(3, node.map()).encode(&mut encoded);
+    let bytes = Bytes::from_static(b"all");
+    let came = node.piece_came(from, piece, 3, encoded.into(), bytes, &mut effects);
+    assert_eq!(came, Ok(()));
+    let cause = "damaged".to_owned();
+    node.handle(ClusterEvent::PieceSpoilt { piece, cause }, 0, &mut effects);
+    let severed: Vec<NodeId> = effects.severed.iter().map(|(peer, _)| *peer).collect();
+    assert_eq!(severed, [from]);
+    assert_ne!(asked(&mut effects, &registry)[0].0, from);
 }

@@ -10,11 +10,17 @@ use txn::mutant::{Mutant, is_active};
 use txn::{PartitionId, Position};
 
 impl ClusterNode {
-    /// What a new entry brings to the merge. It is read at once: what means nothing to this build must not be promised.
+    /// What a new entry brings to the merge. It is read at once: what means nothing to this build must not be promised. What came
+    /// from a leader was read before the group got it.
     pub(super) fn read_entry(&self, entry: &Entry) -> Result<Option<Held>, RequestError> {
         let held = held(entry)?;
+        let mut read = self.read_ahead.iter();
+        let read = read.find(|(index, term, _)| (*index, *term) == (entry.index, entry.term));
         held.map(|held| {
-            let batch = Content::Read(held.batch.read(&self.registry)?);
+            let batch = match read {
+                Some((.., batch)) => Content::Read(batch.clone()),
+                None => Content::Read(held.batch.read(&self.registry)?),
+            };
             Ok(Held { batch, ..held })
         })
         .transpose()

@@ -1,0 +1,192 @@
+//! What a frame must be like before anything of it is used.
+//!
+//! A peer has proved that it belongs to the cluster, and may still be broken, or lie. So a frame is held against the cluster
+//! here, once: the partitions that it names, what it says of others, and lists that go together. What a frame says of a group's log or of
+//! a checkpoint is held against these where they are known ([`order::consensus::Group::examine`], [`ClusterNode::entries_came`],
+//! [`super::install`]). A frame that cannot be costs its sender the link ([`super::ClusterEffects::severed`]), and has no
+//! other effect.
+
+use super::feeds::{Fed, Item, Part};
+use super::frames::{Frame, FrameError};
+use super::machine::ClusterNode;
+use order::GroupBatch;
+use order::consensus::{Contradiction, Entry, EntryKind};
+use std::sync::Arc;
+use txn::codec::RequestError;
+use txn::{BootId, PartitionId};
+
+/// Why a frame is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct BadFrame(pub String);
+
+impl From<&str> for BadFrame {
+    fn from(text: &str) -> BadFrame {
+        BadFrame(text.to_owned())
+    }
+}
+
+impl From<FrameError> for BadFrame {
+    fn from(error: FrameError) -> BadFrame {
+        BadFrame(error.to_string())
+    }
+}
+
+impl From<Contradiction> for BadFrame {
+    fn from(contradiction: Contradiction) -> BadFrame {
+        BadFrame(contradiction.to_string())
+    }
+}
+
+/// A batch that came with an entry, read: the entry's index and term, and the batch.
+pub(super) type ReadAhead = Vec<(u64, u64, Arc<GroupBatch>)>;
+
+/// The partition that a frame is about, if it is about one.
+fn partition_of(frame: &Frame) -> Option<PartitionId> {
+    match frame {
+        Frame::Consensus { partition, .. }
+        | Frame::Submit { partition, .. }
+        | Frame::Expect { partition, .. }
+        | Frame::Elsewhere { partition, .. }
+        | Frame::Behind { partition, .. }
+        | Frame::Follow { partition, .. }
+        | Frame::Unfollow { partition, .. }
+        | Frame::Feed { partition, .. }
+        | Frame::Heard { partition, .. }
+        | Frame::Followed { partition, .. }
+        | Frame::Left { partition, .. }
+        | Frame::Belongs { partition }
+        | Frame::Wish { partition, .. } => Some(*partition),
+        Frame::Fetch(piece) | Frame::Piece { piece, .. } => Some(piece.partition),
+        Frame::Begun(_)
+        | Frame::Change(_)
+        | Frame::Newest(_)
+        | Frame::Clock { .. }
+        | Frame::MapWanted
+        | Frame::Map(_) => None,
+    }
+}
+
+impl ClusterNode {
+    /// How many partitions the cluster has: that never changes.
+    pub(super) fn partitions(&self) -> u16 {
+        self.map().partitions.len() as u16
+    }
+
+    /// Holds a frame against the cluster.
+    pub(super) fn check_frame(&self, frame: &Frame) -> Result<(), BadFrame> {
+        let partitions = self.partitions();
+        let is_known = |partition: PartitionId| partition.0 < partitions;
+        if let Some(partition) = partition_of(frame).filter(|&partition| !is_known(partition)) {
+            return Err(BadFrame(format!(
+                "it names {partition}, and the cluster has {partitions} partitions"
+            )));
+        }
+        match frame {
+            Frame::Submit { submissions, .. } => {
+                for submission in submissions {
+                    submission.check(partitions)?;
+                    if submission.boot == BootId(0) {
+                        return Err("it submits a request that no process has taken".into());
+                    }
+                }
+            }
+            Frame::Follow { kept, .. } => {
+                let is_sorted = kept.is_sorted_by(|a, b| a < b);
+                if !is_sorted || !kept.iter().all(|&kept| is_known(kept)) {
+                    return Err("it keeps partitions that the cluster has not".into());
+                }
+            }
+            Frame::Feed {
+                batches,
+                answers,
+                messages,
+                part,
+                ..
+            } => {
+                check_batches(batches)?;
+                let told = answers.iter().map(|answered| answered.partition);
+                let mut told = told.chain(messages.iter().map(|(to, _)| *to));
+                if !told.all(is_known) {
+                    return Err("it tells of partitions that the cluster has not".into());
+                }
+                if let Some(part) = part {
+                    check_part(part, is_known)?;
+                }
+            }
+            Frame::Map(map) => {
+                let own = self.map();
+                if map.cluster != own.cluster || map.partitions.len() != own.partitions.len() {
+                    return Err("its map is that of another cluster".into());
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Reads the batches of entries that a group's log is about to get from its leader, and holds them against the cluster and the
+    /// epochs that the log has.
+    pub(super) fn entries_came(
+        &self,
+        partition: PartitionId,
+        entries: &[Entry],
+    ) -> Result<ReadAhead, BadFrame> {
+        let mut read = ReadAhead::new();
+        let Some(first) = entries.first() else {
+            return Ok(read);
+        };
+        let mut epoch = self
+            .merge
+            .epoch_at(partition, first.index.saturating_sub(1));
+        for entry in entries {
+            if entry.kind != EntryKind::Batch || entry.data.is_empty() {
+                continue;
+            }
+            let batch = GroupBatch::decode(&entry.data, &self.registry);
+            let batch = batch.map_err(|error| match error {
+                RequestError::Malformed => BadFrame("it has an entry that is no batch".to_owned()),
+                RequestError::UnknownProcedure(_) => BadFrame(format!(
+                    "entry {} of {partition} means nothing to this build of Ordo ({error}): run the version here that the other \
+                     nodes run",
+                    entry.index
+                )),
+            })?;
+            epoch.0 += 1;
+            if batch.epoch != epoch {
+                return Err(BadFrame(format!(
+                    "it has the batch of epoch {} in the place of epoch {} of {partition}",
+                    batch.epoch.0, epoch.0
+                )));
+            }
+            batch.check(partition, self.partitions())?;
+            read.push((entry.index, entry.term, Arc::new(batch)));
+        }
+        Ok(read)
+    }
+}
+
+/// Batches are of epochs that follow each other, from places of a log that do.
+fn check_batches(batches: &[Fed]) -> Result<(), BadFrame> {
+    let follows = |(before, fed): (&Fed, &Fed)| {
+        fed.epoch.0 == before.epoch.0 + 1 && fed.index > before.index && fed.term >= before.term
+    };
+    let are_real = batches.iter().all(|fed| fed.index > 0 && fed.epoch.0 > 0);
+    match are_real && batches.iter().zip(batches.iter().skip(1)).all(follows) {
+        true => Ok(()),
+        false => Err("its batches do not follow each other".into()),
+    }
+}
+
+/// A part lies within the whole, and is something.
+fn check_part(part: &Part, is_known: impl Fn(PartitionId) -> bool) -> Result<(), BadFrame> {
+    if let Item::Message(to) = part.item
+        && !is_known(to)
+    {
+        return Err("it tells of partitions that the cluster has not".into());
+    }
+    match !part.bytes.is_empty() && part.offset + part.bytes.len() as u64 <= part.total {
+        true => Ok(()),
+        false => Err("a part does not lie within its whole".into()),
+    }
+}
