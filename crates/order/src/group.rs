@@ -65,6 +65,8 @@ pub fn put_submission(out: &mut Vec<u8>, submission: &Submission) {
 
 /// No clock shows this time, in milliseconds since 1970, and no leader stamps a batch with it: a procedure may add to it what it likes.
 pub const TIME_MS_END: u64 = 1 << 53;
+/// No process numbers so many requests: there is always a next one.
+const SEQUENCES_END: u64 = 1 << 60;
 /// No batch has so many sections: it has fewer requests.
 const SECTIONS_END: u32 = 1 << 20;
 
@@ -85,6 +87,9 @@ impl Submission {
             }
             () if of > 1 && of != partitions || of <= 1 && involved.len() > 1 => {
                 Err("a request is of a cluster with other partitions")
+            }
+            () if self.sequence >= SEQUENCES_END => {
+                Err("a request has a number that no process gives")
             }
             () if self.place.section >= SECTIONS_END => {
                 Err("a request stands in no section of a batch")
@@ -306,7 +311,8 @@ impl Streams {
         let mut streams = Streams::default();
         for _ in 0..reader.varint()? {
             let boot = BootId(u32::try_from(reader.varint()?).ok()?);
-            streams.0.insert(boot, reader.varint()?);
+            let last = reader.varint().filter(|&last| last < SEQUENCES_END)?;
+            streams.0.insert(boot, last);
         }
         Some(streams)
     }
@@ -365,6 +371,58 @@ mod tests {
         }
         let unknown = GroupBatch::decode(&bytes, &Registry::new());
         assert!(matches!(unknown, Err(RequestError::UnknownProcedure(_))));
+    }
+
+    #[test]
+    fn what_no_leader_makes_is_refused() {
+        let request = |change: fn(&mut Submission, &mut Request)| {
+            let id = RequestId {
+                session: SessionId(9),
+                sequence: 1,
+                attempt: 0,
+            };
+            let procedure = Arc::new(FnProcedure::new("nothing", nothing));
+            let mut request = Request::new(id, procedure, Args::new());
+            request.route = PartitionRoute::over([PartitionId(0), PartitionId(2)], &Slots::even(3));
+            let mut submission = Submission {
+                boot: BootId(7),
+                sequence: 1,
+                request: Arc::new(request.clone()),
+                place: Place::default(),
+            };
+            change(&mut submission, &mut request);
+            submission.request = Arc::new(request);
+            GroupBatch {
+                epoch: Epoch(1),
+                time_ms: 1,
+                submissions: vec![submission],
+                controls: Vec::new(),
+            }
+        };
+        let home = PartitionId(0);
+        assert_eq!(request(|_, _| {}).check(home, 3), Ok(()));
+        type Change = fn(&mut Submission, &mut Request);
+        let wrong: [Change; 6] = [
+            |_, request| request.route.partitions.clear(),
+            |_, request| request.route.partitions.reverse(),
+            |_, request| request.route.partitions.push(PartitionId(3)),
+            |_, request| request.route.slots = Slots::even(1),
+            |submission, _| submission.sequence = u64::MAX,
+            |submission, _| submission.place.section = u32::MAX,
+        ];
+        for (number, change) in wrong.into_iter().enumerate() {
+            assert!(request(change).check(home, 3).is_err(), "{number}");
+        }
+        let mut late = request(|_, _| {});
+        late.time_ms = u64::MAX;
+        assert!(late.check(home, 3).is_err());
+        let mut changes = request(|_, _| {});
+        changes.controls.push(Control::RaiseLevel {
+            version: 1,
+            level: 1,
+        });
+        assert_eq!(changes.check(home, 3), Ok(()));
+        assert!(changes.check(PartitionId(1), 3).is_err());
     }
 
     #[test]
