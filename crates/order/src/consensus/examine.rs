@@ -29,15 +29,11 @@ impl RaftGroup {
         ))?;
         self.check_head(from, &message)?;
         let kind = message.get_msg_type();
-        match kind {
-            MessageType::MsgAppend => {
-                return Ok(Examined {
-                    asks_for_vote: false,
-                    appends: self.check_append(&message)?,
-                });
-            }
-            MessageType::MsgAppendResponse => self.check_response(&message)?,
-            _ => {}
+        if kind == MessageType::MsgAppend {
+            return Ok(Examined {
+                asks_for_vote: false,
+                appends: self.check_append(&message)?,
+            });
         }
         Ok(Examined {
             asks_for_vote: matches!(
@@ -131,28 +127,20 @@ impl RaftGroup {
         Ok(new.cloned().map(super::raft::from_raft).collect())
     }
 
-    /// What a follower says to this leader of its log.
-    fn check_response(&self, message: &Message) -> Result<(), Contradiction> {
+    /// Whether a message must be taken for lost: it answers what this replica has not asked yet, because what it would promise is
+    /// not kept; or it tells a leader of entries that the leader has not made (which a follower has if all others have lost the
+    /// ends of their logs).
+    pub(super) fn is_of_no_use(&self, message: &Message) -> bool {
         let raft = self.library();
         let last = raft.raft_log.last_index();
-        let is_answer = raft.state == StateRole::Leader && message.term == raft.term;
-        if is_answer && (message.index > last || message.reject && message.reject_hint > last) {
-            return Err(Contradiction(
-                "it speaks of entries that its leader has not made",
-            ));
-        }
-        Ok(())
-    }
-
-    /// Whether a message must be taken for lost: it answers what this replica has not asked yet, because what it would promise is
-    /// not kept.
-    pub(super) fn comes_too_early(&self, message: &Message) -> bool {
-        let raft = self.library();
-        let is_kept = raft.raft_log.persisted == raft.raft_log.last_index();
         match message.get_msg_type() {
             MessageType::MsgRequestVoteResponse
             | MessageType::MsgRequestPreVoteResponse
-            | MessageType::MsgTimeoutNow => !is_kept,
+            | MessageType::MsgTimeoutNow => raft.raft_log.persisted != last,
+            MessageType::MsgAppendResponse => {
+                let is_answer = raft.state == StateRole::Leader && message.term == raft.term;
+                is_answer && (message.index > last || message.reject && message.reject_hint > last)
+            }
             _ => false,
         }
     }

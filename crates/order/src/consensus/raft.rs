@@ -236,7 +236,7 @@ impl Group for RaftGroup {
             }
             Input::Message(bytes) => match decode(&bytes) {
                 // What comes from strangers or too late is refused; both are lost messages.
-                Some(message) if self.comes_too_early(&message) => Err(Refusal::NotNow),
+                Some(message) if self.is_of_no_use(&message) => Err(Refusal::NotNow),
                 Some(mut message) => {
                     self.mend(&mut message);
                     self.raft.step(message).map_err(|_| Refusal::NotNow)
