@@ -1,29 +1,35 @@
 //! Lua 5.1.5, in C, for `mlua` to link with instead of a copy of its own (its feature `external`).
 //!
-//! It is what the crate `lua-src` has, with a few changes (`ordo.patch`, each marked `Ordo:`). They make
-//! the count of a script's instructions a measure of its time. In the original, one instruction can take milliseconds: a
-//! concatenation copies and hashes a string of any length, and when long strings differ in their ends only, their hashes
-//! are the same, so that finding one means to compare it with all.
+//! It is what the crate `lua-src` has, with changes (`ordo.patch`, each marked `Ordo:`). They make the count of a script's
+//! instructions a measure of its time. In the original, one instruction can take minutes: `table.insert` with a large
+//! position moves two thousand million values, and a string that collides with others is compared with each of them.
 //!
+//! - **Work counts as instructions** (`luaE_charge` in `lstate.h`). The charge depends on sizes and on what the run did
+//!   before, never on what else the VM holds. Instructions look at the sum, and call the hook once for each portion. Functions
+//!   that scripts call look at it themselves before long work (`luaE_work`). What is charged stands where it is charged: bytes
+//!   that are made, compared or looked at; numbers that are written or read as text; keys that a search passes; places of large
+//!   tables, which no cache holds; growth of tables; moved values; registers that are cleared; comparisons of sorting;
+//!   levels of the stack, and code, that an error's text looks through.
+//! - **Nothing throws where a string is found or made** (`lstring.c`). A string has two hashes. One orders the keys of tables; it is
+//!   the same everywhere, and a search among keys that collide is charged. The other says where the string is among all strings
+//!   of its VM, and depends on a secret of the VM, so that nobody can make strings that collide there.
 //! - **Strings of 32 bytes and more are hashed whole** (`lstring.c`). The original looks at 32 of a string's bytes at most.
 //!   Shorter strings keep their hashes, and so the order in which `pairs` gives them.
-//! - **Work counts as instructions** (`luaE_charge` in `lstate.h`): 16 bytes of a string that is made, found or compared,
-//!   4 values of a function's variable arguments, 4 that `string.byte` gives, 4 empty places that `next` skips, a digit that `string.format` writes, and
-//!   a key of a table that is passed on the way to another one, beyond 16, count as one each; a number that is written as
-//!   a string counts as ten. The charge depends on sizes only, never on what else the VM holds. The hook for every
-//!   so many instructions is called once for each such portion, at the next instruction.
 //! - **Tables, functions and coroutines hash by a number** (`lstate.h`, `ltable.c`) that they get when a run first makes them a key,
 //!   and not by their addresses, which `pairs` would show: in how it orders other keys.
+//! - **Numbers become integers alike on all processors** (`luaconf.h`). C leaves open what a number beyond an integer's range gives.
 //! - **Transcendental functions are `libm`'s** (`luaconf.h`): the same numbers on every machine. The C library has several of each,
 //!   and takes the one that is best for the processor.
 //! - **A string that reads as a number has at most 100 bytes** (`lvm.c`): arithmetic parses it each time.
-//! - **Strings made to collide** (`lstring.c`): what would be the 251st string of a bucket fails like an allocation. No
-//!   strings that were not searched for come near it.
+//! - **Compiling takes a time in proportion to the source** (`luaY_walk` in `lparser.c`), or fails.
+//! - **Defects of Lua 5.1 are repaired**: `docs/lua-security.md` lists them.
 //!
 //! The build also forbids fused floating-point operations, and leaves Lua's API checks out: with them, Lua 5.1 refuses
 //! what its own `pcall` does (it pushes the status after many results, into the spare slots that every stack has).
 //!
 //! Whoever uses `mlua` names this crate once (`use lua as _`), so that it is linked.
+
+use std::hash::{BuildHasher, RandomState};
 
 /// Defines functions under the names by which Lua calls them.
 macro_rules! functions {
@@ -54,4 +60,15 @@ functions! {
     ordo_log10 = log10(x);
     ordo_atan2 = atan2(y, x);
     ordo_pow = pow(x, y);
+}
+
+/// A number that nobody can guess: a key of the hash by which a VM finds its strings. Nothing shows where a string is.
+#[allow(
+    unsafe_code,
+    reason = "the name is for the linker; nothing else has it"
+)]
+// SAFETY: no other symbol has this name, and what it takes and gives is what C's declaration in `luaconf.h` says.
+#[unsafe(no_mangle)]
+extern "C" fn ordo_chance() -> u64 {
+    RandomState::new().hash_one(())
 }

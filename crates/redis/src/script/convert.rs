@@ -128,8 +128,11 @@ pub(super) fn reply_bytes(reply: &Reply) -> usize {
 
 /// A text that a status or error line can carry.
 pub(super) fn line(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes)
-        .chars()
+    let text = String::from_utf8_lossy(bytes);
+    if memchr::memchr2(b'\r', b'\n', text.as_bytes()).is_none() {
+        return text.into_owned();
+    }
+    text.chars()
         .map(|c| if c == '\r' || c == '\n' { ' ' } else { c })
         .collect()
 }

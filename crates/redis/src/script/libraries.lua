@@ -177,4 +177,7 @@ local function run_library(code, name, keys, argv)
   end, failed)
 end
 
+-- Runs only replace what scripts see under these names: a run that made room for them would be charged for it.
+shared.globals.KEYS, shared.globals.ARGV = false, false
+
 return environment, run_library

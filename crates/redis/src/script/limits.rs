@@ -17,11 +17,10 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// What applies unless something else is set. A loop that does nothing reaches the steps in half a second; of scripts
-    /// that look for what takes longest for its steps (strings, patterns, formats, sorting, errors), the worst took some
-    /// five seconds, and ten in a build without optimization; of those that call the commands that take longest for theirs, ten.
+    /// What applies unless something else is set. A loop that does nothing reaches the steps in a quarter of a second;
+    /// `docs/lua-security.md` says how long the most expensive scripts take that were found.
     pub const DEFAULT: Limits = Limits {
-        steps_max: 200_000_000,
+        steps_max: 100_000_000,
         memory_bytes_max: 256 << 20,
     };
 }
@@ -35,12 +34,18 @@ impl Default for Limits {
 /// The smallest memory limit: its half must exceed what a warm VM may share with a run (see `vm.rs`).
 pub const MEMORY_BYTES_MIN: usize = 32 << 20;
 
+/// The largest memory limit. A table that Lua refuses to grow (2^26 keys of 40 bytes) does not fit into it: see
+/// `Host::function` in `run.rs`.
+pub const MEMORY_BYTES_MAX: usize = 2 << 30;
+
 static LIMITS: OnceLock<Limits> = OnceLock::new();
 
 /// Sets the limits of this process. The first call counts, and none counts after the first script has run. Returns
-/// whether it counted. A memory limit below [`MEMORY_BYTES_MIN`] is raised to it.
+/// whether it counted. A memory limit below [`MEMORY_BYTES_MIN`] is raised to it, and one beyond [`MEMORY_BYTES_MAX`] is lowered.
 pub fn set_limits(mut limits: Limits) -> bool {
-    limits.memory_bytes_max = limits.memory_bytes_max.max(MEMORY_BYTES_MIN);
+    limits.memory_bytes_max = limits
+        .memory_bytes_max
+        .clamp(MEMORY_BYTES_MIN, MEMORY_BYTES_MAX);
     LIMITS.set(limits).is_ok()
 }
 

@@ -31,9 +31,11 @@
 //! Limits decide outcomes, so they must fall on the same instruction everywhere, whatever else the thread ran before.
 //!
 //! *Steps* are VM instructions, counted in ticks of 1000 that start with the run, plus what functions charge that work
-//! without executing instructions (patterns, sorting, packing, `string.rep`, ...). A call of a command counts by its words, its reply,
+//! without executing instructions (patterns, sorting, packing, `string.rep`, ...). Functions charge before they work, a portion
+//! at a time (`run::Meter`), so that one that fails at its end has paid. A call of a command counts by its words, its reply,
 //! and what it looked at and changed ([`crate::work`]): it is finished before the sum is looked at. The VM
 //! itself charges instructions that take long (on long strings, above all) in proportion: see the crate `lua`.
+//! `docs/lua-security.md` says which time the limit means.
 //!
 //! *Memory.* The collector never runs while a script does, so a run's memory is the sum of its allocations, and a
 //! collection can't happen at different moments in different places. (It would show: Lua 5.1 frees the places of removed
@@ -50,6 +52,7 @@
 //! tables or functions is an error, because their order depends on addresses. The environment and all libraries are
 //! read-only behind proxies, settings of `cjson` end with the run, and what changes environments or collects garbage is absent.
 //! `loadstring` and `load` compile text only, for the environment of their caller, and are charged before they do.
+//! `docs/lua-security.md` lists known attacks and what became of them.
 //!
 //! What becomes a key of a table hashes by a number that it gets for that (see the crate `lua`), so that the order of other keys says
 //! nothing of addresses, either; and functions such as `math.sin` give the same digits on every machine.

@@ -47,9 +47,10 @@ pub(super) struct Matcher<'a> {
     pattern: &'a [u8],
     slots: Vec<Slot>,
     depth: usize,
-    /// Steps taken so far.
+    /// Steps taken so far: items tried, and bytes of sets looked at.
     pub steps: u64,
-    steps_max: u64,
+    /// Steps that it may take.
+    pub steps_max: u64,
 }
 
 type Found = Result<Option<usize>, PatternError>;
@@ -150,6 +151,7 @@ impl<'a> Matcher<'a> {
                             ));
                         }
                         let end = self.class_end(p)?;
+                        self.steps += (end - p) as u64;
                         let before = if s == 0 { 0 } else { self.text[s - 1] };
                         let here = self.text.get(s).copied().unwrap_or(0);
                         if self.in_set(before, p, end - 1) || !self.in_set(here, p, end - 1) {
@@ -295,7 +297,7 @@ impl<'a> Matcher<'a> {
     }
 
     /// Where the single-character class that starts at `p` ends.
-    fn class_end(&self, p: usize) -> Result<usize, PatternError> {
+    fn class_end(&mut self, p: usize) -> Result<usize, PatternError> {
         match self.pattern.get(p) {
             Some(&ESCAPE) if p + 1 >= self.pattern.len() => {
                 Err(PatternError::Malformed("malformed pattern (ends with '%')"))
@@ -307,6 +309,7 @@ impl<'a> Matcher<'a> {
                     p += 1;
                 }
                 // The first character of a set is never its end.
+                let start = p;
                 loop {
                     match self.pattern.get(p) {
                         None => {
@@ -316,6 +319,7 @@ impl<'a> Matcher<'a> {
                         Some(_) => p += 1,
                     }
                     if self.pattern.get(p) == Some(&b']') {
+                        self.steps += (p - start) as u64;
                         return Ok(p + 1);
                     }
                 }
@@ -324,14 +328,17 @@ impl<'a> Matcher<'a> {
         }
     }
 
-    fn single(&self, s: usize, p: usize, end: usize) -> bool {
+    fn single(&mut self, s: usize, p: usize, end: usize) -> bool {
         let Some(&byte) = self.text.get(s) else {
             return false;
         };
         match self.pattern[p] {
             b'.' => true,
             ESCAPE => in_class(byte, self.pattern[p + 1]),
-            b'[' => self.in_set(byte, p, end - 1),
+            b'[' => {
+                self.steps += (end - p) as u64;
+                self.in_set(byte, p, end - 1)
+            }
             literal => literal == byte,
         }
     }

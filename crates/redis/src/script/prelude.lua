@@ -15,9 +15,6 @@ local tonumber = tonumber
 local concat, insert, remove, sort = table.concat, table.insert, table.remove, table.sort
 local rep, format, floor = string.rep, string.format, math.floor
 
--- More values than a function may have at once.
-local STACK_MAX = 10000
-
 -- Read-only tables: an empty proxy for scripts, with the content behind it.
 local contents = {}
 
@@ -183,18 +180,14 @@ end
 
 local function safe_unpack(t, i, j)
   check_table(t, 1, "unpack", 1)
-  -- More values than fit on the stack are refused before any is looked at.
-  local count = (j or #t) - (i or 1)
-  charge(count < STACK_MAX and count or STACK_MAX)
   return unpack(t, i, j)
 end
 
--- Tables: in proportion to what they move, and never on a library.
+-- Tables: never on a library. What they move and compare, they count themselves.
 
 local function safe_concat(...)
   local t, separator, i, j = ...
   check_table(t, 1, "concat", select("#", ...))
-  charge((j or #t) - (i or 1))
   return concat(t, separator, i, j)
 end
 
@@ -212,7 +205,6 @@ local function safe_insert(...)
   if type(position) ~= "number" then
     error("bad argument #2 to 'insert' (number expected, got " .. type(position) .. ")", 2)
   end
-  charge(#t - position)
   insert(t, position, value)
 end
 
@@ -226,12 +218,7 @@ local function safe_remove(...)
   if type(position) ~= "number" then
     error("bad argument #2 to 'remove' (number expected, got " .. type(position) .. ")", 2)
   end
-  charge(#t - position)
   return remove(t, position)
-end
-
-local function less(a, b)
-  return a < b
 end
 
 local function safe_sort(...)
@@ -241,17 +228,7 @@ local function safe_sort(...)
   if order ~= nil and type(order) ~= "function" then
     error("bad argument #2 to 'sort' (function expected, got " .. type(order) .. ")", 2)
   end
-  -- A long sort compares in Lua, so that its comparisons are counted.
-  if not order and #t > 256 then
-    order = less
-  end
-  -- A short one compares some eight times for each element.
-  charge(order and #t or #t * 8)
-  if order then
-    sort(t, order)
-  else
-    sort(t)
-  end
+  sort(t, order)
 end
 
 local function safe_maxn(...)
@@ -306,9 +283,6 @@ local function safe_rep(...)
   local count = tonumber(n)
   if not count then
     error("bad argument #2 to 'rep' (number expected, got " .. (select("#", ...) > 1 and type(n) or "no value") .. ")", 2)
-  end
-  if count > 0 then
-    charge(count / 4 + count * #tostring(s) / 64)
   end
   return rep(s, count)
 end

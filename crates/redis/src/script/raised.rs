@@ -11,6 +11,8 @@ use std::rc::Rc;
 
 /// What a byte that a script compiles counts for: some 50 nanoseconds, and 20 bytes of memory or so.
 const STEPS_PER_COMPILED_BYTE: u64 = 20;
+/// The longest name of a chunk that is kept: more than Lua shows in an error's text.
+const NAME_BYTES_MAX: usize = 200;
 /// The text of Lua's error when an allocation fails.
 const NOT_ENOUGH_MEMORY: &str = "not enough memory";
 
@@ -133,6 +135,17 @@ pub(super) fn syntax_error(error: &mlua::Error) -> String {
     }
 }
 
+/// What error texts show of the name of a chunk: its start, or, after an `@`, its end. The rest would be looked through for each
+/// error. Lua's names of chunks end at a zero byte.
+fn shown_name(name: &[u8]) -> Vec<u8> {
+    let end = memchr::memchr(0, name).unwrap_or(name.len());
+    let name = &name[..end];
+    match name.strip_prefix(b"@") {
+        Some(file) => [b"@", &file[file.len().saturating_sub(NAME_BYTES_MAX)..]].concat(),
+        None => name[..name.len().min(NAME_BYTES_MAX)].to_vec(),
+    }
+}
+
 /// What `loadstring` and `load` are made of: a text, the name that its errors call it, and what it will see. Gives the function,
 /// or nil and the text of the error.
 fn compile_text(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<(Value, Value)> {
@@ -145,14 +158,10 @@ fn compile_text(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<(Val
     // Charged before: the steps also bound what compiling may allocate.
     host.charge(STEPS_PER_COMPILED_BYTE * (text.as_bytes().len() as u64 + 1))?;
     let name = name.as_bytes();
-    // Lua's names of chunks end at a zero byte.
-    let end = name
-        .iter()
-        .position(|&byte| byte == 0)
-        .unwrap_or(name.len());
+    let name = shown_name(&name);
     let compiled = lua
         .load(&*text.as_bytes())
-        .set_name(String::from_utf8_lossy(&name[..end]))
+        .set_name(String::from_utf8_lossy(&name))
         .set_mode(ChunkMode::Text)
         .set_environment(environment)
         .into_function();

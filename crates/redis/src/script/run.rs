@@ -23,11 +23,17 @@ use txn::{Args, Blob, ProcedureFuture, Reply, Stop, Tx};
 pub(super) const STEPS_PER_TICK: u32 = 1000;
 /// What calling a command counts for, besides its instructions: so that a loop of calls reaches its limit about when the most
 /// expensive other work does.
-pub(super) const STEPS_PER_CALL: u64 = 100;
+pub(super) const STEPS_PER_CALL: u64 = 200;
 /// What each word of a call counts for, besides its bytes: a key that is looked up, say.
 const STEPS_PER_WORD: usize = 10;
 /// Bytes of a call's words and its reply that count as a step.
-const BYTES_PER_STEP: usize = 16;
+pub(super) const BYTES_PER_STEP: usize = 16;
+/// What a function of a library counts for when a script calls it: the way through the binding.
+const STEPS_PER_FUNCTION: u64 = 40;
+/// What an error of such a function counts for: the binding looks through the stack for its text.
+const STEPS_PER_FAILURE: u64 = 300;
+/// Steps that a function charges at once: between two looks at the limits, its loop takes at most about so many.
+const STEPS_PER_PORTION: u64 = 1000;
 /// Which part of a call's steps loading a library may take: every call of its functions begins with the same steps.
 const LOAD_STEPS_SHARE: u64 = 10;
 /// The longest integer that `%.17g` writes without an exponent.
@@ -289,7 +295,13 @@ impl Host {
     }
 
     /// Makes a function for scripts. While it works, allocations don't fail: the binding protects each one that may, which
-    /// costs more than the allocation. What it used is checked when it is done; functions that may use much check earlier.
+    /// costs more than the allocation. What it used is checked when it is done; functions that may use much check earlier
+    /// ([`Meter`]).
+    ///
+    /// So the binding calls Lua unprotected, and no error may be raised there, since it would jump over Rust's frames. What Lua
+    /// raises where it makes a string, a table, or a key is the end of memory, which the allocator never reports without a
+    /// limit, or a table of more than 2^26 keys, which is larger than the largest limit ([`super::limits::MEMORY_BYTES_MAX`]): a
+    /// [`Meter`] ends the function before. Keys that are nil or no number the binding protects itself.
     pub fn function<R: IntoLuaMulti>(
         self: &Rc<Host>,
         lua: &Lua,
@@ -297,12 +309,31 @@ impl Host {
     ) -> mlua::Result<Function> {
         let host = self.clone();
         lua.create_function(move |lua, values: MultiValue| {
+            host.charge_function(STEPS_PER_FUNCTION + values.len() as u64)?;
             lua.set_memory_limit(0)?;
             let result = function(&host, lua, values);
             lua.set_memory_limit(host.memory_limit.get())?;
             host.check_memory(lua)?;
+            if result.is_err() {
+                host.charge_function(STEPS_PER_FAILURE)?;
+            }
             result
         })
+    }
+
+    /// Counts steps of a function that a script calls, or the prelude while there is no script yet. A run that has been stopped
+    /// needs some functions for its end: they don't fail.
+    fn charge_function(&self, steps: u64) -> mlua::Result<()> {
+        if self.stopped.get() || self.run.borrow().is_none() {
+            Ok(())
+        } else {
+            self.charge(steps)
+        }
+    }
+
+    /// The steps that are left to the run.
+    pub fn steps_left(&self) -> mlua::Result<u64> {
+        self.with(|run| run.limits.steps_max.saturating_sub(run.steps))
     }
 
     /// Works on the run. Must not call into Lua, where a tick would want the run too.
@@ -376,7 +407,15 @@ impl Host {
 
     /// `redis.call` and `redis.pcall`: the reply, or an error reply's text.
     fn command(&self, lua: &Lua, arguments: &MultiValue) -> mlua::Result<Result<Value, String>> {
-        self.charge(STEPS_PER_CALL)?;
+        let words = arguments.iter().filter_map(Value::as_string);
+        let bytes = words.map(|word| word.as_bytes().len()).sum::<usize>();
+        self.charge(
+            STEPS_PER_CALL + (arguments.len() * STEPS_PER_WORD + bytes / BYTES_PER_STEP) as u64,
+        )?;
+        // A string that is a word many times would be copied as often.
+        if bytes > super::limits::limits().memory_bytes_max {
+            return Err(self.stop(Signal::OutOfMemory));
+        }
         let mut slot = self.run.borrow_mut();
         let Some(run) = &mut *slot else {
             return Err(raised_signal());
@@ -415,13 +454,8 @@ impl Host {
             return Ok(Err(argv(arguments).err().unwrap_or_default().to_owned()));
         }
         run.next_call += 1;
-        let words = arguments.iter().filter_map(|word| match word {
-            Value::String(word) => Some(word.as_bytes().len()),
-            _ => None,
-        });
         let Answer { reply, work } = &run.execution.replies[index];
-        let bytes = words.sum::<usize>() + reply.bytes();
-        let steps = arguments.len() * STEPS_PER_WORD + bytes / BYTES_PER_STEP;
+        let steps = reply.bytes() / BYTES_PER_STEP;
         // Whoever charges next looks at the sum.
         run.steps = run.steps.saturating_add(*work + steps as u64);
         match reply {
@@ -442,6 +476,37 @@ impl Host {
             Ok(reply) => Ok(reply),
             Err(text) => convert::error_table(lua, &text),
         }
+    }
+}
+
+/// Counts what a loop of a function does, and looks at the limits of steps and memory once for each portion of it. What it
+/// has not charged yet, it charges when it is dropped, so that a function that fails pays, too.
+pub(super) struct Meter<'a> {
+    host: &'a Host,
+    lua: &'a Lua,
+    owed: u64,
+}
+
+impl<'a> Meter<'a> {
+    pub fn new(host: &'a Host, lua: &'a Lua) -> Meter<'a> {
+        Meter { host, lua, owed: 0 }
+    }
+
+    /// Counts steps before they are taken.
+    pub fn spend(&mut self, steps: usize) -> mlua::Result<()> {
+        self.owed = self.owed.saturating_add(steps as u64);
+        if self.owed < STEPS_PER_PORTION {
+            return Ok(());
+        }
+        self.host.charge(std::mem::take(&mut self.owed))?;
+        self.host.check_memory(self.lua)
+    }
+}
+
+impl Drop for Meter<'_> {
+    fn drop(&mut self) {
+        // Whoever charges next looks at the sum.
+        let _ = self.host.charge(self.owed);
     }
 }
 

@@ -3,7 +3,7 @@
 //! Settings belong to a run: what one script sets, the next does not see.
 
 use super::super::number::push_g;
-use super::super::run::Host;
+use super::super::run::{Host, Meter};
 use super::arguments::{Arguments, fail, type_name};
 use super::json_parse::Parser;
 use mlua::{Lua, MultiValue, Table, Value};
@@ -47,11 +47,14 @@ impl Default for JsonConfig {
     }
 }
 
-/// Bytes of JSON that count as one step.
-const BYTES_PER_STEP: usize = 16;
+/// What a value counts for: the way through the binding, and a number's digits.
+pub(super) const STEPS_PER_VALUE: usize = 30;
+/// Bytes of a text that count as one step: they are looked at one by one.
+pub(super) const BYTES_PER_STEP: usize = 2;
 
 struct Encoder<'a> {
     lua: &'a Lua,
+    meter: Meter<'a>,
     config: JsonConfig,
     out: Vec<u8>,
     bytes_max: usize,
@@ -72,6 +75,7 @@ impl Encoder<'_> {
     }
 
     fn value(&mut self, value: &Value, depth: usize) -> mlua::Result<()> {
+        self.meter.spend(STEPS_PER_VALUE)?;
         if self.out.len() > self.bytes_max {
             return Err(mlua::Error::MemoryError(
                 "the JSON text is too long".to_owned(),
@@ -88,7 +92,7 @@ impl Encoder<'_> {
             }
             Value::Integer(number) => self.number(*number as f64, value)?,
             Value::Number(number) => self.number(*number, value)?,
-            Value::String(text) => self.string(&text.as_bytes()),
+            Value::String(text) => self.string(&text.as_bytes())?,
             Value::Table(table) => self.table(table, value, depth + 1)?,
             _ => self.refuse(value, "type not supported")?,
         }
@@ -109,7 +113,8 @@ impl Encoder<'_> {
         Ok(())
     }
 
-    fn string(&mut self, text: &[u8]) {
+    fn string(&mut self, text: &[u8]) -> mlua::Result<()> {
+        self.meter.spend(text.len() / BYTES_PER_STEP)?;
         self.out.push(b'"');
         for &byte in text {
             match byte {
@@ -121,18 +126,28 @@ impl Encoder<'_> {
                 b'\n' => self.out.extend_from_slice(b"\\n"),
                 0x0C => self.out.extend_from_slice(b"\\f"),
                 b'\r' => self.out.extend_from_slice(b"\\r"),
-                0..0x20 | 0x7F => self
-                    .out
-                    .extend_from_slice(format!("\\u{byte:04x}").as_bytes()),
+                0..0x20 | 0x7F => {
+                    let digit = |value: u8| b"0123456789abcdef"[usize::from(value)];
+                    self.out.extend_from_slice(&[
+                        b'\\',
+                        b'u',
+                        b'0',
+                        b'0',
+                        digit(byte >> 4),
+                        digit(byte & 15),
+                    ]);
+                }
                 _ => self.out.push(byte),
             }
         }
         self.out.push(b'"');
+        Ok(())
     }
 
-    fn shape(&self, table: &Table, value: &Value) -> mlua::Result<Shape> {
+    fn shape(&mut self, table: &Table, value: &Value) -> mlua::Result<Shape> {
         let (mut max, mut items) = (0, 0);
         for pair in table.pairs::<Value, Value>() {
+            self.meter.spend(STEPS_PER_VALUE)?;
             match pair?.0 {
                 Value::Integer(key) if key >= 1 => {
                     max = max.max(key);
@@ -178,12 +193,13 @@ impl Encoder<'_> {
                 let mut first = true;
                 for pair in table.pairs::<Value, Value>() {
                     let (key, item) = pair?;
+                    self.meter.spend(STEPS_PER_VALUE)?;
                     if !first {
                         self.out.push(b',');
                     }
                     first = false;
                     match &key {
-                        Value::String(text) => self.string(&text.as_bytes()),
+                        Value::String(text) => self.string(&text.as_bytes())?,
                         Value::Integer(_) | Value::Number(_) => {
                             let number = key.as_number().or(key.as_integer().map(|key| key as f64));
                             self.out.push(b'"');
@@ -215,12 +231,12 @@ fn encode(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<Value> {
     let bytes_max = super::super::limits::limits().memory_bytes_max;
     let mut encoder = Encoder {
         lua,
+        meter: Meter::new(host, lua),
         config,
         out: Vec::new(),
         bytes_max,
     };
     encoder.value(arguments.value(0), 0)?;
-    host.charge((encoder.out.len() / BYTES_PER_STEP) as u64)?;
     lua.create_string(&encoder.out).map(Value::String)
 }
 
@@ -232,7 +248,6 @@ fn decode(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<Value> {
     let text = arguments.string(0)?;
     let text = text.as_bytes();
     let config = host.with(|run| run.json)?;
-    host.charge((text.len() / BYTES_PER_STEP) as u64)?;
     Parser::new(lua, host, &text, config).document()
 }
 

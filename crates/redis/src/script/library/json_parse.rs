@@ -1,8 +1,8 @@
 //! JSON text becomes Lua values.
 
-use super::super::run::Host;
+use super::super::run::{Host, Meter};
 use super::arguments::fail;
-use super::json::JsonConfig;
+use super::json::{BYTES_PER_STEP, JsonConfig, STEPS_PER_VALUE};
 use mlua::{Lua, Value};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -44,7 +44,7 @@ impl Token {
 /// A recursive-descent parser; the depth is limited by the configuration.
 pub(super) struct Parser<'a> {
     lua: &'a Lua,
-    host: &'a Host,
+    meter: Meter<'a>,
     text: &'a [u8],
     config: JsonConfig,
     at: usize,
@@ -57,7 +57,7 @@ impl<'a> Parser<'a> {
     pub fn new(lua: &'a Lua, host: &'a Host, text: &'a [u8], config: JsonConfig) -> Parser<'a> {
         Parser {
             lua,
-            host,
+            meter: Meter::new(host, lua),
             text,
             config,
             at: 0,
@@ -92,6 +92,8 @@ impl<'a> Parser<'a> {
     }
 
     fn value(&mut self, token: Token) -> mlua::Result<Value> {
+        self.meter
+            .spend(STEPS_PER_VALUE + self.at.saturating_sub(self.token_at) / BYTES_PER_STEP)?;
         match token {
             Token::String(text) => self.lua.create_string(&text).map(Value::String),
             Token::Number(number) => Ok(Value::Number(number)),
@@ -105,7 +107,6 @@ impl<'a> Parser<'a> {
 
     fn descend(&mut self) -> mlua::Result<()> {
         self.depth += 1;
-        self.host.check_memory(self.lua)?;
         if self.depth <= self.config.decode_depth_max {
             return Ok(());
         }
@@ -126,6 +127,8 @@ impl<'a> Parser<'a> {
                     Token::String(key) => key,
                     other => return self.expected("object key string", &other),
                 };
+                self.meter
+                    .spend(STEPS_PER_VALUE + key.len() / BYTES_PER_STEP)?;
                 match self.next() {
                     Token::Colon => {}
                     other => return self.expected("colon", &other),

@@ -17,7 +17,7 @@ use std::rc::Rc;
 /// Builds the libraries that the prelude makes read-only.
 pub(super) fn install(lua: &Lua, host: &Rc<Host>) -> mlua::Result<Table> {
     let libraries = lua.create_table()?;
-    libraries.set("bit", bits::library(lua)?)?;
+    libraries.set("bit", bits::library(lua, host)?)?;
     libraries.set("cjson", json::library(lua, host)?)?;
     libraries.set("cmsgpack", msgpack::library(lua, host)?)?;
     libraries.set("struct", structs::library(lua, host)?)?;

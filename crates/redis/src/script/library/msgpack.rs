@@ -1,6 +1,6 @@
 //! The `cmsgpack` library: MessagePack, with the choices of lua-cmsgpack.
 
-use super::super::run::Host;
+use super::super::run::{Host, Meter};
 use super::arguments::{Arguments, fail};
 use mlua::{Lua, MultiValue, Table, Value};
 use std::rc::Rc;
@@ -10,6 +10,8 @@ const NESTING_MAX: usize = 16;
 /// Arrays and maps nested deeper are not read.
 const READ_NESTING_MAX: usize = 1000;
 const BYTES_PER_STEP: usize = 16;
+/// What a value counts for: the way through the binding.
+const STEPS_PER_VALUE: usize = 25;
 const BAD_DATA: &str = "Bad data format in input.";
 const MISSING_BYTES: &str = "Missing bytes in input.";
 
@@ -74,9 +76,10 @@ fn put_number(out: &mut Vec<u8>, value: f64) {
 }
 
 /// The length of a table whose keys are exactly 1 to that length.
-fn array_length(table: &Table) -> mlua::Result<Option<i64>> {
+fn array_length(meter: &mut Meter<'_>, table: &Table) -> mlua::Result<Option<i64>> {
     let (mut max, mut count) = (0, 0);
     for pair in table.pairs::<Value, Value>() {
+        meter.spend(STEPS_PER_VALUE)?;
         match pair?.0 {
             Value::Integer(key) if key > 0 => {
                 max = max.max(key);
@@ -88,7 +91,14 @@ fn array_length(table: &Table) -> mlua::Result<Option<i64>> {
     Ok((max == count).then_some(max))
 }
 
-fn put(host: &Host, out: &mut Vec<u8>, value: &Value, depth: usize) -> mlua::Result<()> {
+fn put(
+    host: &Host,
+    meter: &mut Meter<'_>,
+    out: &mut Vec<u8>,
+    value: &Value,
+    depth: usize,
+) -> mlua::Result<()> {
+    meter.spend(STEPS_PER_VALUE)?;
     if out.len() > super::super::limits::limits().memory_bytes_max {
         return Err(mlua::Error::MemoryError(
             "the packed text is too long".to_owned(),
@@ -97,6 +107,7 @@ fn put(host: &Host, out: &mut Vec<u8>, value: &Value, depth: usize) -> mlua::Res
     match value {
         Value::String(text) => {
             let text = text.as_bytes();
+            meter.spend(text.len() / BYTES_PER_STEP)?;
             put_sized(
                 out,
                 text.len(),
@@ -108,7 +119,7 @@ fn put(host: &Host, out: &mut Vec<u8>, value: &Value, depth: usize) -> mlua::Res
         Value::Boolean(value) => out.push(if *value { 0xC3 } else { 0xC2 }),
         Value::Integer(value) => put_integer(out, *value),
         Value::Number(value) => put_number(out, *value),
-        Value::Table(table) if depth < NESTING_MAX => match array_length(table)? {
+        Value::Table(table) if depth < NESTING_MAX => match array_length(meter, table)? {
             Some(length) => {
                 put_sized(
                     out,
@@ -117,22 +128,24 @@ fn put(host: &Host, out: &mut Vec<u8>, value: &Value, depth: usize) -> mlua::Res
                     [None, Some(0xDC), Some(0xDD)],
                 );
                 for index in 1..=length {
-                    put(host, out, &table.raw_get(index)?, depth + 1)?;
+                    put(host, meter, out, &table.raw_get(index)?, depth + 1)?;
                 }
             }
             None => {
                 // Counted first: references to all of a large table's keys would not fit on the VM's stack.
                 let mut count = 0;
                 for pair in table.pairs::<Value, Value>() {
+                    meter.spend(STEPS_PER_VALUE)?;
                     pair?;
                     count += 1;
                 }
                 put_sized(out, count, Some((0x80, 15)), [None, Some(0xDE), Some(0xDF)]);
                 for pair in table.pairs::<Value, Value>() {
                     let (key, item) = pair?;
+                    meter.spend(STEPS_PER_VALUE)?;
                     host.ordered(&key)?;
-                    put(host, out, &key, depth + 1)?;
-                    put(host, out, &item, depth + 1)?;
+                    put(host, meter, out, &key, depth + 1)?;
+                    put(host, meter, out, &item, depth + 1)?;
                 }
             }
         },
@@ -149,16 +162,16 @@ fn pack(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<Value> {
         ));
     }
     let mut out = Vec::new();
+    let mut meter = Meter::new(host, lua);
     for value in &values {
-        put(host, &mut out, value, 0)?;
+        put(host, &mut meter, &mut out, value, 0)?;
     }
-    host.charge((out.len() / BYTES_PER_STEP) as u64)?;
     lua.create_string(&out).map(Value::String)
 }
 
 struct Reader<'a> {
     lua: &'a Lua,
-    host: &'a Host,
+    meter: Meter<'a>,
     bytes: &'a [u8],
     at: usize,
 }
@@ -189,10 +202,11 @@ impl Reader<'_> {
     }
     fn string(&mut self, length: usize) -> mlua::Result<Value> {
         let lua = self.lua;
+        self.meter
+            .spend(length.min(self.bytes.len()) / BYTES_PER_STEP)?;
         lua.create_string(self.take(length)?).map(Value::String)
     }
     fn array(&mut self, length: usize, depth: usize) -> mlua::Result<Value> {
-        self.host.check_memory(self.lua)?;
         let table = self.lua.create_table()?;
         for index in 1..=length {
             let item = self.value(depth + 1)?;
@@ -201,7 +215,6 @@ impl Reader<'_> {
         Ok(Value::Table(table))
     }
     fn map(&mut self, length: usize, depth: usize) -> mlua::Result<Value> {
-        self.host.check_memory(self.lua)?;
         let table = self.lua.create_table()?;
         for _ in 0..length {
             let key = self.value(depth + 1)?;
@@ -215,6 +228,7 @@ impl Reader<'_> {
     }
 
     fn value(&mut self, depth: usize) -> mlua::Result<Value> {
+        self.meter.spend(STEPS_PER_VALUE)?;
         if depth > READ_NESTING_MAX {
             return Err(fail(self.lua, BAD_DATA));
         }
@@ -285,17 +299,15 @@ fn unpack(
             ),
         ));
     }
-    host.charge(((text.len() - offset as usize) / BYTES_PER_STEP) as u64)?;
     let mut reader = Reader {
         lua,
-        host,
+        meter: Meter::new(host, lua),
         bytes: text,
         at: offset as usize,
     };
     let mut out = MultiValue::new();
     while reader.at < text.len() && (limit == 0 || (out.len() as i64) < limit) {
         out.push_back(reader.value(0)?);
-        host.check_memory(lua)?;
     }
     if with_offset {
         let next = if reader.at < text.len() {

@@ -2,7 +2,7 @@
 
 use super::super::convert::{error_table, line, status_table, string};
 use super::super::digest_of;
-use super::super::run::{Host, RaisedReply, STEPS_PER_CALL, argv};
+use super::super::run::{BYTES_PER_STEP, Host, RaisedReply, STEPS_PER_CALL, argv};
 use crate::table::{self, ResolveError};
 use crate::{REDIS_VERSION, REDIS_VERSION_NUM};
 use mlua::{Lua, MultiValue, Table, Value};
@@ -21,6 +21,8 @@ const REPLICATION: [(&str, i64); 5] = [
 /// What a digest takes, beside its bytes.
 const STEPS_PER_DIGEST: u64 = 200;
 const BYTES_DIGESTED_PER_STEP: u64 = 2;
+/// Characters of an error's or a status' text that count as one step: they are copied several times, one by one.
+const CHARACTERS_PER_STEP: usize = 1;
 
 fn raise<T>(text: &str) -> mlua::Result<T> {
     Err(mlua::Error::external(RaisedReply(text.to_owned())))
@@ -33,8 +35,19 @@ fn one_string(values: &MultiValue) -> Option<Vec<u8>> {
     }
 }
 
+/// Counts the characters of a text that is looked through.
+fn charge_text(host: &Host, values: &MultiValue) -> mlua::Result<()> {
+    match values.front() {
+        Some(Value::String(text)) => {
+            host.charge((text.as_bytes().len() / CHARACTERS_PER_STEP) as u64)
+        }
+        _ => Ok(()),
+    }
+}
+
 /// `redis.error_reply`: a text without a code gets `ERR`.
-fn error_reply(lua: &Lua, values: MultiValue) -> mlua::Result<Value> {
+fn error_reply(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<Value> {
+    charge_text(host, &values)?;
     let Some(text) = one_string(&values) else {
         return error_table(lua, "ERR wrong number or type of arguments");
     };
@@ -48,7 +61,8 @@ fn error_reply(lua: &Lua, values: MultiValue) -> mlua::Result<Value> {
     }
 }
 
-fn status_reply(lua: &Lua, values: MultiValue) -> mlua::Result<Value> {
+fn status_reply(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<Value> {
+    charge_text(host, &values)?;
     match one_string(&values) {
         Some(text) => status_table(lua, &text),
         None => error_table(lua, "ERR wrong number or type of arguments"),
@@ -82,7 +96,7 @@ fn integer(lua: &Lua, value: Option<&Value>) -> mlua::Result<Option<i64>> {
 
 /// `redis.log`: checked and dropped. An execution may be one of several of its transaction, or doomed, so what it says tells
 /// nothing yet; replies never depend on it.
-fn log(lua: &Lua, values: MultiValue) -> mlua::Result<()> {
+fn log(_: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<()> {
     if values.len() < 2 {
         return raise("ERR redis.log() requires two arguments or more.");
     }
@@ -93,7 +107,7 @@ fn log(lua: &Lua, values: MultiValue) -> mlua::Result<()> {
     }
 }
 
-fn set_repl(lua: &Lua, values: MultiValue) -> mlua::Result<()> {
+fn set_repl(_: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<()> {
     if values.len() != 1 {
         return raise("ERR redis.set_repl() requires two arguments.");
     }
@@ -108,6 +122,11 @@ fn set_repl(lua: &Lua, values: MultiValue) -> mlua::Result<()> {
 /// `redis.acl_check_cmd`: whether the script's user may run a command, whatever the number of its words.
 fn acl_check_cmd(host: &Host, values: &MultiValue) -> mlua::Result<bool> {
     host.charge(STEPS_PER_CALL)?;
+    let bytes = values
+        .iter()
+        .filter_map(Value::as_string)
+        .map(|word| word.as_bytes().len());
+    host.charge((bytes.sum::<usize>() / BYTES_PER_STEP) as u64)?;
     let words = argv(values).or_else(raise)?;
     match table::resolve(&words) {
         Err(ResolveError::Unknown | ResolveError::UnknownSubcommand(_)) => {
@@ -139,21 +158,24 @@ pub(super) fn library(lua: &Lua, host: &Rc<Host>) -> mlua::Result<Table> {
         }
     };
     library.set("setresp", host.function(lua, setresp)?)?;
-    library.set("error_reply", lua.create_function(error_reply)?)?;
-    library.set("status_reply", lua.create_function(status_reply)?)?;
+    library.set("error_reply", host.function(lua, error_reply)?)?;
+    library.set("status_reply", host.function(lua, status_reply)?)?;
     library.set(
         "sha1hex",
         host.function(lua, |host, lua, values| sha1hex(host, lua, &values))?,
     )?;
-    library.set("log", lua.create_function(log)?)?;
-    library.set("set_repl", lua.create_function(set_repl)?)?;
+    library.set("log", host.function(lua, log)?)?;
+    library.set("set_repl", host.function(lua, set_repl)?)?;
     library.set(
         "acl_check_cmd",
         host.function(lua, |host, _, values| acl_check_cmd(host, &values))?,
     )?;
-    library.set("replicate_commands", lua.create_function(|_, ()| Ok(true))?)?;
-    library.set("breakpoint", lua.create_function(|_, ()| Ok(false))?)?;
-    library.set("debug", lua.create_function(|_, _: MultiValue| Ok(()))?)?;
+    library.set(
+        "replicate_commands",
+        host.function(lua, |_, _, _| Ok(true))?,
+    )?;
+    library.set("breakpoint", host.function(lua, |_, _, _| Ok(false))?)?;
+    library.set("debug", host.function(lua, |_, _, _| Ok(()))?)?;
     for (level, name) in LOG_LEVELS.iter().enumerate() {
         library.set(*name, level)?;
     }

@@ -6,11 +6,16 @@ use super::arguments::{Arguments, FUNCTION_SOURCE, SCRIPT_SOURCE, fail};
 use mlua::{Lua, MultiValue, Table, Value};
 use std::rc::Rc;
 
-/// What one call may do before it counts as running for ever: more than the step limit allows anyway.
-const STEPS_MAX: u64 = 100_000_000;
-/// Matching steps (or bytes compared) that count as one step of a script.
-const MATCHING_PER_STEP: u64 = 4;
+/// What one search may do at most, if the limits allow more: nothing stops a script meanwhile.
+const STEPS_MAX: u64 = 1_000_000_000;
+/// Bytes that are copied, or looked for as they are, and count as one step.
 const BYTES_PER_STEP: usize = 16;
+/// Bytes of a pattern or a replacement that are looked at one by one, and count as one step.
+const CHARACTERS_PER_STEP: usize = 2;
+/// What a search of a plain text counts for, beside the texts.
+const STEPS_PER_FIND: usize = 30;
+/// What a match counts for, and each of its captures.
+const STEPS_PER_MATCH: u64 = 15;
 
 fn search(
     host: &Host,
@@ -21,11 +26,14 @@ fn search(
     anchored: bool,
 ) -> mlua::Result<Option<Match>> {
     let before = matcher.steps;
+    // Not beyond what the run has left: it is counted afterwards.
+    matcher.steps_max = before + host.steps_left()?.min(STEPS_MAX);
     let found = matcher.search(from, pattern_start, anchored);
-    let taken = (matcher.steps - before) / MATCHING_PER_STEP;
-    if taken > 0 {
-        host.charge(taken)?;
-    }
+    let captures = match &found {
+        Ok(Some(found)) => 1 + found.captures.len() as u64,
+        _ => 0,
+    };
+    host.charge(matcher.steps - before + captures * STEPS_PER_MATCH)?;
     found.map_err(|error| match error {
         PatternError::Malformed(text) => fail(lua, text),
         PatternError::OutOfSteps => host.stop(Signal::OutOfSteps),
@@ -69,11 +77,15 @@ fn find(host: &Host, lua: &Lua, values: MultiValue, finding: bool) -> mlua::Resu
     let from = start_of(arguments.integer_or(2, 1)?, text.len());
     let plain = !matches!(arguments.value(3), Value::Nil | Value::Boolean(false));
     let mut out = MultiValue::new();
+    if finding && !plain {
+        host.charge((pattern.len() / CHARACTERS_PER_STEP) as u64)?;
+    }
     if finding && (plain || is_plain(&pattern)) {
         host.charge(
-            (text.len().saturating_mul(pattern.len().clamp(1, 64)) / BYTES_PER_STEP) as u64,
+            (STEPS_PER_FIND + (text.len() - from + pattern.len()) / CHARACTERS_PER_STEP) as u64,
         )?;
-        match position(&text[from..], &pattern) {
+        // Its time is the sum of the two lengths, whatever is in them.
+        match memchr::memmem::find(&text[from..], &pattern) {
             Some(at) => {
                 out.push_back(Value::Integer((from + at + 1) as i64));
                 out.push_back(Value::Integer((from + at + pattern.len()) as i64));
@@ -83,7 +95,7 @@ fn find(host: &Host, lua: &Lua, values: MultiValue, finding: bool) -> mlua::Resu
         return Ok(out);
     }
     let anchored = pattern.first() == Some(&b'^');
-    let mut matcher = Matcher::new(&text, &pattern, STEPS_MAX);
+    let mut matcher = Matcher::new(&text, &pattern, 0);
     match search(
         host,
         lua,
@@ -105,20 +117,6 @@ fn find(host: &Host, lua: &Lua, values: MultiValue, finding: bool) -> mlua::Resu
     Ok(out)
 }
 
-fn position(text: &[u8], word: &[u8]) -> Option<usize> {
-    let Some(&first) = word.first() else {
-        return Some(0);
-    };
-    let mut from = 0;
-    while let Some(at) = text[from..].iter().position(|&byte| byte == first) {
-        if text[from + at..].starts_with(word) {
-            return Some(from + at);
-        }
-        from += at + 1;
-    }
-    None
-}
-
 /// `seek(name, text, pattern, from, anchors)`: the start and the end of the next match, counted from 0, and its captures.
 fn seek(host: &Host, lua: &Lua, mut values: MultiValue) -> mlua::Result<MultiValue> {
     let name = match values.pop_front() {
@@ -134,7 +132,7 @@ fn seek(host: &Host, lua: &Lua, mut values: MultiValue) -> mlua::Result<MultiVal
     if from > text.len() {
         return Ok(out);
     }
-    let mut matcher = Matcher::new(&text, &pattern, STEPS_MAX);
+    let mut matcher = Matcher::new(&text, &pattern, 0);
     if let Some(found) = search(
         host,
         lua,
@@ -162,7 +160,8 @@ fn gsub(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<(Value, i64)
         (text.as_bytes(), pattern.as_bytes(), replacement.as_bytes());
     let limit = arguments.integer_or(3, text.len() as i64 + 1)?;
     let anchored = pattern.first() == Some(&b'^');
-    let mut matcher = Matcher::new(&text, &pattern, STEPS_MAX);
+    let mut matcher = Matcher::new(&text, &pattern, 0);
+    host.charge((text.len() / BYTES_PER_STEP) as u64)?;
     let mut out = Vec::with_capacity(text.len());
     let (mut at, mut count) = (0, 0);
     while count < limit {
@@ -172,9 +171,10 @@ fn gsub(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<(Value, i64)
         };
         count += 1;
         out.extend_from_slice(&text[at..found.start]);
+        host.charge((replacement.len() / CHARACTERS_PER_STEP) as u64)?;
         let before = out.len();
         expand(lua, &text, &found, &replacement, &mut out)?;
-        host.charge(1 + ((out.len() - before) / BYTES_PER_STEP) as u64)?;
+        host.charge(((out.len() - before) / BYTES_PER_STEP) as u64)?;
         if out.len() > super::super::limits::limits().memory_bytes_max {
             return Err(host.stop(Signal::OutOfMemory));
         }

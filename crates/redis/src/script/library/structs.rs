@@ -4,7 +4,7 @@
 //! integers (`i` and `I` take a size), `f d` floating point, `s` a zero-terminated string, `cn` `n` bytes (`c0`: as many
 //! as the string has, or as the integer before says), and spaces.
 
-use super::super::run::Host;
+use super::super::run::{Host, Meter, Signal};
 use super::arguments::{Arguments, fail};
 use mlua::{Lua, MultiValue, Table, Value};
 use std::rc::Rc;
@@ -13,6 +13,8 @@ const ALIGNMENT_MAX: usize = 8;
 const INTEGER_BYTES_MAX: usize = 32;
 /// Bytes looked at that count as one step of a script. A letter of a format counts as one, too.
 const BYTES_PER_STEP: usize = 16;
+/// What an item counts for, beside its bytes.
+const STEPS_PER_ITEM: usize = 30;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Item {
@@ -184,7 +186,12 @@ fn pack(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<Value> {
     let mut format = Format::new(lua, "pack", &text);
     let mut out = Vec::new();
     let mut index = 1;
+    let mut meter = Meter::new(host, lua);
     while let Some((item, padding)) = format.next(out.len())? {
+        meter.spend(STEPS_PER_ITEM)?;
+        if out.len() > super::super::limits::limits().memory_bytes_max {
+            return Err(host.stop(Signal::OutOfMemory));
+        }
         out.resize(out.len() + padding, 0);
         match item {
             Item::Padding => out.push(0),
@@ -203,6 +210,7 @@ fn pack(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<Value> {
                 let value = arguments.string(index)?;
                 let value = value.as_bytes();
                 let count = if count == 0 { value.len() } else { count };
+                meter.spend(value.len().min(count) / BYTES_PER_STEP)?;
                 match value.get(..count) {
                     Some(part) => out.extend_from_slice(part),
                     // One too far, as in the original.
@@ -210,7 +218,9 @@ fn pack(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<Value> {
                 }
             }
             Item::Terminated => {
-                out.extend_from_slice(&arguments.string(index)?.as_bytes());
+                let value = arguments.string(index)?;
+                meter.spend(value.as_bytes().len() / BYTES_PER_STEP)?;
+                out.extend_from_slice(&value.as_bytes());
                 out.push(0);
             }
         }
@@ -231,8 +241,10 @@ fn unpack(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<MultiValue
     let mut at = (start - 1) as usize;
     let mut format = Format::new(lua, "unpack", &text);
     let mut out = MultiValue::new();
+    let mut meter = Meter::new(host, lua);
     let short = || arguments.bad(1, "data string too short");
     while let Some((item, padding)) = format.next(at)? {
+        meter.spend(STEPS_PER_ITEM)?;
         at += padding;
         let mut bytes = item.bytes();
         if item == Item::Bytes(0) {
@@ -247,6 +259,7 @@ fn unpack(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<MultiValue
             .and_then(|end| data.get(at..end))
             .ok_or_else(short)?;
         at += bytes;
+        meter.spend(bytes / BYTES_PER_STEP)?;
         let little = || -> Vec<u8> {
             if format.big_endian {
                 part.iter().rev().copied().collect()
@@ -304,8 +317,10 @@ fn size(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<i64> {
     let text = text.as_bytes();
     host.charge(text.len() as u64)?;
     let mut format = Format::new(lua, "size", &text);
-    let mut total = 0;
+    let mut total = 0_usize;
+    let mut meter = Meter::new(host, lua);
     while let Some((item, padding)) = format.next(total)? {
+        meter.spend(STEPS_PER_ITEM)?;
         match item {
             Item::Terminated => return Err(arguments.bad(0, "option 's' has no fixed size")),
             Item::Bytes(0) => return Err(arguments.bad(0, "option 'c0' has no fixed size")),

@@ -2,6 +2,7 @@
 
 mod double;
 mod functions;
+mod hostile;
 mod limits;
 mod replies;
 mod sandbox;
