@@ -1,0 +1,62 @@
+//! Scripts that are made to harm: the server and its log outlive them.
+
+mod support;
+
+use support::{TestServer, show};
+
+/// Texts of three bytes. Lua's hash of a text of ten of them, one of each pair, last pair first, is the same whichever they are.
+const PAIRS: [(&str, &str); 10] = [
+    ("B#!", "!$!"),
+    ("B#!", "!$!"),
+    ("#!!", "a#!"),
+    ("#!!", "a#!"),
+    ("B$!", "!%!"),
+    ("$#!", "A$!"),
+    ("_!!", "!#!"),
+    ("B#!", "!$!"),
+    (">#!", "!$!"),
+    ("!#!", "~$!"),
+];
+
+fn colliding(number: usize) -> String {
+    (0..PAIRS.len())
+        .rev()
+        .map(|place| match number >> place & 1 {
+            0 => PAIRS[place].0,
+            _ => PAIRS[place].1,
+        })
+        .collect()
+}
+
+#[test]
+fn strings_that_collide_end_nothing_now_or_after_a_restart() {
+    let (server, dir) = TestServer::start(&[]);
+    let mut client = server.client();
+    let words: Vec<String> = (0..1024).map(colliding).collect();
+    let eval = |script: &str, words: &[String]| {
+        let mut all = vec!["EVAL".to_owned(), String::from(script), "0".to_owned()];
+        all.extend_from_slice(words);
+        all
+    };
+    let mut call = |words: Vec<String>| {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        show(&client.call(&words))
+    };
+    // As arguments, as a command's words, as its reply, and as the keys of a table.
+    let count = "redis.call('INCR', 'runs') return #ARGV";
+    assert_eq!(call(eval(count, &words)), "1024");
+    let add = "redis.call('INCR', 'runs') return redis.call('SADD', 's', unpack(ARGV))";
+    assert_eq!(call(eval(add, &words)), "1024");
+    let read = "redis.call('INCR', 'runs') return #redis.call('SMEMBERS', 's')";
+    assert_eq!(call(eval(read, &[])), "1024");
+    let keys = "redis.call('INCR', 'runs') local t, n = {}, 0 for _, word in ipairs(ARGV) do t[word] = true end
+        for _ in pairs(t) do n = n + 1 end return n";
+    assert_eq!(call(eval(keys, &words)), "1024");
+    server.stop();
+
+    // The log has them all.
+    let server = TestServer::start_in(dir.path(), &[]);
+    let mut client = server.client();
+    client.talk(&[("GET runs", "\"4\""), ("SCARD s", "1024")]);
+    server.stop();
+}
