@@ -25,7 +25,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use store::View;
-use txn::{Epoch, NodeId, PartitionId, Request, RequestId, ScanRange, Space};
+use txn::{Epoch, NodeId, PartitionId, Request, RequestId, ScanRange, SessionId, Space, Stop};
 
 /// The protocol that this build speaks with its peers.
 pub(super) const PROTOCOL: u16 = 1;
@@ -53,6 +53,10 @@ pub(super) struct Member {
     outgoing: BTreeMap<NodeId, Vec<u8>>,
     /// The journal's last record before this process's first.
     records_before: u64,
+    /// Changes that operators ask for, by the strict read which tells when this node's map is new enough to judge them.
+    asked: BTreeMap<RequestId, (ClusterChange, ChangeAnswer)>,
+    /// The last strict read's number.
+    asked_last: u64,
     /// Changes of the map that somebody waits for, and since when.
     changes: Vec<(Control, ChangeAnswer, u64)>,
     leaders_told: LeadersTold,
@@ -91,6 +95,8 @@ impl Member {
             effects: ClusterEffects::default(),
             outside,
             outgoing: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            asked_last: 0,
             changes: Vec::new(),
             leaders_told: LeadersTold::default(),
             level_told: known.level,
@@ -248,6 +254,9 @@ impl Member {
     /// Does what the node wants, until it wants nothing more.
     fn drive(&mut self, hands: Option<&Hands>, now_ms: u64) -> Outcome {
         loop {
+            if !self.asked.is_empty() {
+                self.look_at_asked(now_ms);
+            }
             let effects = &mut self.effects;
             if !effects.kept.is_empty() {
                 let event = match self.journal.append(&effects.kept) {
@@ -537,41 +546,77 @@ impl Member {
         }
     }
 
-    /// Starts a change.
+    /// Takes a change. The node judges it once its map has every change that was answered anywhere before, so that an operator
+    /// who asks another node sees what the first one did.
     fn change(
         &mut self,
-        change: &ClusterChange,
+        change: ClusterChange,
         hands: Option<&Hands>,
         now_ms: u64,
     ) -> Result<(ChangeTicket, Outcome), String> {
-        let map = self.node.map().clone();
-        change.check(&map)?;
+        self.has_leader()?;
+        // A strict read of any partition will do: an epoch is acknowledged only once all groups have agreed on it.
+        let Some((partition, _)) = self.node.engines().next() else {
+            return Err(
+                "this node keeps no partition yet, so it can't tell whether its map is the newest one: ask another node"
+                    .to_owned(),
+            );
+        };
         let (ticket, answer) = ChangeTicket::open();
-        let event = match change {
+        self.asked_last += 1;
+        let id = RequestId {
+            session: SessionId::INTERNAL,
+            sequence: self.asked_last,
+            attempt: 0,
+        };
+        self.asked.insert(id, (change, answer));
+        self.node.read([(id, partition)], now_ms, &mut self.effects);
+        Ok((ticket, self.drive(hands, now_ms)))
+    }
+
+    /// Begins the changes whose strict reads are answered.
+    fn look_at_asked(&mut self, now_ms: u64) {
+        let asked = &mut self.asked;
+        let effects = &mut self.effects;
+        let mut ready = Vec::new();
+        effects.readable.retain(|(id, ..)| match asked.remove(id) {
+            Some(change) => {
+                ready.push(change);
+                false
+            }
+            None => true,
+        });
+        effects
+            .refused
+            .retain_mut(|(id, outcome)| match asked.remove(id) {
+                Some((_, answer)) => {
+                    let why = match outcome {
+                        Err(Stop::Abort(why)) => why.to_string(),
+                        _ => "no majority answered in time".to_owned(),
+                    };
+                    answer.answer(Err(format!("nothing was changed: {why}")));
+                    false
+                }
+                None => true,
+            });
+        for (change, answer) in ready {
+            self.begin_change(&change, answer, now_ms);
+        }
+    }
+
+    /// Judges a change by the newest map, and starts it.
+    fn begin_change(&mut self, change: &ClusterChange, answer: ChangeAnswer, now_ms: u64) {
+        let map = self.node.map().clone();
+        if let Some(done) = change.done_already(&map) {
+            return answer.answer(Ok(done));
+        }
+        if let Err(why) = change.check(&map) {
+            return answer.answer(Err(why));
+        }
+        let version = map.version;
+        let control = match change {
             ClusterChange::TransferLeader { partition, to } => {
-                let leads = self
-                    .node
-                    .group_status(*partition)
-                    .is_some_and(|group| group.role == Role::Leader);
-                if !leads {
-                    let leader = self.node.leader(*partition);
-                    return Err(match leader {
-                        Some(leader) => {
-                            let entry = map.nodes.get(&leader);
-                            let at = entry.map_or("", |entry| entry.client_address.as_str());
-                            let leader = called(&map, leader);
-                            format!("{leader} leads {partition}: send this to it, at {at}")
-                        }
-                        None => format!("{partition} has no leader at present: try again"),
-                    });
-                }
-                let usual = self.node.preferred_leader(*partition);
-                let usual = usual.filter(|_| self.node.has_preferred_leaders());
-                answer.answer(Ok(transfer_begun(&map, *partition, *to, usual)));
-                ClusterEvent::TransferWanted {
-                    partition: *partition,
-                    to: *to,
-                }
+                return answer.answer(self.transfer(&map, *partition, *to, now_ms));
             }
             ClusterChange::AddNode {
                 name,
@@ -580,47 +625,61 @@ impl Member {
                 client_address,
             } => {
                 let zone = map.zones.iter().find(|(_, known)| *known == zone);
-                let control = Control::AddNode {
-                    version: map.version,
+                Control::AddNode {
+                    version,
                     name: name.clone(),
                     zone: zone.map(|(&zone, _)| zone).unwrap_or_default(),
                     peer_address: peer_address.clone(),
                     client_address: client_address.clone(),
-                };
-                self.has_leader()?;
-                self.changes.push((control.clone(), answer, now_ms));
-                ClusterEvent::ChangeWanted(control)
+                }
             }
-            ClusterChange::MoveSlots { slots, to } => {
-                let control = Control::MoveSlots {
-                    version: map.version,
-                    slots: *slots,
-                    to: *to,
-                };
-                self.has_leader()?;
-                self.changes.push((control.clone(), answer, now_ms));
-                ClusterEvent::ChangeWanted(control)
-            }
-            ClusterChange::PlaceReplicas { places } => {
-                let control = Control::PlaceReplicas {
-                    version: map.version,
-                    places: places.clone(),
-                };
-                self.has_leader()?;
-                self.changes.push((control.clone(), answer, now_ms));
-                ClusterEvent::ChangeWanted(control)
-            }
-            ClusterChange::RemoveNode { node } => {
-                let control = Control::Drain {
-                    version: map.version,
-                    node: *node,
-                };
-                self.has_leader()?;
-                self.changes.push((control.clone(), answer, now_ms));
-                ClusterEvent::ChangeWanted(control)
-            }
+            ClusterChange::MoveSlots { slots, to } => Control::MoveSlots {
+                version,
+                slots: *slots,
+                to: *to,
+            },
+            ClusterChange::PlaceReplicas { places } => Control::PlaceReplicas {
+                version,
+                places: places.clone(),
+            },
+            ClusterChange::RemoveNode { node } => Control::Drain {
+                version,
+                node: *node,
+            },
         };
-        Ok((ticket, self.handle(event, hands, now_ms)))
+        self.changes.push((control.clone(), answer, now_ms));
+        let event = ClusterEvent::ChangeWanted(control);
+        self.node.handle(event, now_ms, &mut self.effects);
+    }
+
+    /// Asks a replica to lead a partition that this node leads.
+    fn transfer(
+        &mut self,
+        map: &PartitionMap,
+        partition: PartitionId,
+        to: NodeId,
+        now_ms: u64,
+    ) -> Result<String, String> {
+        let leads = self
+            .node
+            .group_status(partition)
+            .is_some_and(|group| group.role == Role::Leader);
+        if !leads {
+            return Err(match self.node.leader(partition) {
+                Some(leader) => {
+                    let entry = map.nodes.get(&leader);
+                    let at = entry.map_or("", |entry| entry.client_address.as_str());
+                    let leader = called(map, leader);
+                    format!("{leader} leads {partition}: send this to it, at {at}")
+                }
+                None => format!("{partition} has no leader at present: try again"),
+            });
+        }
+        let usual = self.node.preferred_leader(partition);
+        let usual = usual.filter(|_| self.node.has_preferred_leaders());
+        let event = ClusterEvent::TransferWanted { partition, to };
+        self.node.handle(event, now_ms, &mut self.effects);
+        Ok(transfer_begun(map, partition, to, usual))
     }
 
     /// Refuses a change that nobody could order now.
@@ -836,7 +895,7 @@ impl Membership for Inner {
     fn change(&self, change: ClusterChange) -> Result<ChangeTicket, String> {
         let (ticket, outcome) = {
             let mut core = self.core.lock();
-            core.turn(|member, hands| member.change(&change, hands, self.now_ms()))
+            core.turn(|member, hands| member.change(change, hands, self.now_ms()))
                 .unwrap_or_else(|| Err("this node takes no part in a cluster".to_owned()))?
         };
         self.follow(outcome, None);

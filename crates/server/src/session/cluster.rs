@@ -111,16 +111,10 @@ impl Session {
             Err(error) => return Some(error),
         };
         let runtime = &desk.shared.runtime;
-        let Some(view) = runtime.cluster_view() else {
+        if runtime.cluster_view().is_none() {
             return Some(NO_MEMBER);
-        };
-        if let Some(done) = change.done_already(&view.map) {
-            return Some(changed(Ok(done)));
         }
-        let started = change
-            .check(&view.map)
-            .and_then(|()| runtime.cluster_change(change));
-        match started {
+        match runtime.cluster_change(change) {
             Ok(ticket) => {
                 self.hold = Some(Hold::Change(ticket));
                 None

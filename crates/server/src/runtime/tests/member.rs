@@ -181,3 +181,36 @@ fn whoever_saves_learns_that_the_cluster_has_not_come_to_it() {
     let error = runtime.checkpoint().unwrap_err();
     assert!(error.contains("shutting down"), "{error}");
 }
+
+#[test]
+fn a_change_is_judged_by_the_map_that_a_strict_read_finds() {
+    use crate::cluster::ClusterChange;
+    use txn::SlotRange;
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = start_alone(options(dir.path(), Kind::Serial, FsyncPolicy::Always));
+    let outcome = |change: ClusterChange| {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            // A node that has just started has no leader yet.
+            if let Ok(ticket) = runtime.cluster_change(change.clone()) {
+                while Instant::now() < deadline {
+                    if let Some(outcome) = ticket.try_take() {
+                        return outcome;
+                    }
+                    std::thread::yield_now();
+                }
+            }
+            assert!(Instant::now() < deadline, "{change} is not answered");
+            std::thread::yield_now();
+        }
+    };
+    let stranger = ClusterChange::RemoveNode { node: NodeId(9) };
+    let error = outcome(stranger).unwrap_err();
+    assert!(error.starts_with("there is no node 9"), "{error}");
+    let slots = SlotRange { first: 0, last: 7 };
+    let to = PartitionId(0);
+    let again = ClusterChange::MoveSlots { slots, to };
+    let done = "OK: partition 0 has the slots 0 to 7 already";
+    assert_eq!(outcome(again).as_deref(), Ok(done));
+    runtime.shutdown(false);
+}
