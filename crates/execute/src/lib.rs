@@ -35,6 +35,6 @@ pub use engine::{
 };
 pub use nocc::NoCc;
 pub use serial::Serial;
-pub use snapshot::{Interrupt, Pause, ReadOutcome, SnapshotReader, run_read_only};
+pub use snapshot::{Interrupt, Lookups, Pause, ReadOutcome, SnapshotReader, run_read_only};
 pub use sparkle::Sparkle;
 pub use ssmr::Ssmr;

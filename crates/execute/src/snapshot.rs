@@ -12,14 +12,14 @@ use crate::engine::Engine;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use store::{Snapshot, View};
 use txn::mutant::{Mutant, is_active};
 use txn::tx::{self, Read};
 use txn::{
-    Access, Call, Entry, Intent, Key, Outcome, Request, ScanPage, ScanRange, Stop, Tx, TxContext,
-    slots,
+    Access, Call, Entry, Intent, Key, Outcome, Request, ScanPage, ScanRange, Space, Stop, Tx,
+    TxContext, slots,
 };
 
 /// How a read at a snapshot ended.
@@ -82,6 +82,31 @@ const WRITE_REFUSED: Stop = Stop::Abort(std::borrow::Cow::Borrowed(
     "ERR a transaction that was declared read-only tried to write: submit it as one that may write",
 ));
 
+/// How many of the users' records a reader's runs looked for: those that were there (hits), and those that were not (misses). The
+/// reader's thread counts, and any thread may look.
+#[derive(Debug, Default)]
+pub struct Lookups {
+    hits: AtomicU64,
+    misses: AtomicU64,
+}
+
+impl Lookups {
+    fn add(&self, hits: u64, misses: u64) {
+        // Only the reader's thread writes them.
+        let add = |count: &AtomicU64, more: u64| {
+            count.store(count.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+        };
+        add(&self.hits, hits);
+        add(&self.misses, misses);
+    }
+
+    /// Hits and misses so far.
+    pub fn get(&self) -> (u64, u64) {
+        let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        (get(&self.hits), get(&self.misses))
+    }
+}
+
 /// Called by a long computation every now and then, on its thread: it may hold that up.
 pub type Pause = Arc<dyn Fn() + Send + Sync>;
 
@@ -94,6 +119,7 @@ pub struct SnapshotReader {
     interrupt: Interrupt,
     pause: Option<Pause>,
     looks: u64,
+    lookups: Arc<Lookups>,
 }
 
 impl SnapshotReader {
@@ -105,6 +131,7 @@ impl SnapshotReader {
             interrupt: Interrupt::default(),
             pause: None,
             looks: 0,
+            lookups: Arc::default(),
         }
     }
 
@@ -119,6 +146,11 @@ impl SnapshotReader {
     /// How many records, pages and counts the last run asked for: what it cost.
     pub fn looks(&self) -> u64 {
         self.looks
+    }
+
+    /// What this reader's runs looked for, as long as it lives.
+    pub fn lookups(&self) -> Arc<Lookups> {
+        self.lookups.clone()
     }
 
     /// What stops this reader's long computations.
@@ -166,7 +198,7 @@ impl SnapshotReader {
         access.snapshot = Some(snapshot);
         access.now_ms = now_ms;
         access.must_order = false;
-        access.looks = 0;
+        (access.looks, access.hits, access.misses) = (0, 0, 0);
 
         let (access, polled) = tx::lend_to_procedure(access, || {
             // A panic must not escape: the snapshot would stay open, and the thread serves other clients.
@@ -180,9 +212,11 @@ impl SnapshotReader {
             }))
         });
         let mut must_order = false;
+        let mut found = (0, 0);
         if let Ok(mut access) = access.into_any().downcast::<SnapshotAccess>() {
             must_order = access.must_order;
             self.looks = access.looks;
+            found = (access.hits, access.misses);
             if !is_active(Mutant::StaleSnapshot)
                 && let Some(snapshot) = access.snapshot.take()
             {
@@ -196,6 +230,7 @@ impl SnapshotReader {
         if must_order {
             return ReadOutcome::MustOrder;
         }
+        self.lookups.add(found.0, found.1);
         ReadOutcome::Done(match polled {
             Ok(Poll::Ready(outcome)) => outcome,
             Ok(Poll::Pending) => Err(Stop::abort(format!(
@@ -234,6 +269,8 @@ struct SnapshotAccess {
     now_ms: u64,
     must_order: bool,
     looks: u64,
+    hits: u64,
+    misses: u64,
     interrupt: Interrupt,
     pause: Option<Pause>,
 }
@@ -248,6 +285,8 @@ impl SnapshotAccess {
             now_ms: 0,
             must_order: false,
             looks: 0,
+            hits: 0,
+            misses: 0,
         }
     }
 
@@ -281,6 +320,13 @@ impl Access for SnapshotAccess {
         {
             self.must_order = true;
             return Poll::Ready(Err(Stop::Restart));
+        }
+        if key.space() == Space::User {
+            let is_there = |entry: &Entry| !entry.expired(self.now_ms);
+            match read.entry.as_ref().is_some_and(is_there) {
+                true => self.hits += 1,
+                false => self.misses += 1,
+            }
         }
         Poll::Ready(Ok(read))
     }

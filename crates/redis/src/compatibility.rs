@@ -19,7 +19,7 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
     ("client|no-touch", "taken, and without effect"),
     (
         "client|pause",
-        "holds what this node's clients send; keys expire meanwhile. WRITE holds every script that is not called by EVAL_RO, EVALSHA_RO or \
+        "holds what this node's clients send, but not CLIENT, ORDO.CLUSTER and SHUTDOWN; keys expire meanwhile. WRITE holds every script that is not called by EVAL_RO, EVALSHA_RO or \
          FCALL_RO, and not PFCOUNT, which writes nothing",
     ),
     (
@@ -49,8 +49,10 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
     ),
     (
         "config|set",
-        "knows Ordo's settings and those of Redis that make sense here: `ordo serve --help` lists them. `notify-keyspace-events` has no \
-         classes `m` and `n`. `proto-max-bulk-len` is for the words of commands: what APPEND, SETRANGE and SETBIT make has at most 512 MB, \
+        "knows Ordo's settings (`ordo serve --help` lists them). Redis's other parameters change nothing: those that Redis changes \
+         while it runs are taken, told by CONFIG GET, and forgotten by the next start. `appendonly` and `save` are taken and stay as \
+         they are: there is always a log. The classes `m` and `n` of \
+         `notify-keyspace-events` have no events. `proto-max-bulk-len` is for the words of commands: what APPEND, SETRANGE and SETBIT make has at most 512 MB, \
          as every replica must say the same of it",
     ),
     (
@@ -85,8 +87,10 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
         "has Ordo's facts under Redis's names where they mean the same. In `commandstats` and `latencystats` a call lasts from its \
          admission to its reply, the order and the disk included and waiting for a key not; a MULTI block's time is EXEC's, and its commands \
          have equal shares of it; what scripts and functions call is not counted. `keyspace` counts the keys of the partitions that this \
-         node keeps; `expires` and `avg_ttl` are exact up to 8,192 keys of a partition, and estimated from as many beyond; how \
-         many scripts are kept is not told",
+         node keeps; `expires` and `avg_ttl` are exact up to 8,192 keys of a partition, and estimated from as many beyond; scripts, \
+         functions and libraries are counted among 16,384 records at most. `keyspace_hits` and `keyspace_misses` count what commands, \
+         blocks and scripts look for that only read, at the node of their client. What Redis has and Ordo has not (forks, replication \
+         buffers, defragmentation) is 0",
     ),
     (
         "latency|doctor latency|graph latency|history latency|latest latency|reset",
@@ -95,6 +99,10 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
     (
         "latency|histogram",
         "calls are measured as in `INFO commandstats`",
+    ),
+    (
+        "hscan sscan zscan",
+        "a collection that Redis 7.2 would hold packed (OBJECT ENCODING tells) comes whole, as there",
     ),
     ("lolwut", "draws something else"),
     (
@@ -126,6 +134,10 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
         "publish spublish",
         "ordered like a write, and sent once final; the reply counts the listeners of this node, and is 0 in scripts. Whom messages of \
          scripts reach in [clusters](cluster.md#zones-with-several-nodes), and in which order those of different channels come, is told there",
+    ),
+    (
+        "role",
+        "offsets are 0. In a cluster it tells of the node as CLUSTER NODES does: a node that leads no partition is a replica",
     ),
     (
         "save",

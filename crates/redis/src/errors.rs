@@ -296,13 +296,13 @@ pub fn unknown_command(argv: &[Blob]) -> Reply {
 }
 
 /// The error about a command that does not exist, for one that Redis has: whoever misses it should not look for a slip.
-pub fn not_supported_yet(unknown: Reply) -> Reply {
+pub fn not_supported(unknown: Reply, reason: &str) -> Reply {
     let Reply::Error(text) = unknown else {
         return unknown;
     };
     let space = if text.ends_with(' ') { "" } else { " " };
     Reply::error_owned(format!(
-        "{text}{space}(Ordo does not support this Redis command yet)"
+        "{text}{space}(Ordo does not have this command of Redis: {reason})"
     ))
 }
 

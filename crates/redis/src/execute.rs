@@ -2,12 +2,13 @@
 
 use crate::acl::{Actor, commands_of_users};
 use crate::arguments::Arguments;
+use crate::commands::options;
 use crate::errors;
 use crate::idempotent;
 use crate::introspect;
 use crate::script;
-use crate::table::{self, Flags, Run};
-use txn::{Args, Note, ProcedureFuture, Reply, Stop, Tx};
+use crate::table::{self, ConnectionCommand, Flags, Run};
+use txn::{Args, Blob, Note, ProcedureFuture, Reply, Stop, Tx};
 
 /// Who runs a command inside its transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,11 +97,32 @@ pub fn execute(tx: Tx, argv: Args, caller: Caller, terms: Terms) -> ProcedureFut
         }
         Run::Idempotent => idempotent::start(tx, Arguments::of_argv(argv), terms),
         Run::Acl(command) => commands_of_users::start(tx, command, argv[2..].to_vec(), terms.actor),
+        // What a script has written is nowhere else before the script has ended, and a script waits for nothing.
+        Run::Connection(ConnectionCommand::Wait) if is_script => {
+            ready(match waits(&argv[1..2], &argv[2]) {
+                Ok(()) => Reply::Integer(0),
+                Err(error) => error,
+            })
+        }
+        Run::Connection(ConnectionCommand::WaitAof) if is_script => {
+            ready(match waits(&argv[1..3], &argv[3]) {
+                Ok(()) => Reply::Array(vec![Reply::Integer(0); 2]),
+                Err(error) => error,
+            })
+        }
         Run::Connection(_) => ready(match caller {
             Caller::Script { .. } => errors::NOT_IN_SCRIPT,
             Caller::Block => errors::NOT_IN_BLOCK,
         }),
     }
+}
+
+/// Whether the words of WAIT or WAITAOF are numbers, and a time.
+fn waits(numbers: &[Blob], timeout: &Blob) -> Result<(), Reply> {
+    for number in numbers {
+        options::integer(number)?;
+    }
+    options::timeout_ms(timeout).map(|_| ())
 }
 
 fn ready(reply: Reply) -> ProcedureFuture {

@@ -136,6 +136,10 @@ fn documentation(command: &Command) -> Reply {
     if !command.complexity.is_empty() {
         map.push(entry("complexity", Reply::bulk(command.complexity)));
     }
+    let arguments = table::arguments_of(command);
+    if !arguments.is_empty() {
+        map.push(entry("arguments", Reply::Array(arguments)));
+    }
     if !command.subcommands().is_empty() {
         let subcommands = command
             .subcommands()

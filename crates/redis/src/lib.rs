@@ -55,6 +55,7 @@ mod work;
 
 pub use arguments::Arguments;
 pub use block::{Block, BlockProcedure, Watched};
+pub use commands::keys::RECORD_BYTES;
 pub use execute::{Caller, Memory, Terms, execute};
 pub use idempotent::IdempotentProcedure;
 pub use involved::{Involved, involved, may_stray};
@@ -62,6 +63,7 @@ pub use prepare::{Action, CommandTable, Prepared};
 pub use procedures::{
     EvictProcedure, ExpireProcedure, ExpireSystemProcedure, StreamEndsProcedure, WatchProcedure,
 };
+pub use script::Kept;
 pub use short::ShortProcedure;
 
 use std::sync::Arc;

@@ -7,6 +7,7 @@
 //! A node of a cluster has two descriptions: its own settings, and the cluster's (`cluster`), which all nodes share.
 //! [`Config::validate`] brings them together.
 
+pub mod foreign;
 mod membership;
 mod parameter;
 mod password;
@@ -23,7 +24,7 @@ use crate::evict::POLICIES;
 use crate::hub::NotifyFlags;
 use crate::private;
 use node::FsyncPolicy;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 /// What the text form of a setting may be.
@@ -80,7 +81,7 @@ impl Kind {
             Kind::Password => "a password, or # and the 64 hexadecimal digits of its SHA-256".to_owned(),
             Kind::Words => "words with spaces between them".to_owned(),
             Kind::Users => "'<name> [<rule> ...]', once for each user".to_owned(),
-            Kind::Notify => "letters of KEg$lshzxetdA: there are no events of missed and of new keys (m, n)".to_owned(),
+            Kind::Notify => "letters of KEg$lshzxetdAmn".to_owned(),
             Kind::Percentiles => "numbers from 0 to 100 with spaces between them".to_owned(),
             Kind::OutputLimits => {
                 "'<class> <hard limit> <soft limit> <soft seconds>' with a class of normal, slave or pubsub".to_owned()
@@ -129,6 +130,8 @@ macro_rules! settings {
             pub file: Option<PathBuf>,
             /// Whether that file names a password or users.
             file_has_secrets: bool,
+            /// What CONFIG SET has set of parameters that change nothing here.
+            remembered: BTreeMap<&'static str, String>,
             /// The names of the settings that somebody has set.
             given: BTreeSet<&'static str>,
         }
@@ -155,6 +158,7 @@ macro_rules! settings {
                     cluster: None,
                     file: None,
                     file_has_secrets: false,
+                    remembered: BTreeMap::new(),
                     given: BTreeSet::new(),
                 };
                 for setting in SETTINGS {
@@ -298,7 +302,7 @@ settings! {
     lfu_decay_time: u64, "lfu-decay-time", Kind::Number(0, 65535), "1", Anytime,
         "Minutes after which a counter of uses has shrunk by one. 0: it does not.";
     notify_keyspace_events: NotifyFlags, "notify-keyspace-events", Kind::Notify, "", Anytime,
-        "Which changes of keys are published, and where: letters as in Redis, of which m and n are refused. Empty: none.";
+        "Which changes of keys are published, and where: letters as in Redis, of which m and n have no events. Empty: none.";
     tracking_table_max_keys: u64, "tracking-table-max-keys", Kind::Number(0, u64::MAX), "1000000", Anytime,
         "How many keys are remembered for clients that are told when they are written (CLIENT TRACKING). 0: any number.";
     shutdown_timeout: u64, "shutdown-timeout", Kind::Number(0, 86400), "10", Anytime,

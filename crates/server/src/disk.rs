@@ -103,6 +103,21 @@ impl RealDisk {
         }
     }
 
+    /// Whether a directory has no data yet: nothing that takes long to load. What cannot be looked at counts as data.
+    pub fn is_new(path: &Path) -> bool {
+        let is_data = |entry: io::Result<std::fs::DirEntry>| match entry {
+            Ok(entry) => {
+                let name = entry.file_name();
+                name.as_encoded_bytes().ends_with(b".ordo")
+            }
+            Err(_) => true,
+        };
+        match std::fs::read_dir(path) {
+            Ok(mut entries) => !entries.any(is_data),
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+        }
+    }
+
     /// The directory.
     pub fn path(&self) -> &Path {
         &self.path

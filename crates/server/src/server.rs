@@ -231,15 +231,19 @@ impl Server {
         let is_member = cluster.is_some();
         let first = first_users(&config, is_member)?;
         let auth_failures: Arc<AuthFailures> = Arc::default();
-        // Whoever comes meanwhile is told that the data is being loaded.
-        let lobby = Lobby::open(
-            listeners,
-            &config,
-            tls.clone(),
-            auth_failures.clone(),
-            is_member,
-        )
-        .map_err(StartError::Thread)?;
+        // Clients that come meanwhile are told that the data is being loaded. Where there is none, they wait a moment to be accepted.
+        let (lobby, listeners) = if !is_member && RealDisk::is_new(Path::new(&config.dir)) {
+            (None, listeners)
+        } else {
+            let lobby = Lobby::open(
+                listeners,
+                &config,
+                tls.clone(),
+                auth_failures.clone(),
+                is_member,
+            );
+            (Some(lobby.map_err(StartError::Thread)?), Vec::new())
+        };
 
         let mut registry = Registry::new();
         redis_surface::register(&mut registry)?;
@@ -306,7 +310,10 @@ impl Server {
             addresses,
             tls_addresses,
         };
-        let (listeners, early) = lobby.close();
+        let (listeners, early) = match lobby {
+            Some(lobby) => lobby.close(),
+            None => (listeners, Vec::new()),
+        };
         match server.start_threads(io_threads, listeners, early) {
             Ok(()) => Ok(server),
             Err(error) => {

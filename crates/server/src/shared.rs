@@ -160,6 +160,10 @@ pub struct Totals {
     pub submitted: u64,
     /// See [`Runtime::expired_keys`].
     pub expired_keys: u64,
+    /// See [`Runtime::lookups`].
+    pub hits: u64,
+    /// See [`Runtime::lookups`].
+    pub misses: u64,
 }
 
 impl Totals {
@@ -167,7 +171,10 @@ impl Totals {
         let sum = |pick: fn(&ThreadCounters) -> &Counter| {
             threads.iter().map(|thread| pick(thread).get()).sum()
         };
+        let (hits, misses) = runtime.lookups();
         Totals {
+            hits,
+            misses,
             commands: sum(|t| &t.commands),
             input_bytes: sum(|t| &t.input_bytes),
             output_bytes: sum(|t| &t.output_bytes),
@@ -196,6 +203,8 @@ impl Totals {
             snapshot_reads: self.snapshot_reads - before.snapshot_reads,
             submitted: self.submitted - before.submitted,
             expired_keys: self.expired_keys - before.expired_keys,
+            hits: self.hits - before.hits,
+            misses: self.misses - before.misses,
         }
     }
 }
@@ -223,25 +232,36 @@ struct Sample {
 /// CLIENT PAUSE.
 #[derive(Default)]
 pub struct Pause {
-    until_ms: AtomicU64,
-    writes_only: AtomicBool,
+    /// Until when nothing goes on.
+    all_until_ms: AtomicU64,
+    /// Until when no writes go on.
+    writes_until_ms: AtomicU64,
 }
 
 impl Pause {
-    /// Pauses until a time; a longer pause that is on stays.
-    pub fn pause(&self, until_ms: u64, writes_only: bool) {
-        self.writes_only.store(writes_only, Ordering::SeqCst);
-        self.until_ms.fetch_max(until_ms, Ordering::SeqCst);
+    /// Pauses until a time. As in Redis, a pause that is on becomes neither shorter nor weaker.
+    pub fn pause(&self, until_ms: u64, writes_only: bool, now_ms: u64) {
+        let until_ms = self
+            .writes_until_ms
+            .fetch_max(until_ms, Ordering::SeqCst)
+            .max(until_ms);
+        if !writes_only || self.all_until_ms.load(Ordering::SeqCst) > now_ms {
+            self.all_until_ms.fetch_max(until_ms, Ordering::SeqCst);
+        }
     }
     /// Ends a pause.
     pub fn end(&self) {
-        self.until_ms.store(0, Ordering::SeqCst);
+        self.all_until_ms.store(0, Ordering::SeqCst);
+        self.writes_until_ms.store(0, Ordering::SeqCst);
     }
-    /// Until when a command that writes (or not) has to wait, if it has to.
+    /// Whether a command that writes, or one that does not, has to wait now.
     #[inline]
     pub fn holds(&self, writes: bool, now_ms: u64) -> bool {
-        let until_ms = self.until_ms.load(Ordering::Relaxed);
-        until_ms > now_ms && (writes || !self.writes_only.load(Ordering::Relaxed))
+        let until_ms = match writes {
+            true => &self.writes_until_ms,
+            false => &self.all_until_ms,
+        };
+        until_ms.load(Ordering::Relaxed) > now_ms
     }
 }
 

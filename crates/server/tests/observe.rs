@@ -670,3 +670,81 @@ fn memory_is_told_of() {
         ("CLIENT LIST ID 0 99 TYPE normal", "\"\""),
     ]);
 }
+
+#[test]
+fn lookups_of_reads_count_as_hits_or_misses() {
+    let (server, _dir) = TestServer::start(&[]);
+    let mut client = server.client();
+    client.talk(&[
+        ("SET a 1", "OK"),
+        ("GET a", "\"1\""),
+        ("GET b", "nil"),
+        ("EXISTS a b c", "1"),
+        ("HGET h f", "nil"),
+        // What is written counts for nothing.
+        ("INCR a", "2"),
+        ("EVAL_RO return(redis.call('GET','a')) 1 a", "\"2\""),
+    ]);
+    assert_eq!(client.info_number("keyspace_hits"), 3);
+    assert_eq!(client.info_number("keyspace_misses"), 4);
+    client.talk(&[("CONFIG RESETSTAT", "OK"), ("GET b", "nil")]);
+    assert_eq!(client.info_number("keyspace_hits"), 0);
+    assert_eq!(client.info_number("keyspace_misses"), 1);
+}
+
+#[test]
+fn what_exporters_and_consoles_ask_for_is_there() {
+    let (server, _dir) = TestServer::start(&[]);
+    let mut client = server.client();
+    client.talk(&[
+        ("ROLE", "[\"master\" 0 []]"),
+        ("MODULE LIST", "[]"),
+        ("EVAL return(1) 0", "1"),
+        ("EVAL return(redis.call('WAIT','0','0')) 0", "0"),
+        ("EVAL return(redis.call('WAITAOF','0','0','0')) 0", "[0 0]"),
+        (
+            "CONFIG SET hz 50 lazyfree-lazy-expire yes appendonly no",
+            "OK",
+        ),
+        (
+            "CONFIG GET lazyfree-lazy-expire",
+            "[\"lazyfree-lazy-expire\" \"yes\"]",
+        ),
+        ("CONFIG GET cluster-enabled", "[\"cluster-enabled\" \"no\"]"),
+        ("CONFIG GET appendonly", "[\"appendonly\" \"yes\"]"),
+        ("CONFIG SET loglevel notice", "OK"),
+        ("CONFIG SET notify-keyspace-events KEAm", "OK"),
+        (
+            "CONFIG GET notify-keyspace-events",
+            "[\"notify-keyspace-events\" \"AKEm\"]",
+        ),
+    ]);
+    let refused = client.line("CONFIG SET daemonize yes");
+    assert!(refused.contains("immutable"), "{refused}");
+    let info = client.info();
+    for field in [
+        "hz:50",
+        "lru_clock:",
+        "redis_git_sha1:",
+        "total_system_memory:",
+        "used_memory_dataset:",
+        "used_memory_overhead:",
+        "allocator_resident:",
+        "number_of_cached_scripts:3",
+        "total_blocking_keys:0",
+        "repl_backlog_size:0",
+        "lazyfreed_objects:0",
+    ] {
+        assert!(
+            info.contains(&format!("\r\n{field}")),
+            "{field} is not in {info}"
+        );
+    }
+    for command in ["DEBUG SLEEP 1", "SWAPDB 0 1", "HEXPIRE h 1 FIELDS 1 f"] {
+        let refused = client.line(command);
+        assert!(
+            refused.contains("Ordo does not have this command of Redis: "),
+            "{refused}"
+        );
+    }
+}

@@ -496,6 +496,41 @@ fn a_pause_holds_writes_until_it_ends() {
 }
 
 #[test]
+fn a_weaker_pause_ends_no_stronger_one_and_fresh_connections_wait() {
+    let (server, _dir) = TestServer::start(&[]);
+    let mut client = server.client();
+    client.talk(&[
+        ("CLIENT PAUSE 100000 ALL", "OK"),
+        ("CLIENT PAUSE 1 WRITE", "OK"),
+    ]);
+    let (mut reader, mut fresh) = (server.client(), server.client());
+    reader.send(&["GET", "k"]);
+    fresh.send(&["PING"]);
+    // The only command of these that goes on, and it shows that the others wait.
+    client.wait_until("CLIENT LIST", |list| {
+        let waits = |line: &&str| line.contains(" flags=b") || line.contains(" flags=Nb");
+        list.lines().filter(waits).count() == 2
+    });
+    client.talk(&[("CLIENT UNPAUSE", "OK")]);
+    assert_eq!(show(&reader.read()), "nil");
+    assert_eq!(show(&fresh.read()), "PONG");
+}
+
+#[test]
+fn tracking_is_switched_off_whatever_options_come_along() {
+    let (server, _dir) = TestServer::start(&[]);
+    let mut client = server.client();
+    let gone = "-ERR The client ID you want redirect to does not exist";
+    client.talk(&[
+        ("CLIENT TRACKING OFF OPTIN OPTOUT", "OK"),
+        ("CLIENT TRACKING OFF PREFIX foo", "OK"),
+        ("CLIENT TRACKING OFF REDIRECT 99", gone),
+        ("CLIENT TRACKING OFF foo", "-ERR syntax error"),
+        ("CLIENT TRACKING foo", "-ERR syntax error"),
+    ]);
+}
+
+#[test]
 fn a_pause_of_writes_holds_what_may_write_and_what_publishes_and_nothing_else() {
     let (server, _dir) = TestServer::start(&[]);
     let mut client = server.client();

@@ -3,6 +3,7 @@
 use super::collections::{collection_or, find};
 use super::listing::{ScanOptions, cursor, cursor_page, cursor_reply};
 use super::options;
+use super::packed;
 use super::strings::{argument, found};
 use crate::chance::Chance;
 use crate::errors;
@@ -91,7 +92,8 @@ pub async fn hscan(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let cursor = argument!(cursor(&args[1]));
     let fields = collection_or!(HashValue, tx, args, cursor_reply(None, Vec::new()));
     let options = argument!(ScanOptions::parse(&args[2..], false));
-    let (page, next) = cursor_page(cursor, options.count, |hash, limit| {
+    let is_packed = packed::is_hash(&fields);
+    let (page, next) = cursor_page(cursor, options.count, is_packed, |hash, limit| {
         fields.page(hash, limit)
     });
     let wanted = page.into_iter().filter(|(field, _)| options.matches(field));

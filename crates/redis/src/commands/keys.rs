@@ -1,10 +1,14 @@
 //! Keys of any type.
 
 use super::options;
+use super::packed;
 use super::strings::argument;
 use crate::work;
 use crate::{errors, parse};
 use txn::{Blob, Key, Outcome, Reply, Stop, Tx, Value};
+
+/// What a record costs beside its key's and value's own heap: index, version, entry.
+pub const RECORD_BYTES: usize = 112;
 
 /// Deletes a key, and tells whether it was there: a key that was not is not written.
 pub(super) async fn delete(tx: &mut Tx, key: &Key) -> Result<bool, Stop> {
@@ -143,74 +147,18 @@ pub async fn time(tx: &mut Tx, _args: &[Blob]) -> Outcome {
 /// The name that Redis 7.2 has for the form in which it would hold a value that was made at once, with its default bounds.
 fn encoding(value: &Value) -> &'static str {
     const EMBEDDED_BYTES_MAX: usize = 44;
-    const LISTPACK_LIST_BYTES_MAX: usize = 8192;
-    const LISTPACK_SET_MEMBERS_MAX: usize = 128;
-    const LISTPACK_FIELDS_MAX: usize = 512;
-    const LISTPACK_MEMBERS_MAX: usize = 128;
-    const LISTPACK_BYTES_MAX: usize = 64;
-    const INTSET_MEMBERS_MAX: usize = 512;
-    // What is looked at counts; a long value ends the search.
-    let short = |bytes: &Blob| {
-        work::steps(1);
-        bytes.len() <= LISTPACK_BYTES_MAX
-    };
-    let is_integer = |bytes: &Blob| {
-        work::steps(1);
-        parse::integer(bytes).is_some()
-    };
+    let either = |is_packed, packed, other| if is_packed { packed } else { other };
     match value {
         Value::String(bytes) if parse::integer(bytes).is_some() => "int",
         Value::String(bytes) if bytes.len() <= EMBEDDED_BYTES_MAX => "embstr",
         Value::String(_) | Value::LongString(_) => "raw",
-        Value::Hash(hash) => {
-            let packed =
-                hash.len() <= LISTPACK_FIELDS_MAX && hash.iter().all(|(f, v)| short(f) && short(v));
-            if packed { "listpack" } else { "hashtable" }
-        }
-        Value::List(list) => {
-            let mut bytes = LISTPACK_EMPTY_BYTES;
-            let mut elements = list.iter();
-            let packed = elements.all(|element| {
-                work::steps(1);
-                bytes += listpack_bytes(element);
-                bytes <= LISTPACK_LIST_BYTES_MAX
-            });
-            if packed { "listpack" } else { "quicklist" }
-        }
-        Value::Set(set) if set.len() <= INTSET_MEMBERS_MAX && set.names().all(is_integer) => {
-            "intset"
-        }
-        Value::Set(set) => {
-            let packed = set.len() <= LISTPACK_SET_MEMBERS_MAX && set.names().all(short);
-            if packed { "listpack" } else { "hashtable" }
-        }
+        Value::Hash(hash) => either(packed::is_hash(hash), "listpack", "hashtable"),
+        Value::List(list) => either(packed::is_list(list), "listpack", "quicklist"),
+        Value::Set(set) if packed::is_integers(set) => "intset",
+        Value::Set(set) => either(packed::is_set(set), "listpack", "hashtable"),
         Value::Stream(_) => "stream",
-        Value::SortedSet(set) => {
-            let mut members = set.iter().map(|one| &one.member);
-            let packed = set.len() <= LISTPACK_MEMBERS_MAX && members.all(short);
-            if packed { "listpack" } else { "skiplist" }
-        }
+        Value::SortedSet(set) => either(packed::is_sorted_set(set), "listpack", "skiplist"),
     }
-}
-
-/// A listpack's header and its end.
-const LISTPACK_EMPTY_BYTES: usize = 7;
-
-/// What an element takes in a listpack: its form, its bytes, and the length of both for those who come from behind.
-fn listpack_bytes(element: &Blob) -> usize {
-    let (form, bytes) = match parse::integer(element) {
-        Some(0..=0x7f) => (1, 0),
-        Some(-0x1000..=0xfff) => (1, 1),
-        Some(-0x8000..=0x7fff) => (1, 2),
-        Some(-0x80_0000..=0x7f_ffff) => (1, 3),
-        Some(-0x8000_0000..=0x7fff_ffff) => (1, 4),
-        Some(_) => (1, 8),
-        None if element.len() < 64 => (1, element.len()),
-        None if element.len() < 4096 => (2, element.len()),
-        None => (5, element.len()),
-    };
-    let entry = form + bytes;
-    entry + if entry < 128 { 1 } else { 2 }
 }
 
 /// OBJECT ENCODING key
@@ -257,8 +205,6 @@ pub async fn memory_usage(tx: &mut Tx, args: &[Blob]) -> Outcome {
         }
         _ => return Ok(errors::SYNTAX),
     }
-    /// What a record costs beside its key's and value's own heap: index, version, entry.
-    const RECORD_BYTES: usize = 112;
     let key = Key::from(&args[1]);
     let value = tx.get(&key).await?;
     Ok(value.map_or(Reply::Nil, |value| {

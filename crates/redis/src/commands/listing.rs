@@ -46,12 +46,17 @@ fn settled<I>(
     Some((items, next))
 }
 
-/// The page of a cursor in a collection, of about so many members, and the next cursor.
+/// The page of a cursor in a collection, of about so many members, and the next cursor. A collection that Redis would hold packed
+/// comes whole, whatever the cursor and the limit: clients rely on that.
 pub(super) fn cursor_page<'a, P>(
-    cursor: u64,
+    mut cursor: u64,
     mut limit: usize,
+    is_packed: bool,
     page: impl Fn(u64, usize) -> (Vec<(&'a Blob, P)>, Option<u64>),
 ) -> (Vec<(&'a Blob, P)>, Option<u64>) {
+    if is_packed {
+        (cursor, limit) = (0, usize::MAX);
+    }
     loop {
         let (members, next_hash) = page(first_hash(cursor), limit);
         work::elements(members.len());

@@ -22,6 +22,7 @@ pub mod listing;
 pub mod lists;
 pub mod messages;
 pub mod options;
+mod packed;
 pub mod pure;
 pub mod set_algebra;
 pub mod sets;

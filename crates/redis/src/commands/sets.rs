@@ -3,6 +3,7 @@
 use super::collections::{collection_or, find, put, to_change};
 use super::listing::{ScanOptions, cursor, cursor_page, cursor_reply};
 use super::options;
+use super::packed;
 use super::strings::{argument, found};
 use crate::chance::Chance;
 use crate::errors;
@@ -105,7 +106,10 @@ pub async fn sscan(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let cursor = argument!(cursor(&args[1]));
     let set = collection_or!(SetValue, tx, args, cursor_reply(None, Vec::new()));
     let options = argument!(ScanOptions::parse(&args[2..], false));
-    let (page, next) = cursor_page(cursor, options.count, |hash, limit| set.page(hash, limit));
+    let is_packed = packed::is_set(&set) || packed::is_integers(&set);
+    let (page, next) = cursor_page(cursor, options.count, is_packed, |hash, limit| {
+        set.page(hash, limit)
+    });
     let members = page.into_iter().map(|(member, ())| member);
     let wanted = members.filter(|member| options.matches(member));
     Ok(cursor_reply(next, bulks(wanted)))

@@ -121,6 +121,31 @@ fn digest_named(name: &[u8]) -> Option<Digest> {
 }
 
 /// The record of a script's body.
+/// What the store keeps of scripts, in records of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// The body of a script.
+    Script,
+    /// A library of functions.
+    Library,
+    /// The name of a function.
+    Function,
+}
+
+impl Kept {
+    /// What the record with this key holds, if it is one of these.
+    pub fn of(key: &Key) -> Option<Kept> {
+        let has =
+            |prefix: &[u8]| key.space() == Space::System && key.as_bytes().starts_with(prefix);
+        match () {
+            () if has(KEY_PREFIX) => Some(Kept::Script),
+            () if has(functions::LIBRARY_PREFIX) => Some(Kept::Library),
+            () if has(functions::FUNCTION_PREFIX) => Some(Kept::Function),
+            () => None,
+        }
+    }
+}
+
 fn key_of(digest: &Digest) -> Key {
     let mut name = [0; KEY_PREFIX.len() + 40];
     name[..KEY_PREFIX.len()].copy_from_slice(KEY_PREFIX);

@@ -101,6 +101,8 @@ pub enum ConnectionCommand {
     ReadWrite,
     /// RESET.
     Reset,
+    /// ROLE.
+    Role,
     /// SAVE.
     Save,
     /// A subcommand of SLOWLOG.

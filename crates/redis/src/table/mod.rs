@@ -9,6 +9,7 @@ mod keys;
 mod kinds;
 mod lookup;
 mod number;
+mod syntax;
 mod unsupported;
 
 pub use command::{CATEGORIES, Command, DataFn, FLAG_NAMES, Flags, Group, KeyPlaces, KeySpec, Run};
@@ -20,6 +21,7 @@ pub use kinds::{
 };
 pub use lookup::place_of;
 pub use number::{COMMANDS_COUNT, CommandNumber};
+pub(crate) use syntax::arguments_of;
 pub use unsupported::ABSENT;
 
 use crate::errors;
@@ -58,7 +60,7 @@ pub enum ResolveError {
 
 impl ResolveError {
     /// The error reply for `argv`, in the words that Redis has for the caller. Behind them, it tells of a command that Redis
-    /// has and Ordo does not have yet.
+    /// has and Ordo does not, and why.
     pub fn reply(self, argv: &[Blob], caller: Caller) -> Reply {
         let reply = match (self, caller) {
             (ResolveError::Arity(_), Caller::Script { .. }) => errors::ARITY_IN_SCRIPT,
@@ -69,21 +71,20 @@ impl ResolveError {
             }
             (ResolveError::Arity(resolved), _) => errors::wrong_arity(resolved.command),
         };
-        if self.is_unsupported(argv) {
-            errors::not_supported_yet(reply)
-        } else {
-            reply
+        match self.reason(argv) {
+            Some(reason) => errors::not_supported(reply, reason),
+            None => reply,
         }
     }
 
-    /// Whether `argv` names a command that Redis has and Ordo does not have yet.
-    fn is_unsupported(self, argv: &[Blob]) -> bool {
+    /// Why Ordo does not have the command that `argv` names, if Redis has it.
+    fn reason(self, argv: &[Blob]) -> Option<&'static str> {
         match self {
-            ResolveError::Unknown => argv.first().is_some_and(|name| unsupported::contains(name)),
+            ResolveError::Unknown => argv.first().and_then(|name| unsupported::reason(name)),
             ResolveError::UnknownSubcommand(container) => {
-                unsupported::contains(&[container.name.as_bytes(), b"|", &argv[1]].concat())
+                unsupported::reason(&[container.name.as_bytes(), b"|", &argv[1]].concat())
             }
-            ResolveError::Arity(_) => false,
+            ResolveError::Arity(_) => None,
         }
     }
 }

@@ -9,12 +9,12 @@ pub const ABSENT: &[(&str, &str)] = &[
         "Redis's own innards. `ordo sim` and the tests do what these are for",
     ),
     (
-        "failover psync replconf replicaof role slaveof sync",
+        "failover psync replconf replicaof slaveof sync",
         "replicas are consensus groups: see `ordo cluster`, `ordo admin` and CLUSTER",
     ),
     (
         "hexpire hexpireat hexpiretime hpersist hpexpire hpexpireat hpexpiretime hpttl httl",
-        "of Redis 7.4, not yet",
+        "of Redis 7.4: keep what expires by itself in a key of its own",
     ),
     (
         "migrate restore-asking",
@@ -22,16 +22,23 @@ pub const ABSENT: &[(&str, &str)] = &[
     ),
     ("move swapdb", "there is one database"),
     (
-        "module",
+        "module|load module|loadex module|unload",
         "native procedures are Rust, in a program that embeds Ordo: see the README",
     ),
-    ("script|debug", "not yet"),
+    (
+        "script|debug",
+        "scripts run beside each other: see what one does with `redis.log`, and try it with EVAL_RO",
+    ),
 ];
 
-/// Whether Redis has a command (or subcommand) of that name, in any case, which the table does not have.
-pub(super) fn contains(name: &[u8]) -> bool {
-    let mut names = ABSENT.iter().flat_map(|(names, _)| names.split(' '));
-    names.any(|known| known.as_bytes().eq_ignore_ascii_case(name))
+/// Why there is no command (or subcommand) of that name, in any case, and what to use instead, if Redis has it.
+pub(super) fn reason(name: &[u8]) -> Option<&'static str> {
+    let is_named = |names: &str| {
+        let mut names = names.split(' ');
+        names.any(|known| known.as_bytes().eq_ignore_ascii_case(name))
+    };
+    let found = ABSENT.iter().find(|(names, _)| is_named(names));
+    found.map(|(_, reason)| *reason)
 }
 
 #[cfg(test)]

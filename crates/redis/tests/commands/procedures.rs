@@ -375,7 +375,7 @@ fn scripts_may_not_call_everything() {
         (
             "debug",
             false,
-            "! ERR Unknown Redis command called from script (Ordo does not support this Redis command yet)",
+            "! ERR Unknown Redis command called from script (Ordo does not have this command of Redis: Redis's own innards. `ordo sim` and the tests do what these are for)",
         ),
         (
             "get",

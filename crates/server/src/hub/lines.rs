@@ -118,6 +118,13 @@ impl Lines {
         }
     }
 
+    /// For how many keys somebody waits, and for how many of these somebody waits to hear that they are gone: consumer groups do.
+    pub fn count(&self) -> (usize, usize) {
+        let lines = self.lines.values();
+        let for_groups = lines.filter(|line| !line.groups.is_empty()).count();
+        (self.lines.len(), for_groups)
+    }
+
     /// A key was written.
     pub fn written(&self, key: &Key) {
         if let Some(line) = self.lines.get(key) {

@@ -222,6 +222,11 @@ impl Hub {
         self.state.lock().lines.is_next(session, key, manner)
     }
 
+    /// For how many keys connections wait: see [`Lines::count`].
+    pub fn waited_for(&self) -> (usize, usize) {
+        self.state.lock().lines.count()
+    }
+
     /// It waits no more. Who was behind it is told to look.
     pub fn leave(&self, session: SessionId, keys: &[Key], manner: &Manner) {
         self.state.lock().lines.leave(session, keys, manner);

@@ -62,7 +62,7 @@ use crate::cluster::ChangeTicket;
 use crate::disk::RealDisk;
 use crate::observe::LatencyEvents;
 use execute::snapshot::panic_text;
-use execute::{Budget, Engine, Interrupt, Progress, SnapshotReader, WorkerId};
+use execute::{Budget, Engine, Interrupt, Lookups, Progress, SnapshotReader, WorkerId};
 use executors::Bed;
 use parking_lot::{Condvar, Mutex};
 use port::{Ports, Replies};
@@ -125,6 +125,8 @@ struct Inner {
     bed: Bed,
     /// Stops what the reader threads run.
     interrupts: Vec<Interrupt>,
+    /// What the readers' runs looked for.
+    lookups: Vec<Arc<Lookups>>,
     /// What they are to run; `None` once they are to end.
     reads: Mutex<Option<mpsc::Sender<Arc<Request>>>>,
     disk: Arc<RealDisk>,
@@ -556,6 +558,13 @@ impl Runtime {
     /// How many entries were removed since the start because they had expired.
     pub fn expired_keys(&self) -> u64 {
         self.inner.ports.internal_sum()
+    }
+
+    /// How many of the users' records reads at snapshots looked for since the start: those that were there, and those that were not.
+    pub fn lookups(&self) -> (u64, u64) {
+        let aside = self.inner.lookups.iter().map(|lookups| lookups.get());
+        let all = aside.chain(self.inner.ports.lookups());
+        all.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
     /// Counters and places.

@@ -5,7 +5,7 @@
 //! looks again: [`PortShared::notify`] sets a flag, the owner clears it *before* it looks, so no wake-up is lost and a
 //! busy owner costs its writers nothing.
 
-use execute::{Committed, Effects, Interrupt, SnapshotReader, WorkerId};
+use execute::{Committed, Effects, Interrupt, Lookups, SnapshotReader, WorkerId};
 use node::cluster::Answered;
 use node::session as session_id;
 use parking_lot::{Mutex, RwLock};
@@ -26,6 +26,7 @@ pub(super) struct PortShared {
     outstanding: AtomicU64,
     /// Stops what the owner reads at a snapshot.
     interrupts: Vec<Interrupt>,
+    lookups: Vec<Arc<Lookups>>,
     /// The owner's first session: older ones of this port belonged to an earlier owner.
     session_first: SessionId,
 }
@@ -188,6 +189,7 @@ impl Ports {
             wake,
             outstanding: AtomicU64::new(0),
             interrupts: readers.iter().map(SnapshotReader::interrupt).collect(),
+            lookups: readers.iter().map(SnapshotReader::lookups).collect(),
             session_first: self.next_session(index),
         });
         slots[usize::from(index)] = Some(shared.clone());
@@ -198,6 +200,13 @@ impl Ports {
             replies: RefCell::new(Replies::default()),
             ports: self.clone(),
         })
+    }
+
+    /// What the readers of each port's owner looked for: hits and misses.
+    pub(super) fn lookups(&self) -> Vec<(u64, u64)> {
+        let ports = self.slots.read();
+        let lookups = ports.iter().flatten().flat_map(|port| &port.lookups);
+        lookups.map(|lookups| lookups.get()).collect()
     }
 
     /// Wakes the owners that wait for replies: something became final, and they final-commit their transactions

@@ -325,6 +325,11 @@ impl Runtime {
             ),
             ports,
             bed: Bed::default(),
+            lookups: readers
+                .iter()
+                .flat_map(|(_, readers)| readers)
+                .map(SnapshotReader::lookups)
+                .collect(),
             interrupts: readers
                 .iter()
                 .flat_map(|(_, readers)| readers)

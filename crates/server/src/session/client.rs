@@ -349,7 +349,7 @@ fn pause(desk: &Desk<'_>, timeout: &Blob, mode: &[Blob]) -> Reply {
     match options::timeout_ms(timeout) {
         Ok(timeout_ms) => {
             let until_ms = desk.now_ms.saturating_add(timeout_ms);
-            desk.shared.pause.pause(until_ms, writes_only);
+            desk.shared.pause.pause(until_ms, writes_only, desk.now_ms);
             Reply::OK
         }
         Err(error) => error,

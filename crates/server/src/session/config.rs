@@ -1,7 +1,7 @@
 //! CONFIG and its subcommands.
 
 use super::Desk;
-use crate::config::{Change, Config, Kind, OLD_NAMES, SETTINGS};
+use crate::config::{Change, Config, Kind, OLD_NAMES, SETTINGS, foreign};
 use redis_surface::{errors, pattern};
 use txn::{Blob, Reply};
 
@@ -22,6 +22,9 @@ pub(super) fn rewrite(desk: &Desk<'_>) -> Reply {
     }
 }
 
+/// Redis's name for whether there is a cluster, which the settings of a cluster tell here.
+const CLUSTER_ENABLED: &str = "cluster-enabled";
+
 /// CONFIG GET. A setting is told under each of its names that matches.
 pub(super) fn get(desk: &Desk<'_>, patterns: &[Blob]) -> Reply {
     let config = desk.shared.settings.now();
@@ -38,11 +41,21 @@ pub(super) fn get(desk: &Desk<'_>, patterns: &[Blob]) -> Reply {
         .chain(OLD_NAMES.iter().copied())
         .filter(|(name, _)| matches(name))
         .filter_map(|(name, now)| Some((name, Config::setting(now)?)));
-    Reply::Map(
-        matching
-            .map(|(name, setting)| (Reply::bulk(name), Reply::bulk((setting.get)(&config))))
-            .collect(),
-    )
+    let own =
+        matching.map(|(name, setting)| (Reply::bulk(name), Reply::bulk((setting.get)(&config))));
+    let is_member = config.cluster.is_some();
+    let cluster = matches(CLUSTER_ENABLED).then(|| {
+        let enabled = if is_member { "yes" } else { "no" };
+        (Reply::bulk(CLUSTER_ENABLED), Reply::bulk(enabled))
+    });
+    let foreign = foreign::Parameter::all().filter(|(name, _)| matches(name));
+    let foreign = foreign.map(|(name, parameter)| {
+        (
+            Reply::bulk(name),
+            Reply::bulk(parameter.get(&config).as_bytes()),
+        )
+    });
+    Reply::Map(own.chain(cluster).chain(foreign).collect())
 }
 
 /// Whether CONFIG SET with these words sets a setting.
@@ -50,6 +63,9 @@ pub(super) fn names(argv: &[Blob], setting: &str) -> bool {
     let names = argv.iter().skip(2).step_by(2);
     names.into_iter().any(|name| super::is_word(name, setting))
 }
+
+/// Settings with one value here, of which CONFIG SET takes any: what tools ask with them for, they have.
+const WITHOUT_EFFECT: &[&str] = &["appendonly", "save"];
 
 /// CONFIG SET: all pairs, or none.
 pub(super) fn set(desk: &Desk<'_>, pairs: &[Blob]) -> Reply {
@@ -64,28 +80,43 @@ pub(super) fn set(desk: &Desk<'_>, pairs: &[Blob]) -> Reply {
             let mut seen: Vec<&str> = Vec::new();
             for [name, value] in pairs {
                 let name = String::from_utf8_lossy(name);
-                let Some(setting) = Config::setting(&name) else {
+                let value = String::from_utf8_lossy(value);
+                let setting = Config::setting(&name);
+                let parameter = foreign::Parameter::named(&name);
+                let known = setting.map(|setting| setting.name);
+                let Some(known) = known.or(parameter.map(|parameter| parameter.name)) else {
                     return Err(Reply::error_owned(format!(
                         "ERR Unknown option or number of arguments for CONFIG SET - '{name}'"
                     )));
                 };
                 let failed = |why: &str| {
                     Reply::error_owned(format!(
-                        "ERR CONFIG SET failed (possibly related to argument '{}') - {why}",
-                        setting.name
+                        "ERR CONFIG SET failed (possibly related to argument '{known}') - {why}"
                     ))
                 };
-                if seen.contains(&setting.name) {
+                if seen.contains(&known) {
                     return Err(failed("duplicate parameter"));
                 }
-                seen.push(setting.name);
+                seen.push(known);
+                if let Some(parameter) = parameter {
+                    parameter.set(config, &value).map_err(|problem| failed(&problem))?;
+                    continue;
+                }
+                let Some(setting) = setting else { continue };
+                // As it is already: whoever says so again is not told that it can't be.
+                if setting.change == Change::AtStart && (setting.get)(config) == value.to_ascii_lowercase() {
+                    continue;
+                }
                 if setting.change == Change::AtStart {
                     return Err(failed(
                         "can't set immutable config: change it at the next start of the server",
                     ));
                 }
-                (setting.set)(config, &String::from_utf8_lossy(value))
-                    .map_err(|problem| failed(&problem))?;
+                if WITHOUT_EFFECT.contains(&known) {
+                    tracing::info!("CONFIG SET {known} has no effect: {}", setting.help);
+                    continue;
+                }
+                (setting.set)(config, &value).map_err(|problem| failed(&problem))?;
             }
             // Also where a file's name is the same: what is in it may have changed.
             if let Some(name) = seen.iter().find(|name| name.starts_with("tls-")) {

@@ -3,15 +3,17 @@
 use super::Desk;
 use super::cluster::topology::{Topology, split_address};
 use super::keyspace::Keyspace;
+use super::memory::MemoryUse;
 use crate::cluster::ClusterView;
+use crate::config::foreign::Parameter;
 use crate::hub::Kind;
-use crate::memory::{resident_bytes, used_bytes};
+use crate::memory::resident_bytes;
 use crate::net::clients::Client;
-use redis_surface::REDIS_VERSION;
+use redis_surface::{Kept, REDIS_VERSION};
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use txn::{Args, Blob, Reply};
+use txn::{Args, Blob, Reply, ScanRange, Space};
 
 type Section = (&'static str, bool, fn(&Desk<'_>, &mut String));
 
@@ -104,6 +106,10 @@ pub(super) fn mode(desk: &Desk<'_>) -> &'static str {
 fn server(desk: &Desk<'_>, out: &mut String) {
     let uptime_s = desk.now_ms.saturating_sub(desk.shared.started_ms) / 1000;
     field(out, "redis_version", REDIS_VERSION);
+    // Ordo is no build of Redis: exporters take these for labels.
+    field(out, "redis_git_sha1", "00000000");
+    field(out, "redis_git_dirty", 0);
+    field(out, "redis_build_id", env!("CARGO_PKG_VERSION"));
     field(out, "server_name", "ordo");
     field(out, "ordo_version", env!("CARGO_PKG_VERSION"));
     field(out, "redis_mode", mode(desk));
@@ -113,13 +119,28 @@ fn server(desk: &Desk<'_>, out: &mut String) {
         format_args!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
     );
     field(out, "arch_bits", usize::BITS);
+    field(out, "monotonic_clock", "POSIX clock_gettime");
     field(out, "multiplexing_api", "epoll");
+    field(out, "process_supervised", "no");
     field(out, "process_id", std::process::id());
     field(out, "run_id", &desk.shared.run_id);
     field(out, "tcp_port", desk.shared.address.port());
     field(out, "server_time_usec", desk.now_ms * 1000);
     field(out, "uptime_in_seconds", uptime_s);
     field(out, "uptime_in_days", uptime_s / 86_400);
+    let hz = Parameter::named("hz").map_or("", |hz| hz.get(desk.config));
+    field(out, "hz", hz);
+    field(out, "configured_hz", hz);
+    // Redis's clock of uses: seconds, in 24 bits.
+    field(out, "lru_clock", (desk.now_ms / 1000) & 0xff_ffff);
+    let executable = std::env::current_exe().unwrap_or_default();
+    field(out, "executable", executable.display());
+    let file = desk
+        .config
+        .file
+        .as_ref()
+        .map(|file| file.display().to_string());
+    field(out, "config_file", file.unwrap_or_default());
     field(
         out,
         "io_threads_active",
@@ -168,48 +189,143 @@ fn clients(desk: &Desk<'_>, out: &mut String) {
             .filter(|client| client.watched.load(Ordering::Relaxed) > 0)
             .count(),
     );
+    field(out, "clients_in_timeout_table", 0);
+    let (keys, gone) = desk.shared.hub.waited_for();
+    field(out, "total_blocking_keys", keys);
+    field(out, "total_blocking_keys_on_nokey", gone);
 }
 
 fn memory(desk: &Desk<'_>, out: &mut String) {
-    let (used, resident) = (used_bytes(), resident_bytes());
-    field(out, "used_memory", used);
-    field(out, "used_memory_human", human(used));
-    field(out, "used_memory_rss", resident);
-    field(out, "lazyfree_pending_objects", 0);
-    field(out, "mem_not_counted_for_evict", 0);
-    field(out, "mem_clients_slaves", 0);
+    let MemoryUse {
+        used,
+        peak,
+        startup,
+        buffers,
+        dataset,
+    } = MemoryUse::of(desk);
+    let resident = resident_bytes();
+    let share =
+        |part: u64, whole: u64| format!("{:.2}%", part as f64 * 100.0 / whole.max(1) as f64);
+    let ratio = |part: u64, whole: u64| format!("{:.2}", part as f64 / whole.max(1) as f64);
+    let total = system_bytes();
+    let counted = scripts(desk);
+    for (name, bytes) in [
+        ("used_memory", used),
+        ("used_memory_rss", resident),
+        ("used_memory_peak", peak),
+        ("total_system_memory", total),
+        ("maxmemory", desk.config.maxmemory),
+    ] {
+        field(out, name, bytes);
+        field(out, &format!("{name}_human"), human(bytes));
+    }
+    field(out, "used_memory_peak_perc", share(used, peak));
+    field(out, "used_memory_overhead", startup + buffers);
+    field(out, "used_memory_startup", startup);
+    field(out, "used_memory_dataset", dataset);
+    field(out, "used_memory_dataset_perc", share(dataset, used));
+    field(out, "maxmemory_policy", &desk.config.maxmemory_policy);
+    // The allocator hands on what it has: what is resident is what it holds.
+    field(out, "allocator_allocated", used);
+    field(out, "allocator_active", resident);
+    field(out, "allocator_resident", resident);
+    field(out, "allocator_frag_ratio", ratio(resident, used));
+    field(out, "allocator_frag_bytes", resident.saturating_sub(used));
+    field(out, "allocator_rss_ratio", ratio(resident, resident));
+    field(out, "mem_fragmentation_ratio", ratio(resident, used));
+    field(
+        out,
+        "mem_fragmentation_bytes",
+        resident.saturating_sub(used),
+    );
     field(
         out,
         "mem_clients_normal",
         desk.shared.clients.memory_bytes(),
     );
     field(out, "mem_clients_pushes", desk.shared.pushes.total_bytes());
-    field(out, "used_memory_rss_human", human(resident));
-    field(out, "used_memory_peak", peak_bytes().max(resident));
-    field(
-        out,
-        "used_memory_peak_human",
-        human(peak_bytes().max(resident)),
-    );
-    field(out, "maxmemory", desk.config.maxmemory);
-    field(out, "maxmemory_human", human(desk.config.maxmemory));
-    field(out, "maxmemory_policy", &desk.config.maxmemory_policy);
-    field(
-        out,
-        "mem_fragmentation_ratio",
-        format_args!("{:.2}", resident as f64 / used.max(1) as f64),
-    );
     field(out, "mem_allocator", "mimalloc");
+    field(out, "number_of_cached_scripts", counted.scripts);
+    field(out, "number_of_functions", counted.functions);
+    field(out, "number_of_libraries", counted.libraries);
+    field(out, "used_memory_scripts", counted.bytes);
+    field(out, "used_memory_scripts_human", human(counted.bytes));
+    zeros(
+        out,
+        &[
+            "allocator_rss_bytes",
+            "rss_overhead_bytes",
+            "used_memory_lua",
+            "used_memory_vm_eval",
+            "used_memory_vm_functions",
+            "used_memory_vm_total",
+            "mem_not_counted_for_evict",
+            "mem_replication_backlog",
+            "mem_total_replication_buffers",
+            "mem_clients_slaves",
+            "mem_cluster_links",
+            "mem_aof_buffer",
+            "active_defrag_running",
+            "lazyfree_pending_objects",
+            "lazyfreed_objects",
+        ],
+    );
+}
+
+/// Fields that exporters read, of what Redis has and Ordo has not.
+fn zeros(out: &mut String, names: &[&str]) {
+    for name in names {
+        field(out, name, 0);
+    }
+}
+
+/// What scripts and functions are kept, in the first of the node's partitions: each partition has them all.
+#[derive(Default)]
+struct KeptScripts {
+    scripts: u64,
+    functions: u64,
+    libraries: u64,
+    bytes: u64,
+}
+
+/// Counts the scripts and functions among the store's own records, of which it looks at so many at most.
+fn scripts(desk: &Desk<'_>) -> KeptScripts {
+    const RECORDS_MAX: usize = 16_384;
+    let mut kept = KeptScripts::default();
+    let Some(view) = desk.shared.runtime.kept().next() else {
+        return kept;
+    };
+    let snapshot = view.open();
+    let page = view.scan_at(&snapshot, ScanRange::of(Space::System, 0, RECORDS_MAX));
+    view.close(snapshot);
+    for (key, entry) in &page.entries {
+        let count = match Kept::of(key) {
+            Some(Kept::Script) => &mut kept.scripts,
+            Some(Kept::Function) => &mut kept.functions,
+            Some(Kept::Library) => &mut kept.libraries,
+            None => continue,
+        };
+        *count += 1;
+        kept.bytes += (key.heap_bytes() + entry.value.heap_bytes()) as u64;
+    }
+    kept
+}
+
+/// A number of kilobytes from a file of /proc, in bytes; 0 if it is not there.
+fn proc_bytes(file: &str, name: &str) -> u64 {
+    let kilobytes = std::fs::read_to_string(file).ok().and_then(|text| {
+        let line = text.lines().find(|line| line.starts_with(name))?;
+        line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()
+    });
+    kilobytes.unwrap_or(0) * 1024
+}
+
+fn system_bytes() -> u64 {
+    proc_bytes("/proc/meminfo", "MemTotal:")
 }
 
 pub(super) fn peak_bytes() -> u64 {
-    let kilobytes = std::fs::read_to_string("/proc/self/status")
-        .ok()
-        .and_then(|text| {
-            let line = text.lines().find(|line| line.starts_with("VmHWM:"))?;
-            line.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()
-        });
-    kilobytes.unwrap_or(0) * 1024
+    proc_bytes("/proc/self/status", "VmHWM:")
 }
 
 fn persistence(desk: &Desk<'_>, out: &mut String) {
@@ -222,6 +338,7 @@ fn persistence(desk: &Desk<'_>, out: &mut String) {
     };
     let write = if node.refused.is_none() { "ok" } else { "err" };
     field(out, "loading", 0);
+    field(out, "async_loading", 0);
     field(
         out,
         "rdb_changes_since_last_save",
@@ -240,6 +357,21 @@ fn persistence(desk: &Desk<'_>, out: &mut String) {
     field(out, "aof_last_bgrewrite_status", save);
     field(out, "aof_last_write_status", write);
     field(out, "aof_current_size", node.log_bytes_since_checkpoint);
+    field(out, "rdb_last_bgsave_time_sec", -1);
+    field(out, "rdb_current_bgsave_time_sec", -1);
+    zeros(
+        out,
+        &[
+            "current_fork_perc",
+            "current_save_keys_processed",
+            "current_save_keys_total",
+            "rdb_last_cow_size",
+            "rdb_last_load_keys_expired",
+            "rdb_last_load_keys_loaded",
+            "aof_rewrite_scheduled",
+            "module_fork_in_progress",
+        ],
+    );
 }
 
 fn stats(desk: &Desk<'_>, out: &mut String) {
@@ -278,6 +410,8 @@ fn stats(desk: &Desk<'_>, out: &mut String) {
         field(out, &format!("acl_access_denied_{name}"), count);
     }
     field(out, "expired_keys", totals.expired_keys);
+    field(out, "keyspace_hits", totals.hits);
+    field(out, "keyspace_misses", totals.misses);
     field(
         out,
         "evicted_keys",
@@ -294,6 +428,27 @@ fn stats(desk: &Desk<'_>, out: &mut String) {
     field(out, "tracking_total_keys", keys);
     field(out, "tracking_total_items", items);
     field(out, "tracking_total_prefixes", prefixes);
+    zeros(
+        out,
+        &[
+            "sync_full",
+            "sync_partial_ok",
+            "sync_partial_err",
+            "expired_stale_perc",
+            "expired_time_cap_reached_count",
+            "latest_fork_usec",
+            "total_forks",
+            "migrate_cached_sockets",
+            "slave_expires_tracked_keys",
+            "active_defrag_hits",
+            "active_defrag_misses",
+            "active_defrag_key_hits",
+            "active_defrag_key_misses",
+            "total_net_repl_input_bytes",
+            "total_net_repl_output_bytes",
+            "unexpected_error_replies",
+        ],
+    );
 }
 
 /// `master`, or what Redis calls a node of a cluster that leads nothing.
@@ -315,7 +470,60 @@ fn replication(desk: &Desk<'_>, out: &mut String) {
     field(out, "master_failover_state", "no-failover");
     field(out, "master_replid", &desk.shared.run_id);
     field(out, "master_repl_offset", 0);
-    field(out, "repl_backlog_active", 0);
+    field(out, "master_replid2", "0".repeat(40));
+    field(out, "second_repl_offset", -1);
+    zeros(
+        out,
+        &[
+            "repl_backlog_active",
+            "repl_backlog_size",
+            "repl_backlog_first_byte_offset",
+            "repl_backlog_histlen",
+        ],
+    );
+}
+
+/// ROLE. Positions of the order stand where Redis has offsets: nobody lags behind a node in bytes.
+pub(super) fn role_command(desk: &Desk<'_>) -> Reply {
+    let text = |text: &str| Reply::bulk(text.as_bytes());
+    let Some(view) = desk.shared.runtime.cluster_view() else {
+        return Reply::Array(vec![
+            text("master"),
+            Reply::Integer(0),
+            Reply::Array(Vec::new()),
+        ]);
+    };
+    let topology = Topology::of(&view);
+    let address_of = |node| {
+        let entry = view.map.nodes.get(&node);
+        split_address(entry.map_or("", |entry| entry.client_address.as_str()))
+    };
+    if let Some(primary) = topology.primary_of(view.me) {
+        let (host, port) = address_of(primary);
+        let state = match topology.reachable(primary) {
+            true => "connected",
+            false => "connect",
+        };
+        return Reply::Array(vec![
+            text("slave"),
+            text(host),
+            Reply::Integer(port.into()),
+            text(state),
+            Reply::Integer(0),
+        ]);
+    }
+    let followers = topology.nodes().filter(|&(node, _)| {
+        topology.primary_of(node) == Some(view.me) && topology.reachable(node)
+    });
+    let followers = followers.map(|(node, _)| {
+        let (host, port) = address_of(node);
+        Reply::Array(vec![text(host), text(&port.to_string()), text("0")])
+    });
+    Reply::Array(vec![
+        text("master"),
+        Reply::Integer(0),
+        Reply::Array(followers.collect()),
+    ])
 }
 
 /// Whom a node of a cluster follows, and who follows it, as CLUSTER NODES has it.
@@ -365,6 +573,7 @@ fn cpu(_: &Desk<'_>, out: &mut String) {
         "used_cpu_user",
         format_args!("{:.6}", user as f64 / 100.0),
     );
+    zeros(out, &["used_cpu_sys_children", "used_cpu_user_children"]);
 }
 
 fn commandstats(desk: &Desk<'_>, out: &mut String) {

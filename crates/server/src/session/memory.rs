@@ -4,6 +4,7 @@ use super::Desk;
 use super::info::peak_bytes;
 use super::keyspace;
 use crate::memory::{resident_bytes, used_bytes};
+use redis_surface::RECORD_BYTES;
 use redis_surface::table::MemoryCommand;
 use std::sync::atomic::Ordering;
 use txn::{Blob, Reply};
@@ -31,11 +32,42 @@ fn buffer_bytes(desk: &Desk<'_>) -> u64 {
     buffered.sum::<usize>() as u64
 }
 
+/// How many bytes there are for what.
+pub(super) struct MemoryUse {
+    pub used: u64,
+    /// The most that the process has had.
+    pub peak: u64,
+    /// What it used when it had started.
+    pub startup: u64,
+    /// What the buffers of all connections take.
+    pub buffers: u64,
+    /// What is left for data.
+    pub dataset: u64,
+}
+
+impl MemoryUse {
+    pub fn of(desk: &Desk<'_>) -> MemoryUse {
+        let used = used_bytes();
+        let startup = desk.shared.startup_bytes.min(used);
+        let buffers = buffer_bytes(desk);
+        MemoryUse {
+            used,
+            peak: peak_bytes().max(used),
+            startup,
+            buffers,
+            dataset: (used - startup).saturating_sub(buffers),
+        }
+    }
+}
+
 fn stats(desk: &Desk<'_>) -> Reply {
-    let used = used_bytes();
-    let peak = peak_bytes().max(used);
-    let startup = desk.shared.startup_bytes.min(used);
-    let data = used - startup;
+    let MemoryUse {
+        used,
+        peak,
+        startup,
+        buffers,
+        dataset: data,
+    } = MemoryUse::of(desk);
     let keys = keyspace::keys(desk.shared.runtime.kept());
     let percent = |part: u64, whole: u64| match whole {
         0 => 0.0,
@@ -48,7 +80,7 @@ fn stats(desk: &Desk<'_>) -> Reply {
         ("startup.allocated", number(startup)),
         ("replication.backlog", number(0)),
         ("clients.slaves", number(0)),
-        ("clients.normal", number(buffer_bytes(desk))),
+        ("clients.normal", number(buffers)),
         ("cluster.links", number(0)),
         (
             "aof.buffer",
@@ -56,7 +88,8 @@ fn stats(desk: &Desk<'_>) -> Reply {
         ),
         ("lua.caches", number(0)),
         ("functions.caches", number(0)),
-        ("overhead.total", number(startup + buffer_bytes(desk))),
+        ("db.0", database(keys, &number)),
+        ("overhead.total", number(startup + buffers)),
         ("keys.count", number(keys)),
         (
             "keys.bytes-per-key",
@@ -73,6 +106,18 @@ fn stats(desk: &Desk<'_>) -> Reply {
     ];
     let fields = fields.map(|(name, value)| (Reply::bulk(name), value));
     Reply::Map(fields.into())
+}
+
+/// What the main tables of the one database take beside its keys and values: Ordo counts them with the dataset.
+fn database(keys: u64, number: &impl Fn(u64) -> Reply) -> Reply {
+    Reply::Map(vec![
+        (
+            Reply::bulk("overhead.hashtable.main"),
+            number(keys * RECORD_BYTES as u64),
+        ),
+        (Reply::bulk("overhead.hashtable.expires"), number(0)),
+        (Reply::bulk("overhead.hashtable.slot-to-keys"), number(0)),
+    ])
 }
 
 fn doctor(desk: &Desk<'_>) -> String {

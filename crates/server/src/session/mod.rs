@@ -902,6 +902,7 @@ impl Session {
             C::BgSave | C::BgRewriteAof => admin::background_save(desk, command, argv),
             C::Wait => durability::wait(desk, &argv[1..]),
             C::LastSave => admin::last_save(desk),
+            C::Role => info::role_command(desk),
             C::ScriptKill | C::FunctionKill => admin::script_kill(desk),
             C::PubSub(command) => Session::pubsub(desk, command, argv),
             C::Unwatch => self.unwatch(),

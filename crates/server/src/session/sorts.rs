@@ -27,9 +27,10 @@ pub(super) fn waits_for_writers(command: &Command) -> bool {
     }
 }
 
-/// Commands that CLIENT PAUSE does not hold: else nobody could end it.
+/// Commands that CLIENT PAUSE does not hold: an operator ends the pause with them, or the server.
 pub(super) fn during_pause(command: &Command) -> bool {
-    matches!(command.run, Run::Connection(own) if own != ConnectionCommand::Exec)
+    let container = command.name.split('|').next();
+    matches!(container, Some("client" | "ordo.cluster" | "shutdown"))
 }
 
 /// Commands that an open block does not queue.

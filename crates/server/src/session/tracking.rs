@@ -43,58 +43,18 @@ pub(super) struct Tracks {
     own: VecDeque<(u64, Invalidated)>,
 }
 
-impl Session {
-    /// CLIENT TRACKING. `None` if it is answered later.
-    pub(super) fn track(&mut self, desk: &mut Desk<'_>, words: &[Blob]) -> Option<Reply> {
-        let Some((mode, words)) = words.split_first() else {
-            return Some(errors::SYNTAX);
-        };
-        if is_word(mode, "off") && words.is_empty() {
-            self.track_no_more(desk.shared);
-            return Some(Reply::OK);
-        }
-        if !is_word(mode, "on") {
-            return Some(errors::SYNTAX);
-        }
-        let options = match self.tracking_options(desk, words) {
-            Ok(options) => options,
-            Err(error) => return Some(error),
-        };
-        let is_new = self.tracks.is_none();
-        let hub = &desk.shared.hub;
-        let is_first = is_new && hub.begin_interest(&desk.shared.runtime);
-        let redirect = options.redirect.as_ref().map_or(0, |(id, _)| *id);
-        let broadcasts = matches!(options.mode, TrackingMode::Broadcast(_));
-        let shown = TRACKS | if broadcasts { BROADCAST } else { 0 };
-        self.client.tracking.store(shown, Ordering::Relaxed);
-        self.client.redirect.store(redirect, Ordering::Relaxed);
-        hub.track(&self.listener(), &options);
-        match &mut self.tracks {
-            Some(tracks) => tracks.options = options,
-            None => {
-                self.tracks = Some(Box::new(Tracks {
-                    options,
-                    ..Tracks::default()
-                }));
-            }
-        }
-        if !is_first {
-            return Some(Reply::OK);
-        }
-        // What is under way tells nothing yet: nothing is read before it has ended.
-        let footprint = Footprint {
-            keys: None,
-            read_only: false,
-            weight: Weight::Light,
-        };
-        let procedure = desk.commands.watch.clone();
-        let reach = Reach::of(Involved::Everything);
-        let completion = Some(Completion::Answer(Reply::OK));
-        self.transact(desk, procedure, Args::new(), footprint, reach, completion);
-        None
-    }
+/// The options of CLIENT TRACKING, as they stand there: OFF reads them too, and forgets them.
+struct Asked {
+    /// Without their mode.
+    options: TrackingOptions,
+    broadcasts: bool,
+    opt_in: bool,
+    opt_out: bool,
+    prefixes: Vec<Blob>,
+}
 
-    fn tracking_options(&self, desk: &Desk<'_>, words: &[Blob]) -> Result<TrackingOptions, Reply> {
+impl Asked {
+    fn parse(desk: &Desk<'_>, words: &[Blob]) -> Result<Asked, Reply> {
         let mut options = TrackingOptions::default();
         let (mut broadcasts, mut opt_in, mut opt_out) = (false, false, false);
         let mut prefixes: Vec<Blob> = Vec::new();
@@ -132,6 +92,79 @@ impl Session {
                 _ => return Err(errors::SYNTAX),
             }
         }
+        Ok(Asked {
+            options,
+            broadcasts,
+            opt_in,
+            opt_out,
+            prefixes,
+        })
+    }
+}
+
+impl Session {
+    /// CLIENT TRACKING. `None` if it is answered later.
+    pub(super) fn track(&mut self, desk: &mut Desk<'_>, words: &[Blob]) -> Option<Reply> {
+        let Some((mode, words)) = words.split_first() else {
+            return Some(errors::SYNTAX);
+        };
+        let asked = match Asked::parse(desk, words) {
+            Ok(asked) => asked,
+            Err(error) => return Some(error),
+        };
+        if is_word(mode, "off") {
+            self.track_no_more(desk.shared);
+            return Some(Reply::OK);
+        }
+        if !is_word(mode, "on") {
+            return Some(errors::SYNTAX);
+        }
+        let options = match self.tracking_options(desk, asked) {
+            Ok(options) => options,
+            Err(error) => return Some(error),
+        };
+        let is_new = self.tracks.is_none();
+        let hub = &desk.shared.hub;
+        let is_first = is_new && hub.begin_interest(&desk.shared.runtime);
+        let redirect = options.redirect.as_ref().map_or(0, |(id, _)| *id);
+        let broadcasts = matches!(options.mode, TrackingMode::Broadcast(_));
+        let shown = TRACKS | if broadcasts { BROADCAST } else { 0 };
+        self.client.tracking.store(shown, Ordering::Relaxed);
+        self.client.redirect.store(redirect, Ordering::Relaxed);
+        hub.track(&self.listener(), &options);
+        match &mut self.tracks {
+            Some(tracks) => tracks.options = options,
+            None => {
+                self.tracks = Some(Box::new(Tracks {
+                    options,
+                    ..Tracks::default()
+                }));
+            }
+        }
+        if !is_first {
+            return Some(Reply::OK);
+        }
+        // What is under way tells nothing yet: nothing is read before it has ended.
+        let footprint = Footprint {
+            keys: None,
+            read_only: false,
+            weight: Weight::Light,
+        };
+        let procedure = desk.commands.watch.clone();
+        let reach = Reach::of(Involved::Everything);
+        let completion = Some(Completion::Answer(Reply::OK));
+        self.transact(desk, procedure, Args::new(), footprint, reach, completion);
+        None
+    }
+
+    fn tracking_options(&self, desk: &Desk<'_>, asked: Asked) -> Result<TrackingOptions, Reply> {
+        let Asked {
+            mut options,
+            broadcasts,
+            opt_in,
+            opt_out,
+            prefixes,
+        } = asked;
         if !prefixes.is_empty() && !broadcasts {
             return Err(Reply::error(
                 "ERR PREFIX option requires BCAST mode to be enabled",

@@ -59,10 +59,12 @@ struct ScoreEnd {
 
 impl ScoreEnd {
     /// `1.5`, or `(1.5` for an end that is not in the range. Unlike scores themselves, an end may be beyond what fits (it is
-    /// infinite then), and nothing at all is 0: what C's `strtod` says.
+    /// infinite then), nothing at all is 0, and the text ends at a NUL: what C's `strtod` says.
     fn parse(argument: &Blob) -> Option<ScoreEnd> {
         let excluded = argument.strip_prefix(b"(");
-        let score = match excluded.unwrap_or(argument) {
+        let text = excluded.unwrap_or(argument);
+        let end = text.iter().position(|&byte| byte == 0);
+        let score = match &text[..end.unwrap_or(text.len())] {
             b"" => 0.0,
             text => parse::nearest_float(parse::without_spaces(text))?,
         };

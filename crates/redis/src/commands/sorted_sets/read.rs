@@ -5,6 +5,7 @@ use crate::chance::Chance;
 use crate::commands::collections::{collection_or, find};
 use crate::commands::listing::{ScanOptions, cursor, cursor_page, cursor_reply};
 use crate::commands::options;
+use crate::commands::packed;
 use crate::commands::strings::{argument, found};
 use crate::{errors, parse};
 use txn::value::SortedSetValue;
@@ -102,7 +103,10 @@ pub async fn zscan(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let cursor = argument!(cursor(&args[1]));
     let set = collection_or!(SortedSetValue, tx, args, cursor_reply(None, Vec::new()));
     let options = argument!(ScanOptions::parse(&args[2..], false));
-    let (page, next) = cursor_page(cursor, options.count, |hash, limit| set.page(hash, limit));
+    let is_packed = packed::is_sorted_set(&set);
+    let (page, next) = cursor_page(cursor, options.count, is_packed, |hash, limit| {
+        set.page(hash, limit)
+    });
     let wanted = page.into_iter().filter(|(name, _)| options.matches(name));
     let items = wanted.flat_map(|(name, score)| {
         let score = Reply::bulk(parse::float_text(score).as_str());

@@ -14,14 +14,16 @@ const NO_KEY: Reply = Reply::error(
      an empty stream automatically.",
 );
 
-/// The options of XGROUP CREATE and SETID.
+/// The words of XGROUP CREATE and of XGROUP SETID, from the subcommand on, with all options once.
+const CREATE_WORDS_MAX: usize = 7;
+const SET_ID_WORDS_MAX: usize = 6;
+
+fn wrong(args: &[Blob]) -> Reply {
+    errors::subcommand_syntax("XGROUP", &args[0])
+}
+
+/// The options of XGROUP CREATE and SETID. As in Redis, that an option stands there twice is looked at after the key.
 fn group_options(args: &[Blob], creates: bool) -> Result<(bool, Option<u64>), Reply> {
-    /// XGROUP's words from CREATE on, with all options once.
-    const WORDS_MAX: usize = 7;
-    let wrong = || errors::subcommand_syntax("XGROUP", &args[0]);
-    if args.len() > WORDS_MAX - usize::from(!creates) {
-        return Err(wrong());
-    }
     let (mut make_stream, mut entries_read) = (false, None);
     let mut rest = &args[4..];
     loop {
@@ -40,7 +42,7 @@ fn group_options(args: &[Blob], creates: bool) -> Result<(bool, Option<u64>), Re
                 };
                 rest
             }
-            _ => return Err(wrong()),
+            _ => return Err(wrong(args)),
         };
     }
 }
@@ -52,6 +54,9 @@ pub async fn create(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let found = found!(find::<StreamValue>(tx, &key, Intent::Update));
     if found.is_none() && !make_stream {
         return Ok(NO_KEY);
+    }
+    if args.len() > CREATE_WORDS_MAX {
+        return Ok(wrong(args));
     }
     let (mut stream, expires_at_ms) = to_change(found);
     let last_id = match args[3].as_bytes() {
@@ -83,6 +88,9 @@ pub async fn set_id(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let (_, entries_read) = argument!(group_options(args, false));
     let key = Key::from(&args[1]);
     let (mut stream, expires_at_ms) = with_group!(tx, &key, args);
+    if args.len() > SET_ID_WORDS_MAX {
+        return Ok(wrong(args));
+    }
     let last_id = match args[3].as_bytes() {
         b"$" => stream.last_id,
         b"-" => StreamId::MIN,

@@ -80,6 +80,7 @@ pub async fn groups(tx: &mut Tx, args: &[Blob]) -> Outcome {
 
 /// XINFO STREAM key [FULL [COUNT count]]
 pub async fn of_stream(tx: &mut Tx, args: &[Blob]) -> Outcome {
+    let stream = stream_at!(tx, args);
     let full = match &args[2..] {
         [] => None,
         [word] if options::is(word, "FULL") => Some(FULL_COUNT),
@@ -93,7 +94,6 @@ pub async fn of_stream(tx: &mut Tx, args: &[Blob]) -> Outcome {
         }
         _ => return Ok(errors::subcommand_syntax("XINFO", &args[0])),
     };
-    let stream = stream_at!(tx, args);
     let nodes = stream.len().div_ceil(NODE_ENTRIES);
     let first_id = stream.first().map(|entry| entry.id);
     let mut map = vec![

@@ -200,7 +200,8 @@ pub async fn xreadgroup(tx: &mut Tx, args: &[Blob]) -> Outcome {
                      specifying a proper ID, or use the > ID to get new messages. The $ ID would just return an empty result set.",
                 ));
             }
-            text => Some(argument!(id(text, 0))),
+            // As in Redis, the largest id is another word for `>`.
+            text => Some(argument!(id(text, 0))).filter(|&after| after != StreamId::MAX),
         });
     }
     let mut streams = Vec::new();

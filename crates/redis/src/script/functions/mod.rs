@@ -33,8 +33,8 @@ use txn::{Blob, Intent, Key, Outcome, ProcedureFuture, Reply, Stop, Tx};
 const NO_FUNCTION: Reply = Reply::error("ERR Function not found");
 const BAD_NUMBER_OF_KEYS: Reply = Reply::error("ERR Bad number of keys provided");
 const DIRECTORY: &[u8] = b"libraries";
-const LIBRARY_PREFIX: &[u8] = b"library:";
-const FUNCTION_PREFIX: &[u8] = b"function:";
+pub(super) const LIBRARY_PREFIX: &[u8] = b"library:";
+pub(super) const FUNCTION_PREFIX: &[u8] = b"function:";
 
 /// Starts a subcommand of FUNCTION in a transaction.
 pub(super) fn start(tx: Tx, command: FunctionCommand, arguments: Arguments) -> ProcedureFuture {

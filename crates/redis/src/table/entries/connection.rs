@@ -188,20 +188,16 @@ pub(super) const COMMANDS: &[Command] = &[
             "O(1)",
             "Chooses the database: there is number 0 only.",
         ),
-    connection("wait", 3, Run::Connection(C::Wait))
-        .noscript()
-        .about(
-            "3.0.0",
-            "O(1)",
-            "Replies how many replicas have the connection's writes.",
-        ),
-    connection("waitaof", 4, Run::Connection(C::WaitAof))
-        .noscript()
-        .about(
-            "7.2.0",
-            "O(1)",
-            "Replies on how many nodes the connection's writes are on disk: this one, and replicas.",
-        ),
+    connection("wait", 3, Run::Connection(C::Wait)).about(
+        "3.0.0",
+        "O(1)",
+        "Replies how many replicas have the connection's writes.",
+    ),
+    connection("waitaof", 4, Run::Connection(C::WaitAof)).about(
+        "7.2.0",
+        "O(1)",
+        "Replies on how many nodes the connection's writes are on disk: this one, and replicas.",
+    ),
     transaction("discard", 1, C::Discard)
         .fast()
         .flags(ALLOW_BUSY)

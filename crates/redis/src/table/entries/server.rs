@@ -47,6 +47,29 @@ const CONFIG: &[Command] = &[
     ),
 ];
 
+const MODULE: &[Command] = &[
+    server("module|help", 2, Run::Pure(module_help))
+        .always()
+        .about("5.0.0", "O(1)", "Explains MODULE."),
+    server("module|list", 2, Run::Pure(module_list))
+        .admin()
+        .noscript()
+        .about(
+            "4.0.0",
+            "O(1)",
+            "Replies the modules that are loaded: none.",
+        ),
+];
+
+fn module_help(_: &[txn::Blob]) -> txn::Reply {
+    let lines = &["LIST", "    The modules that are loaded. There are none."];
+    pure::help("MODULE", lines)
+}
+
+fn module_list(_: &[txn::Blob]) -> txn::Reply {
+    txn::Reply::Array(Vec::new())
+}
+
 fn config_help(_: &[txn::Blob]) -> txn::Reply {
     pure::help(
         "CONFIG",
@@ -163,6 +186,17 @@ pub(super) const COMMANDS: &[Command] = &[
         .readonly()
         .fast()
         .about("5.0.0", "O(1)", "Draws, and replies the version."),
+    server("module", -2, Run::Container(MODULE)).about("4.0.0", "", "Tells about modules."),
+    server("role", 1, Run::Connection(C::Role))
+        .always()
+        .noscript()
+        .fast()
+        .categories(&["admin", "dangerous"])
+        .about(
+            "2.8.12",
+            "O(1)",
+            "Replies whom this server follows, and who follows it.",
+        ),
     server("save", 1, Run::Connection(C::Save))
         .admin()
         .noscript()
