@@ -197,7 +197,10 @@ fn what_cannot_be_served_is_refused_with_what_to_do() {
     );
     // Who starts the same again is told that, and not only that the port is in use.
     let said = refused(&["serve", "--port", &port, "--dir", path]);
-    assert!(said.contains("ordo.lock"), "{said}");
+    assert!(
+        said.contains("in use by another process, which holds its lock"),
+        "{said}"
+    );
     let said = refused(&["serve", "--port", "0", "--dir", path]);
     assert!(said.contains(path), "{said}");
 }
@@ -322,7 +325,12 @@ fn what_a_server_creates_is_for_its_user_alone_whatever_the_umask_is() {
     ] {
         assert_eq!(client.call(words), Reply::OK, "{words:?}");
     }
-    assert_eq!(open_to_others(dir.path()), Vec::<PathBuf>::new());
+    assert_eq!(
+        open_to_others(&dir.path().join("all")),
+        Vec::<PathBuf>::new()
+    );
+    let mode = settings.metadata().expect("there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
     let rewritten = std::fs::read_to_string(&settings).expect("there");
     assert!(
         rewritten.contains("requirepass = \"#") && !rewritten.contains("another"),

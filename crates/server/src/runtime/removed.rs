@@ -53,7 +53,11 @@ impl RemovedSegments {
         if is_new {
             let outcome = {
                 let mut core = inner.core.lock();
-                self.until = Some(core.status().1.last);
+                // No checkpoint has what a journal holds.
+                self.until = match &core.machine {
+                    Machine::Alone(alone) => Some(alone.log.status().last),
+                    Machine::Member(_) => None,
+                };
                 core.segments_removed(&gone, inner.now_ms())
             };
             inner.follow(outcome, None);
@@ -82,7 +86,7 @@ impl RemovedSegments {
         if !status.checkpoint_in_progress {
             self.looks += 1;
         }
-        if is_due && matches!(core.machine, Machine::Alone(_)) {
+        if is_due {
             let outcome = core.want_checkpoint(inner.now_ms());
             drop(core);
             inner.follow(outcome, None);

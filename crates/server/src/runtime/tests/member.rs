@@ -114,6 +114,43 @@ fn a_panic_in_a_peers_thread_halts_the_node() {
 }
 
 #[test]
+fn a_node_whose_journal_somebody_removes_says_so_and_stops() {
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = start_alone(options(dir.path(), Kind::Serial, FsyncPolicy::Always));
+    let mut client = Client::new(&runtime);
+    client.call("add", &["a", "1"]).unwrap();
+    for entry in std::fs::read_dir(dir.path()).unwrap() {
+        let path = entry.unwrap().path();
+        if path
+            .file_name()
+            .unwrap()
+            .as_encoded_bytes()
+            .starts_with(b"log-")
+        {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+    let began = Instant::now();
+    let refused = loop {
+        let mut requests = vec![client.request("add", &["a", "1"])];
+        match runtime.submit(&client.port, &mut requests) {
+            Ok(()) => drop(client.await_answers(1)),
+            Err(Refused::Busy) => runtime.help(&client.port),
+            Err(refused) => break refused.to_string(),
+        }
+        assert!(
+            began.elapsed() < Duration::from_secs(60),
+            "nobody has noticed"
+        );
+    };
+    assert!(
+        refused.contains("somebody removed files of its journal: log-"),
+        "{refused}"
+    );
+    runtime.shutdown(false);
+}
+
+#[test]
 fn a_shutdown_answers_what_was_taken() {
     for fsync in [FsyncPolicy::Always, FsyncPolicy::No] {
         let dir = tempfile::tempdir().unwrap();
