@@ -1,7 +1,7 @@
 //! Holds the arrows of `ARCHITECTURE.md`: which of our crates may depend on which, and who may own clocks and threads.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Every crate, and the crates of ours that it may depend on. Development dependencies are free: tests may use the
@@ -137,6 +137,48 @@ fn only_the_outermost_crates_own_clocks_and_threads() {
         assert!(
             !lifted || OWN_CLOCKS_AND_THREADS.contains(&name.as_str()),
             "crate {name} lifts the ban on clocks and threads: take the time as an input instead"
+        );
+    }
+}
+
+/// The sources below a directory, without their tests.
+fn sources(dir: &Path) -> Vec<(PathBuf, String)> {
+    let entries = std::fs::read_dir(dir).expect("a directory of sources");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    let found = paths.flat_map(|path| {
+        let stem = path.file_stem().and_then(|stem| stem.to_str());
+        match () {
+            () if stem == Some("tests") => Vec::new(),
+            () if path.is_dir() => sources(&path),
+            () => {
+                let text = std::fs::read_to_string(&path).expect("a source");
+                let own = text
+                    .split("#[cfg(test)]")
+                    .next()
+                    .unwrap_or_default()
+                    .to_owned();
+                vec![(path, own)]
+            }
+        }
+    });
+    found.collect()
+}
+
+#[test]
+fn the_server_creates_files_for_its_own_user_only() {
+    const OPEN_TO_OTHERS: &[&str] = &["File::create", "fs::write(", "fs::copy(", "fs::create_dir"];
+    let all = sources(&root().join("crates/server/src"));
+    assert!(
+        all.iter()
+            .any(|(path, text)| path.ends_with("private.rs") && text.contains("0o600"))
+    );
+    for (path, text) in all {
+        let word = OPEN_TO_OTHERS.iter().find(|word| text.contains(**word));
+        assert_eq!(
+            word,
+            None,
+            "{}: use `private`, which sets the modes",
+            path.display()
         );
     }
 }
