@@ -178,9 +178,10 @@ impl<D: Disk> Shared<D> {
         if result.is_err() && is_active(Mutant::RetryFailedSync) {
             result = sync();
         }
-        result.or_else(|error| {
-            self.poison.get_or_init(|| format!("{what}: {error}"));
-            self.check()
+        result.map_err(|error| {
+            // Whoever comes later is told what it means.
+            let reason = self.poison.get_or_init(|| format!("{what}: {error}"));
+            io::Error::new(error.kind(), reason.as_str())
         })
     }
 
