@@ -20,7 +20,7 @@ use mio::{Poll, Waker};
 use node::cluster::{ClusterOptions, ClusterRecoverError};
 use order::PartitionMap;
 use order::consensus::ELECTION_TICKS;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use std::fmt;
 use std::io;
@@ -148,36 +148,28 @@ impl Stopper {
     }
 }
 
-/// What SIGTERM and SIGINT do to this process: they stop the server, or end the process while there is none yet.
+/// What signals do to this process. SIGTERM and SIGINT stop the server, or end the process while there is none yet; SIGHUP has the files
+/// of TLS read anew. The others would kill it, and do nothing.
 pub struct SignalWatch(Arc<OnceLock<Stopper>>);
 
 impl SignalWatch {
     /// Watches from now on. To be called before [`Server::start`], which may take long.
     pub fn start() -> io::Result<SignalWatch> {
-        let mut signals = Signals::new([SIGTERM, SIGINT])?;
+        // SIGXFSZ: a file that may not grow (ulimit -f) is an error of a write, as a full disk is.
+        let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGXFSZ])?;
         let server: Arc<OnceLock<Stopper>> = Arc::default();
         let stopper = server.clone();
         std::thread::Builder::new()
             .name("ordo-signals".to_owned())
             .spawn(move || {
-                let Some(signal) = signals.forever().next() else {
-                    return;
-                };
-                let name = if signal == SIGTERM {
-                    "SIGTERM"
-                } else {
-                    "SIGINT"
-                };
-                match stopper.get() {
-                    Some(stopper) => {
-                        tracing::info!("{name}: finishing what is in flight");
-                        stopper.stop();
-                    }
-                    None => {
-                        tracing::info!(
-                            "{name}: stopped before clients were served: nothing acknowledged is lost"
-                        );
-                        std::process::exit(0);
+                for signal in signals.forever() {
+                    match signal {
+                        SIGTERM => return stop("SIGTERM", stopper.get()),
+                        SIGINT => return stop("SIGINT", stopper.get()),
+                        SIGHUP => hang_up(stopper.get()),
+                        SIGUSR1 => tracing::info!("SIGUSR1 does nothing"),
+                        SIGUSR2 => tracing::info!("SIGUSR2 does nothing"),
+                        _ => {}
                     }
                 }
             })?;
@@ -188,6 +180,35 @@ impl SignalWatch {
     pub fn stops(&self, server: &Server) {
         // The first server stays: a process has one.
         let _ = self.0.set(server.stopper());
+    }
+}
+
+fn stop(signal: &str, stopper: Option<&Stopper>) {
+    match stopper {
+        Some(stopper) => {
+            tracing::info!("{signal}: finishing what is in flight");
+            stopper.stop();
+        }
+        None => {
+            tracing::info!(
+                "{signal}: stopped before clients were served: nothing acknowledged is lost"
+            );
+            std::process::exit(0);
+        }
+    }
+}
+
+/// SIGHUP: a terminal is gone, or somebody has replaced certificates.
+fn hang_up(stopper: Option<&Stopper>) {
+    let Some(Stopper(shared)) = stopper else {
+        return tracing::info!("SIGHUP: ignored, there is nothing to be read anew yet");
+    };
+    let config = shared.settings.now();
+    match shared.tls.reread(&config) {
+        Ok(()) => tracing::info!(
+            "SIGHUP: the files of TLS were read anew, if there are any. Settings are changed by CONFIG SET, or with a restart"
+        ),
+        Err(error) => tracing::error!("SIGHUP: TLS stays as it was: {error}"),
     }
 }
 
@@ -396,6 +417,8 @@ impl Server {
     /// Waits until the server is asked to stop, answers what is in flight, and brings the log to the disk.
     pub fn wait(mut self) {
         let how = self.shared.wait_for_stop();
+        // Its clients are answered meanwhile.
+        self.shared.runtime.begin_to_end();
         for mailbox in &self.mailboxes {
             mailbox.wake();
         }

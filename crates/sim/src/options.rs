@@ -8,7 +8,7 @@ use crate::cost::CostTable;
 use crate::draw::Draw;
 use crate::ordo::EngineKind;
 use crate::traffic::WorkloadKind;
-use crate::world::fault::{Fault, Stage, draw_faults, lost_disk, outage};
+use crate::world::fault::{Fault, Stage, draw_faults, full_disks, lost_disk, outage};
 use crate::world::{Latency, TimedFault};
 use node::FsyncPolicy;
 use serde::{Deserialize, Serialize};
@@ -56,6 +56,8 @@ impl std::str::FromStr for SystemKind {
     }
 }
 
+/// In so many of 100 seeds with faults the disks of all nodes of a cluster are full for a while.
+const FULL_DISKS_PERCENT: u32 = 15;
 /// Of a hundred clusters that can bear it, how many lose a disk.
 const LOST_DISK_PERCENT: u32 = 12;
 /// Of a hundred clusters, in how many a node is replaced that has nothing.
@@ -323,6 +325,14 @@ impl Options {
                 options
                     .faults
                     .extend(outage(&mut draw, options.nodes, at_ms));
+                options.faults.sort_by_key(|timed| timed.at_ms);
+            }
+            // By a draw of its own: most seeds go on meaning the same.
+            let mut full = Draw::new(mix(seed ^ 0xf011));
+            if !options.faults.is_empty() && full.percent(FULL_DISKS_PERCENT) {
+                let at_ms = full.below(stage.until_ms);
+                let disks = full_disks(&mut full, options.nodes, at_ms);
+                options.faults.extend(disks);
                 options.faults.sort_by_key(|timed| timed.at_ms);
             }
             for timed in &mut options.faults {

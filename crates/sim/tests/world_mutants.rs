@@ -271,6 +271,18 @@ fn options(defect: Defect, seed: u64) -> Options {
                         think_us = Some(10_000);
                         faults = Some(vec![lose_disk(1, 300)]);
                     }
+                    // A disk that is full for a while.
+                    Mutant::StayOut => {
+                        let full = Fault::DiskFull {
+                            host: 1,
+                            after_bytes: 0,
+                            for_ms: 300,
+                        };
+                        faults = Some(vec![TimedFault {
+                            at_ms: 100,
+                            fault: full,
+                        }]);
+                    }
                     Mutant::SkipEverySecond => wishes.fsync = Some(FsyncPolicy::Everysec),
                     _ => {}
                 }

@@ -130,6 +130,8 @@ pub enum Mutant {
     ExecuteMisrouted,
     /// A read at a replica's snapshot does not ask whose slots that snapshot has.
     ReadWithoutSlots,
+    /// A node whose disk was full does not look whether it has room again.
+    StayOut,
 
     // Siblings.
     /// A speculative confirmation does not say whom the transaction has aborted.
@@ -178,7 +180,7 @@ impl Mutant {
         Mutant::MixEras,
     ];
     /// Those that only a cluster can have.
-    pub const OF_CLUSTERS: [Mutant; 23] = [
+    pub const OF_CLUSTERS: [Mutant; 24] = [
         Mutant::ForgetVote,
         Mutant::PromiseBeforeSync,
         Mutant::ProposeTwice,
@@ -202,6 +204,7 @@ impl Mutant {
         Mutant::KeepFromTwins,
         Mutant::ExecuteMisrouted,
         Mutant::ReadWithoutSlots,
+        Mutant::StayOut,
     ];
     /// Those of a node on its own.
     pub const ALL: [Mutant; 29] = [

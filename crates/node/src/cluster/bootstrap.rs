@@ -18,6 +18,7 @@
 
 use super::frames::Frame;
 use super::machine::{CLOCK_TICKS, ClusterEffects, ClusterNode, Then};
+use super::peers::Condition;
 use super::shape::BadFrame;
 use order::consensus::{Base, HardState, Kept};
 use order::{GroupImage, PartitionMap};
@@ -341,6 +342,9 @@ impl ClusterNode {
             let map = self.map().clone();
             for &node in map.nodes.keys().filter(|&&node| node != self.options.me) {
                 self.send(node, &frame, effects);
+            }
+            if self.own_condition() != Condition::Well {
+                self.tell_condition(effects);
             }
         }
     }

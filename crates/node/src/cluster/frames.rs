@@ -5,6 +5,7 @@
 use super::bootstrap::Standing;
 use super::feeds::{Answered, Fed, Item, Part};
 use super::install::Piece;
+use super::peers::Condition;
 use bytes::Bytes;
 use order::{Control, PartitionMap, Submission, TIME_MS_END, put_submission, take_submission};
 use txn::codec::{Reader, put_bytes, put_reply, put_varint, take_reply};
@@ -163,6 +164,8 @@ pub enum Frame {
         /// The group.
         partition: PartitionId,
     },
+    /// How the sender is: out or about to end. It says so again with every [`Frame::Clock`], which else says that it is well.
+    Condition(Condition),
     /// An operator wants a node to lead a group, for a while.
     Wish {
         /// The group.
@@ -195,6 +198,12 @@ const MAP: u8 = 18;
 const WISH: u8 = 19;
 const HEARD: u8 = 20;
 const BELONGS: u8 = 21;
+const CONDITION: u8 = 22;
+
+/// How a condition begins.
+const WELL: u8 = 0;
+const ENDING: u8 = 1;
+const OUT: u8 = 2;
 
 /// How an outcome begins.
 const REPLIED: u8 = 0;
@@ -517,6 +526,17 @@ impl Frame {
                 out.push(BELONGS);
                 put_varint(&mut out, u64::from(partition.0));
             }
+            Frame::Condition(condition) => {
+                out.push(CONDITION);
+                match condition {
+                    Condition::Well => out.push(WELL),
+                    Condition::Ending => out.push(ENDING),
+                    Condition::Out(cause) => {
+                        out.push(OUT);
+                        put_bytes(&mut out, cause.as_bytes());
+                    }
+                }
+            }
             Frame::Wish {
                 partition,
                 to,
@@ -664,6 +684,9 @@ fn describe_frame(bytes: &Bytes) -> Option<String> {
             format!("{partition} goes on without you (map {version})")
         }
         Frame::Belongs { partition } => format!("{partition}: do I belong to it"),
+        Frame::Condition(Condition::Well) => "is well".to_owned(),
+        Frame::Condition(Condition::Ending) => "is about to end".to_owned(),
+        Frame::Condition(Condition::Out(cause)) => format!("is out: {cause}"),
         Frame::Wish {
             partition,
             to,
@@ -845,6 +868,12 @@ fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
         BELONGS => Frame::Belongs {
             partition: take_partition(reader)?,
         },
+        CONDITION => Frame::Condition(match reader.u8()? {
+            WELL => Condition::Well,
+            ENDING => Condition::Ending,
+            OUT => Condition::Out(String::from_utf8_lossy(reader.bytes()?).into_owned()),
+            _ => return None,
+        }),
         WISH => Frame::Wish {
             partition: take_partition(reader)?,
             to: NodeId(u16::try_from(reader.varint()?).ok()?),

@@ -58,6 +58,12 @@ impl Gateway {
         (self.requests, self.bytes)
     }
 
+    /// How many requests wait whose clients do so, too.
+    pub fn awaited(&self) -> usize {
+        let waiting = self.outboxes.values().flat_map(|outbox| &outbox.waiting);
+        waiting.filter(|waiting| !waiting.given_up).count()
+    }
+
     /// Takes a request.
     pub fn take(&mut self, request: Arc<Request>, now_tick: u64) {
         let outbox = self.outboxes.entry(request.route.home).or_default();

@@ -212,6 +212,14 @@ impl Install {
         }
     }
 
+    /// A piece could not be written: its file is begun anew, once this is asked for again.
+    pub fn unwritten(&mut self, piece: Piece) {
+        if self.writing.take_if(|writing| *writing == piece).is_some() {
+            self.is_stale = false;
+            self.offset = 0;
+        }
+    }
+
     fn is_from(&self, node: NodeId) -> bool {
         self.from == Some(node)
     }
@@ -310,6 +318,13 @@ impl Installs {
     /// What is being fetched, or was and is about to be installed, is no less needed than what is there.
     pub fn fetched(&self) -> Option<Epoch> {
         self.fetched
+    }
+
+    /// A piece could not be written.
+    pub fn unwritten(&mut self, piece: Piece) {
+        if let Some(install) = &mut self.install {
+            install.unwritten(piece);
+        }
     }
 
     /// A piece is on the disk. `last`: so is the whole file.

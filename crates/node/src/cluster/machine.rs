@@ -15,7 +15,8 @@ use super::install::{Installs, Piece, Whole};
 use super::lead::Lead;
 use super::leaders::Leaders;
 use super::members::{MEMBERS_TICKS, Membership};
-use super::peers::Peers;
+use super::out::Out;
+use super::peers::{Condition, Peers};
 use super::reads::{Read, Reads};
 use super::retired::Retired;
 use super::shape::{BadFrame, ReadAhead};
@@ -67,8 +68,13 @@ pub enum ClusterEvent {
     Written(u64),
     /// Everything up to this record is on the disk.
     Synced(u64),
-    /// The journal could not be written or synced: nothing is promised any more.
+    /// What [`ClusterEffects::kept`] holds could not be written. Nothing of it is in the journal, and the same may be tried again
+    /// ([`order::Journal::takes_again`]).
+    JournalUnwritten(String),
+    /// The journal could not be synced: nothing is promised any more.
     JournalFailed(String),
+    /// There is room for the journal's next segment, as [`ClusterEffects::make_room`] asked.
+    RoomMade,
     /// Time passes: a tick of [`ClusterOptions::tick_ms`].
     Tick,
     /// The engines have got on where [`ClusterNode::waits_for_room`]. A tick does as well, later.
@@ -111,6 +117,13 @@ pub enum ClusterEvent {
         /// What is wrong.
         cause: String,
     },
+    /// What [`ClusterEffects::write`] held could not be written: it is asked for again.
+    PieceUnwritten {
+        /// Which piece.
+        piece: Piece,
+        /// Why.
+        error: String,
+    },
     /// A change of the map is wanted.
     ChangeWanted(Control),
     /// A group's leader should hand over, and the group is to stay there for a while ([`super::TRANSFER_KEPT_MS`]). Only the leader
@@ -121,6 +134,8 @@ pub enum ClusterEvent {
         /// To whom.
         to: NodeId,
     },
+    /// This process ends soon: hand over, and keep nobody waiting in vain. Requests are still taken.
+    Ending,
     /// Admit nothing more.
     Stop,
 }
@@ -129,8 +144,14 @@ pub enum ClusterEvent {
 #[derive(Default)]
 pub struct ClusterEffects {
     /// Append this to the journal as one record, if not empty. The driver does so, clears it, and reports
-    /// [`ClusterEvent::Written`] or [`ClusterEvent::JournalFailed`] *before it passes anything else* to the node.
+    /// [`ClusterEvent::Written`] or [`ClusterEvent::JournalFailed`] *before it passes anything else* to the node. If the same can be
+    /// tried again, it does not clear it, and reports [`ClusterEvent::JournalUnwritten`].
     pub kept: Vec<Kept>,
+    /// Make the journal's next segment, on a thread that may wait: [`ClusterEvent::RoomMade`] tells that there is one. A failure
+    /// tells nothing: this is asked for again.
+    pub make_room: bool,
+    /// Requests are taken again that were refused because this node was out.
+    pub recovered: bool,
     /// Start a sync of everything that was written.
     pub sync: bool,
     /// Frames for other nodes, in order for each of them.
@@ -165,6 +186,8 @@ pub struct ClusterEffects {
     pub severed: Vec<(NodeId, String)>,
     /// What an operator should read.
     pub warnings: Vec<String>,
+    /// What an operator may read: something is well again.
+    pub news: Vec<String>,
     /// End this process and start it again: it goes on behind the checkpoint that was installed, or keeps other
     /// partitions, as [`ClusterNode::map`] says.
     pub restart: bool,
@@ -225,8 +248,10 @@ pub struct ClusterStatus {
     pub reads_waiting: usize,
     /// Bytes of agreed batches since the last checkpoint was ordered.
     pub log_bytes_since_checkpoint: u64,
-    /// Why this node takes no part, if it does not.
+    /// Why this node takes no part, if it does not: what clients are told.
     pub stopped: Option<String>,
+    /// Whether that is for good.
+    pub is_over: bool,
 }
 
 /// What a process begins with, beside what its files hold of the order.
@@ -254,12 +279,12 @@ pub struct ClusterNode {
     /// Groups whose next turn was not yet asked for.
     pub(super) dirty: BTreeSet<PartitionId>,
     executors: BTreeMap<PartitionId, Executor>,
-    gateway: Gateway,
+    pub(super) gateway: Gateway,
     pub(super) leads: BTreeMap<PartitionId, Lead>,
     /// Who leads each group, and in which term, as far as this node knows.
     pub(super) leaders: BTreeMap<PartitionId, (NodeId, u64)>,
     pub(super) placement: Leaders,
-    reads: Reads,
+    pub(super) reads: Reads,
     pub(super) peers: Peers,
     /// Changes that this node wants, until they are in the order.
     wanted: Vec<Control>,
@@ -294,6 +319,10 @@ pub struct ClusterNode {
     /// What could be delivered waits until the engines have got on.
     waits_for_room: bool,
     stopping: bool,
+    /// Since when this process is about to end.
+    pub(super) ending_tick: Option<u64>,
+    /// Why this node takes no part at present.
+    pub(super) out: Option<Out>,
     counters: ClusterStatus,
     pub(super) bootstrap: Bootstrap,
     pub(super) membership: Membership,
@@ -379,6 +408,8 @@ impl ClusterNode {
             remind: false,
             waits_for_room: false,
             stopping: false,
+            ending_tick: None,
+            out: None,
             counters: ClusterStatus::default(),
             bootstrap,
             membership: Membership::default(),
@@ -453,9 +484,25 @@ impl ClusterNode {
         heard.unwrap_or_default()
     }
 
-    /// Whether something was heard of a node lately.
+    /// Whether something was heard of a node lately, and it takes part.
     pub fn is_live(&self, node: NodeId) -> bool {
-        node == self.options.me || self.peers.is_live(node, self.silent_since())
+        match node == self.options.me {
+            true => self.out.is_none(),
+            false => self.peers.is_live(node, self.silent_since()),
+        }
+    }
+
+    /// Whether something was heard of a node lately.
+    pub fn is_heard(&self, node: NodeId) -> bool {
+        node == self.options.me || self.peers.is_heard(node, self.silent_since())
+    }
+
+    /// How a node is, as it said last.
+    pub fn condition(&self, node: NodeId) -> Condition {
+        match node == self.options.me {
+            true => self.own_condition(),
+            false => self.peers.condition(node).clone(),
+        }
     }
 
     /// Counters and places.
@@ -467,13 +514,16 @@ impl ClusterNode {
             said: self.feeds.said(),
             reads_waiting: self.reads.count(),
             log_bytes_since_checkpoint: self.checkpoints.log_bytes(),
+            stopped: self.refusal_text().map(str::to_owned),
+            is_over: self.is_stopped(),
             ..self.counters.clone()
         }
     }
 
     /// Whether nothing that this node has taken, written or been told of is on its way.
     pub fn is_idle(&self) -> bool {
-        self.gateway.load().0 == 0
+        self.out.is_none()
+            && self.gateway.load().0 == 0
             && self.feeds.unanswered_count() == 0
             && self.reads.count() == 0
             && self.wanted.is_empty()
@@ -490,7 +540,8 @@ impl ClusterNode {
 
     /// Whether this node has executed all that it knows of, and hears from the leaders of all its groups.
     pub fn is_current(&self) -> bool {
-        self.merge.confirmed().epoch == self.merge.newest()
+        self.out.is_none()
+            && self.merge.confirmed().epoch == self.merge.newest()
             && self.hears_all()
             && self.groups.keys().all(|&partition| {
                 self.leader(partition)
@@ -522,10 +573,16 @@ impl ClusterNode {
         self.ticks.saturating_sub(SILENCE_TICKS)
     }
 
+    /// Why requests are refused: this node is out, or it has ended.
+    fn refusal_text(&self) -> Option<&str> {
+        let ended = self.counters.stopped.as_deref();
+        ended.or_else(|| self.refusal())
+    }
+
     /// Whether requests would be taken now.
     pub fn admission(&self) -> Result<(), Refused> {
-        if let Some(text) = &self.counters.stopped {
-            return Err(Refused::ReadOnly(text.as_str().into()));
+        if let Some(text) = self.refusal_text() {
+            return Err(Refused::ReadOnly(text.into()));
         }
         if self.stopping || self.installs.is_ending() || self.is_leaving() {
             return Err(Refused::ShuttingDown);
@@ -570,7 +627,12 @@ impl ClusterNode {
         effects: &mut ClusterEffects,
     ) {
         self.now_ms = now_ms;
+        let refusal = self.refusal_text().map(str::to_owned);
         for (id, partition) in reads {
+            if let Some(text) = &refusal {
+                effects.refused.push((id, Err(Stop::abort(text.clone()))));
+                continue;
+            }
             if !self.executors.contains_key(&partition) {
                 // There is nothing to be read here: it is told so at once.
                 effects.readable.push((id, partition, Position::NONE));
@@ -590,9 +652,13 @@ impl ClusterNode {
         self.now_ms = now_ms;
         let matters = matches!(
             event,
-            ClusterEvent::Written(_) | ClusterEvent::Synced(_) | ClusterEvent::JournalFailed(_)
-        );
+            ClusterEvent::Written(_)
+                | ClusterEvent::Synced(_)
+                | ClusterEvent::JournalUnwritten(_)
+                | ClusterEvent::JournalFailed(_)
+        ) || self.out.is_some();
         if self.counters.stopped.is_some() || self.installs.is_ending() && !matters {
+            effects.kept.clear();
             return;
         }
         match event {
@@ -613,14 +679,21 @@ impl ClusterNode {
             }
             ClusterEvent::Written(record) => {
                 self.written = record;
+                self.come_back(effects);
                 self.release(effects);
             }
+            // A sync that goes well behind one that failed says nothing.
+            ClusterEvent::Synced(_) if self.is_closed() => {}
             ClusterEvent::Synced(record) => {
                 self.syncing = false;
                 self.synced = self.synced.max(record);
                 self.release(effects);
             }
-            ClusterEvent::JournalFailed(error) => return self.fail(&error, effects),
+            ClusterEvent::JournalUnwritten(error) => self.journal_unwritten(&error, effects),
+            ClusterEvent::JournalFailed(error) => self.journal_failed(&error, effects),
+            // Nothing may come between this and the write.
+            ClusterEvent::RoomMade => return self.write_again(effects),
+            ClusterEvent::Tick if self.out.is_some() => self.tick_out(effects),
             ClusterEvent::Tick => self.tick(effects),
             ClusterEvent::Room => {}
             ClusterEvent::CheckpointWritten { epoch, bytes } => {
@@ -651,6 +724,13 @@ impl ClusterNode {
                     effects.severed.push((from, why));
                 }
             }
+            ClusterEvent::PieceUnwritten { piece, error } => {
+                self.installs.unwritten(piece);
+                effects.warnings.push(format!(
+                    "a checkpoint that this node needs could not be written ({error}): it is fetched again until there is room on \
+                     the disk"
+                ));
+            }
             ClusterEvent::ChangeWanted(control) => {
                 self.wanted.push(control);
                 self.remind = true;
@@ -658,36 +738,20 @@ impl ClusterNode {
             ClusterEvent::TransferWanted { partition, to } => {
                 self.transfer_wanted(partition, to, effects);
             }
-            ClusterEvent::Stop => self.stop(),
+            ClusterEvent::Ending => self.begin_to_end(effects),
+            ClusterEvent::Stop => {
+                self.stopping = true;
+                self.begin_to_end(effects);
+            }
         }
         self.pump(effects);
-    }
-
-    /// The journal failed: what it holds is unknown, so nothing more is said. Clients learn that nobody knows.
-    fn fail(&mut self, error: &str, effects: &mut ClusterEffects) {
-        let text = format!(
-            "MISCONF this node's journal failed ({error}), and it takes no part in the cluster any more: connect to another \
-             node; repair the disk and restart this one"
-        );
-        let unknown = format!(
-            "MISCONF this node's journal failed ({error}): the outcome of this command is unknown; ask another node"
-        );
-        // Without the code that clients get, and before it: this is for the log.
-        effects.warnings.push(format!(
-            "this node's journal failed ({error}), and it takes no part in the cluster any more: repair the disk and restart it"
-        ));
-        self.halt(text, unknown, effects);
     }
 
     /// This node is no part of the cluster any more: it says and takes nothing from now on.
     pub(super) fn end(&mut self, text: String, effects: &mut ClusterEffects) {
         let unknown =
             format!("CLUSTERDOWN the outcome of this command is unknown, ask another node: {text}");
-        self.halt(format!("CLUSTERDOWN {text}"), unknown, effects);
-        effects.ended = Some(text);
-    }
-
-    fn halt(&mut self, text: String, unknown: String, effects: &mut ClusterEffects) {
+        let refusal = format!("CLUSTERDOWN {text}");
         let given_up = self.feeds.give_up(u64::MAX);
         for id in self.gateway.give_up(u64::MAX).into_iter().chain(given_up) {
             effects
@@ -695,12 +759,15 @@ impl ClusterNode {
                 .push((id, Err(Stop::abort(unknown.clone()))));
         }
         for id in self.reads.give_up(u64::MAX) {
-            effects.refused.push((id, Err(Stop::abort(text.clone()))));
+            effects
+                .refused
+                .push((id, Err(Stop::abort(refusal.clone()))));
         }
         effects.kept.clear();
         effects.frames.clear();
         self.checkpoints.close();
-        self.counters.stopped = Some(text);
+        self.counters.stopped = Some(refusal);
+        effects.ended = Some(text);
     }
 
     pub(super) fn send(&self, to: NodeId, frame: &Frame, effects: &mut ClusterEffects) {
@@ -723,6 +790,13 @@ impl ClusterNode {
         let (clock_ms, frame) = Frame::decode(bytes, &self.registry)?;
         self.check_frame(&frame)?;
         self.peers.heard(from, clock_ms, self.now_ms, self.ticks);
+        let is_about_nodes = matches!(
+            frame,
+            Frame::Clock { .. } | Frame::Condition(_) | Frame::MapWanted | Frame::Map(_)
+        );
+        if self.is_mute() && !is_about_nodes {
+            return Ok(());
+        }
         match frame {
             Frame::Consensus { .. } if !self.bootstrap.takes_part() => {}
             Frame::Consensus { partition, message } => {
@@ -830,6 +904,7 @@ impl ClusterNode {
             } => {
                 self.checkpoints.heard(from, checkpoint);
                 self.peers.says(from, hears_all);
+                self.peers.is_in(from, Condition::Well);
                 if map_version > self.newest_map().version {
                     self.send(from, &Frame::MapWanted, effects);
                 }
@@ -837,6 +912,7 @@ impl ClusterNode {
                     self.heard(from, standing, effects)?;
                 }
             }
+            Frame::Condition(condition) => self.peers.is_in(from, condition),
             Frame::MapWanted => {
                 let map = Frame::Map(Box::new((**self.map()).clone()));
                 self.send(from, &map, effects);
@@ -937,9 +1013,8 @@ impl ClusterNode {
         self.look_for_progress(effects);
         self.look_at_clocks();
         self.look_at_feeds(effects);
-        if self.stopping {
-            // Somebody may have been too far behind, or unheard, a moment ago.
-            self.hand_over();
+        if self.ending_tick.is_some() {
+            self.go_on_ending(effects);
         } else if self.ticks.is_multiple_of(BALANCE_TICKS) {
             self.balance(effects);
         }
@@ -968,6 +1043,9 @@ impl ClusterNode {
         if self.counters.stopped.is_some() {
             return;
         }
+        if self.is_mute() {
+            return self.flush(effects);
+        }
         self.begin(effects);
         if self.counters.stopped.is_some() {
             return;
@@ -979,8 +1057,10 @@ impl ClusterNode {
                 return;
             }
             self.release_reads(effects);
-            self.look_at_checkpoint(effects);
-            self.fetch(effects);
+            if self.out.is_none() {
+                self.look_at_checkpoint(effects);
+                self.fetch(effects);
+            }
             self.pass_on(effects);
             if self.reads.wants_question() {
                 let question = self.reads.ask(self.ticks);

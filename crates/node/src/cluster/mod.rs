@@ -52,7 +52,8 @@
 //!
 //! # Failures
 //!
-//! * A write or a sync of the journal that fails stops the node for good: it promises nothing any more, and the others go on.
+//! * A node whose journal cannot be written or synced is out ([`out`]): it promises nothing, hands over what it leads, and tells
+//!   the others. It comes back by itself once a write goes well again; a failed sync needs a restart.
 //! * A frame that no node of the cluster can have sent is not used, and its sender loses its link ([`ClusterEffects::severed`]):
 //!   see [`shape`]. Within the protocol peers are believed.
 //! * A leader whose clock runs ahead of a majority hands over, and until then stamps batches with a bounded time.
@@ -75,6 +76,7 @@ mod leaders;
 pub mod levels;
 mod machine;
 mod members;
+mod out;
 mod peers;
 mod reads;
 mod recover;
@@ -89,6 +91,7 @@ pub use install::{Piece, Whole, read_piece, write_piece};
 pub use leaders::TRANSFER_KEPT_MS;
 pub use levels::LEVEL;
 pub use machine::{ClusterEffects, ClusterEvent, ClusterNode, ClusterStatus};
+pub use peers::Condition;
 pub use recover::{ClusterRecoverError, ClusterStart, LoadedEngines, load_engines};
 
 use crate::options::{CHECKPOINT_BYTES_DEFAULT, FsyncPolicy, Limits};

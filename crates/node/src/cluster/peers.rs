@@ -1,4 +1,4 @@
-//! What a node knows of the others: whether they live, and what their clocks show.
+//! What a node knows of the others: whether they live, how they are, and what their clocks show.
 
 use std::collections::BTreeMap;
 use txn::NodeId;
@@ -6,8 +6,20 @@ use txn::NodeId;
 /// A clock is judged by the best of what was heard in so many ticks: frames that waited somewhere make it look late.
 const CLOCK_WINDOW_TICKS: u64 = 40;
 
+/// How a node is, as it says itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Condition {
+    /// It takes part.
+    #[default]
+    Well,
+    /// It is about to end: it still takes part, and is not to lead.
+    Ending,
+    /// It takes no part, for this reason.
+    Out(String),
+}
+
 /// Another node.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Peer {
     heard_tick: u64,
     /// How far its clock is ahead of ours, at least: the best of this window, and of the one before.
@@ -16,6 +28,7 @@ struct Peer {
     window_tick: u64,
     /// It says that it hears the leaders of all groups.
     hears_all: bool,
+    condition: Condition,
 }
 
 /// All others of which something was heard.
@@ -32,6 +45,7 @@ impl Peers {
             ahead_before_ms: ahead_ms,
             window_tick: now_tick,
             hears_all: false,
+            condition: Condition::Well,
         });
         peer.heard_tick = now_tick;
         if now_tick >= peer.window_tick + CLOCK_WINDOW_TICKS {
@@ -54,8 +68,26 @@ impl Peers {
         self.0.get(&node).is_some_and(|peer| peer.hears_all)
     }
 
-    /// Whether something was heard of a node since `since_tick`.
+    /// A node says how it is.
+    pub fn is_in(&mut self, node: NodeId, condition: Condition) {
+        if let Some(peer) = self.0.get_mut(&node) {
+            peer.condition = condition;
+        }
+    }
+
+    /// How a node is, as it said last.
+    pub fn condition(&self, node: NodeId) -> &Condition {
+        const WELL: &Condition = &Condition::Well;
+        self.0.get(&node).map_or(WELL, |peer| &peer.condition)
+    }
+
+    /// Whether something was heard of a node since `since_tick`, and it takes part.
     pub fn is_live(&self, node: NodeId, since_tick: u64) -> bool {
+        self.is_heard(node, since_tick) && !matches!(self.condition(node), Condition::Out(_))
+    }
+
+    /// Whether something was heard of a node since `since_tick`.
+    pub fn is_heard(&self, node: NodeId, since_tick: u64) -> bool {
         self.0
             .get(&node)
             .is_some_and(|peer| peer.heard_tick >= since_tick)

@@ -9,6 +9,8 @@
 use super::feeds::{Fed, Item, Part};
 use super::frames::{Frame, FrameError};
 use super::machine::ClusterNode;
+use super::out::CAUSE_BYTES_MAX;
+use super::peers::Condition;
 use order::GroupBatch;
 use order::consensus::{Contradiction, Entry, EntryKind};
 use std::sync::Arc;
@@ -62,6 +64,7 @@ fn partition_of(frame: &Frame) -> Option<PartitionId> {
         | Frame::Change(_)
         | Frame::Newest(_)
         | Frame::Clock { .. }
+        | Frame::Condition(_)
         | Frame::MapWanted
         | Frame::Map(_) => None,
     }
@@ -113,6 +116,9 @@ impl ClusterNode {
                 if let Some(part) = part {
                     check_part(part, is_known)?;
                 }
+            }
+            Frame::Condition(Condition::Out(cause)) if cause.len() > CAUSE_BYTES_MAX => {
+                return Err("it says at length why it is out".into());
             }
             Frame::Map(map) => {
                 let own = self.map();

@@ -6,4 +6,5 @@ mod feeds;
 mod levels;
 mod lies;
 mod members;
+mod out;
 mod rig;

@@ -60,6 +60,10 @@ struct Process {
     sums: BTreeMap<PartitionId, i64>,
     sequence: u64,
     changed: Vec<(Control, Changed)>,
+    /// What was refused after it had been taken.
+    refused: Vec<(RequestId, Outcome)>,
+    /// Reads that may run.
+    readable: usize,
 }
 
 /// A host: what outlives its processes.
@@ -70,6 +74,10 @@ struct Host {
     kept: Vec<PartitionId>,
     process: Option<Process>,
     ended: Option<String>,
+    /// Its disk has no room.
+    is_full: bool,
+    /// Its next sync fails.
+    fails: bool,
 }
 
 /// What is between the nodes. A link's frames arrive in the order sent, but feeds may be slow.
@@ -329,7 +337,50 @@ impl Rig {
             sums: BTreeMap::new(),
             sequence: 0,
             changed: Vec::new(),
+            refused: Vec::new(),
+            readable: 0,
         });
+    }
+
+    /// Fills a host's disk, or makes room.
+    pub fn fill(&mut self, node: NodeId, is_full: bool) {
+        self.hosts.get_mut(&node).expect("a host").is_full = is_full;
+    }
+
+    /// Has a host's next sync fail.
+    pub fn break_sync(&mut self, node: NodeId) {
+        self.hosts.get_mut(&node).expect("a host").fails = true;
+    }
+
+    /// What a node's clients were told instead of an outcome.
+    pub fn refused(&self, node: NodeId) -> Vec<String> {
+        let text = |(_, outcome): &(RequestId, Outcome)| match outcome {
+            Err(txn::Stop::Abort(text)) => text.to_string(),
+            other => panic!("refused with {other:?}"),
+        };
+        let process = self.process(node).expect("it runs");
+        process.refused.iter().map(text).collect()
+    }
+
+    /// How many strict reads of a node may run.
+    pub fn readable(&self, node: NodeId) -> usize {
+        self.process(node).expect("it runs").readable
+    }
+
+    /// A strict read through a node.
+    pub fn read(&mut self, at: NodeId, partition: PartitionId) {
+        let now_ms = self.now_ms;
+        let host = self.hosts.get_mut(&at).expect("a host");
+        let process = host.process.as_mut().expect("it runs");
+        process.sequence += 1;
+        let id = RequestId {
+            session: ordo_node::session::compose(process.node.boot().0, 0, 0),
+            sequence: process.sequence,
+            attempt: 0,
+        };
+        let reads = [(id, partition)];
+        process.node.read(reads, now_ms, &mut process.effects);
+        self.drive(at);
     }
 
     /// Ends a process. What was not synced is lost, and what is on its way from it stays so.
@@ -533,17 +584,27 @@ impl Rig {
         let Some(process) = &mut host.process else {
             return;
         };
-        while !process.effects.kept.is_empty() {
-            host.journal
-                .records
-                .push(std::mem::take(&mut process.effects.kept));
-            let record = host.journal.records.len() as u64 - process.records_before;
-            process
-                .node
-                .handle(ClusterEvent::Written(record), now_ms, &mut process.effects);
+        loop {
+            let event = if process.effects.kept.is_empty() {
+                let has_room = std::mem::take(&mut process.effects.make_room) && !host.is_full;
+                if !has_room {
+                    break;
+                }
+                ClusterEvent::RoomMade
+            } else if host.is_full {
+                ClusterEvent::JournalUnwritten("no room".to_owned())
+            } else {
+                host.journal
+                    .records
+                    .push(std::mem::take(&mut process.effects.kept));
+                let record = host.journal.records.len() as u64 - process.records_before;
+                ClusterEvent::Written(record)
+            };
+            process.node.handle(event, now_ms, &mut process.effects);
         }
         process.syncing |= std::mem::take(&mut process.effects.sync);
-        process.effects.refused.clear();
+        process.refused.append(&mut process.effects.refused);
+        process.readable += process.effects.readable.drain(..).count();
         process.changed.append(&mut process.effects.changed);
         for answered in process.effects.answered.drain(..) {
             *self.answered.entry(answered.partition).or_default() += 1;
@@ -656,6 +717,11 @@ impl Rig {
                 };
                 if std::mem::take(&mut process.syncing) {
                     any = true;
+                    if std::mem::take(&mut host.fails) {
+                        let text = "no sync".to_owned();
+                        self.handle(node, ClusterEvent::JournalFailed(text));
+                        continue;
+                    }
                     host.journal.synced = host.journal.records.len();
                     let record = host.journal.synced as u64 - process.records_before;
                     self.handle(node, ClusterEvent::Synced(record));

@@ -132,6 +132,12 @@ impl<D: Disk> Journal<D> {
         Ok(appended)
     }
 
+    /// Whether what an append refused with this error may be appended again, later: a disk may have room then, but a failed sync is
+    /// final, and what does not follow never will.
+    pub fn takes_again(&self, error: &io::Error) -> bool {
+        !self.is_closed() && error.kind() != io::ErrorKind::InvalidInput
+    }
+
     /// Writes a marker where that is of use: see [`Log::write_marker`].
     pub fn write_marker(&mut self) -> io::Result<bool> {
         self.log.write_marker()

@@ -36,7 +36,9 @@ pub fn plan(status: &ClusterStatus) -> (Vec<Place>, Vec<&str>) {
 /// The moves within a zone; `None` if replicas move there already.
 fn plan_zone(status: &ClusterStatus, zone: &str) -> Option<Vec<Place>> {
     let nodes = || status.nodes.iter().filter(|node| node.zone == zone);
-    let can_get = |node: &&NodeStatus| !node.leaving && (node.reachable || node.waiting);
+    let can_get = |node: &&NodeStatus| {
+        !node.leaving && node.out.is_none() && (node.reachable || node.waiting)
+    };
     // What each keeps; last what it leads, which it gives away last.
     let mut kept: BTreeMap<u16, Vec<u16>> = nodes().map(|node| (node.id, Vec::new())).collect();
     for is_led in [true, false] {
@@ -104,6 +106,7 @@ mod tests {
             boot: 1,
             level: 1,
             reachable,
+            out: None,
             waiting: false,
             leaving: false,
         };

@@ -69,6 +69,7 @@ fn nodes(status: &ClusterStatus) -> Table {
             },
             node.level.to_string(),
             match node.reachable || node.waiting {
+                true if node.out.is_some() => "OUT",
                 true => "yes",
                 false => "NO",
             }
@@ -152,6 +153,15 @@ fn problems(status: &ClusterStatus) -> Vec<String> {
             "Node {} is leaving: it is gone once nobody has it as a replica any more and its process has ended.",
             node.name
         ));
+    }
+    for node in &status.nodes {
+        if let Some(cause) = &node.out {
+            problems.push(format!(
+                "Node {} takes no part in the cluster: {cause}. Look at its disk; its own log tells whether it comes back by itself, or must \
+                 be restarted.",
+                node.name
+            ));
+        }
     }
     for node in status
         .nodes

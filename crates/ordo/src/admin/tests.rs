@@ -73,6 +73,7 @@ fn cluster() -> ClusterStatus {
         boot: if name == "d" { 0 } else { 10 + u32::from(id) },
         level: 1,
         reachable,
+        out: None,
         waiting: false,
         leaving: false,
     };
@@ -413,6 +414,20 @@ fn the_status_has_what_only_leaders_know() {
     let alone = Fake::new(vec![reply(&first)]);
     let text = admin(&[&alone.address], &["status"]).expect("a status");
     assert_has(&text, &["a (follower) ", "| b      |    - |"]);
+}
+
+#[test]
+fn a_node_that_is_out_is_shown_with_its_cause() {
+    let mut status = cluster();
+    status.nodes[1].out = Some("its log cannot be written (no space)".to_owned());
+    let text = show::status(&status);
+    assert_has(
+        &text,
+        &[
+            "| OUT ",
+            "Node b takes no part in the cluster: its log cannot be written (no space). Look at its disk",
+        ],
+    );
 }
 
 #[test]

@@ -49,6 +49,9 @@ pub struct NodeStatus {
     pub level: u32,
     /// Whether the node that answers hears from it.
     pub reachable: bool,
+    /// Why it takes no part in the cluster, if it has said so last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub out: Option<String>,
     /// Whether it runs and has not joined yet, because it waits for something to keep: the node that answers was asked by it.
     #[serde(default)]
     pub waiting: bool,

@@ -70,6 +70,14 @@ impl Runtime {
         now_ms.saturating_sub(fresh_ms) <= self.inner.staleness_ms_max
     }
 
+    /// Why this node takes no part in its cluster, as clients are told; `None` if it does, or is by itself.
+    pub fn out(&self) -> Option<Arc<str>> {
+        let is_out = self.inner.outside.is_out.load(Ordering::Relaxed);
+        is_out
+            .then(|| self.inner.core.lock().status().0.refused)
+            .flatten()
+    }
+
     /// How old what READONLY connections read may be, in milliseconds.
     pub fn staleness_ms_max(&self) -> u64 {
         self.inner.staleness_ms_max

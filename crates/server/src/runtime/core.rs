@@ -37,6 +37,8 @@ pub(super) enum Job {
 pub(super) enum FileWork {
     /// Make the next segment.
     Prepare,
+    /// The same, for a cluster's node that is out until there is one.
+    MakeRoom,
     /// Remove what checkpoints cover.
     Truncate(Position),
     /// Remove the checkpoints that are not needed, and what the others cover of the journal.
@@ -174,6 +176,11 @@ impl Core {
         }
     }
 
+    /// The process ends soon: a cluster's node hands over what it leads, while its clients are still served.
+    pub fn begin_to_end(&mut self, now_ms: u64) -> Outcome {
+        self.member(ClusterEvent::Ending, now_ms)
+    }
+
     /// A sync has ended.
     pub fn synced(&mut self, synced: io::Result<Synced>, now_ms: u64) -> Outcome {
         match &mut self.machine {
@@ -272,6 +279,8 @@ impl Core {
             }
             // What is in the journal may be as wrong as what is in memory: the next start judges.
             Machine::Member(_) if self.broken => {}
+            // That was told when it failed.
+            Machine::Member(member) if member.journal.is_closed() => {}
             Machine::Member(member) => {
                 member.journal.sync()?;
                 member.journal.write_marker()?;
@@ -286,7 +295,9 @@ impl Core {
         match &self.machine {
             Machine::Alone(alone) => alone.node.is_drained(),
             // What is agreed may be executed only later, or at another node. What only others wait for goes on without this one.
-            Machine::Member(member) => member.node.is_drained() && outstanding == 0,
+            Machine::Member(member) => {
+                member.node.waits_in_vain() || member.node.is_drained() && outstanding == 0
+            }
         }
     }
 

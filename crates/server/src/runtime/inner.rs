@@ -10,8 +10,11 @@ use node::cluster::ClusterEvent;
 use order::PartitionMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use txn::{Request, Stop};
+
+/// A node that is out keeps a strict read for so long that waits for what is still being executed.
+const STRICT_READ_OUT_MAX: Duration = Duration::from_millis(500);
 
 impl Inner {
     /// Runs a read at the newest final snapshot of its partition.
@@ -85,9 +88,17 @@ impl Inner {
         }
         self.ports.put(&mut replies, own);
         if !outcome.readable.is_empty() {
-            self.strict
-                .lock()
-                .extend(outcome.readable.into_iter().map(StrictRead));
+            self.strict.lock().extend(outcome.readable.into_iter().map(
+                |(id, partition, position)| {
+                    let since = Instant::now();
+                    StrictRead {
+                        id,
+                        partition,
+                        position,
+                        since,
+                    }
+                },
+            ));
             self.strict_waiting.store(true, Ordering::SeqCst);
             self.release_strict_reads(own);
         }
@@ -114,11 +125,12 @@ impl Inner {
         let mut replies = Replies::default();
         {
             let mut strict = self.strict.lock();
-            strict.retain(|StrictRead((id, partition, position))| {
-                let engine = self.engines.of(*partition);
-                let waits = engine.is_some_and(|engine| engine.view().final_position() < *position);
+            strict.retain(|read| {
+                let engine = self.engines.of(read.partition);
+                let waits =
+                    engine.is_some_and(|engine| engine.view().final_position() < read.position);
                 if !waits {
-                    replies.push(*id, Err(Stop::Restart));
+                    replies.push(read.id, Err(Stop::Restart));
                 }
                 waits
             });
@@ -127,6 +139,25 @@ impl Inner {
             }
         }
         self.ports.put(&mut replies, own);
+    }
+
+    /// Gives up strict reads whose partition does not come far enough in time: it waits for other nodes, or for a long transaction.
+    pub(super) fn give_up_strict_reads(&self) {
+        let is_out = self.outside.is_out.load(Ordering::Relaxed);
+        let patience = match is_out {
+            true => STRICT_READ_OUT_MAX.min(self.request_timeout),
+            false => self.request_timeout,
+        };
+        let mut replies = Replies::default();
+        self.strict.lock().retain(|read| {
+            let waits = read.since.elapsed() < patience;
+            if !waits {
+                let text = "CLUSTERDOWN this node did not execute in time what the cluster had agreed on: nothing was read; try again";
+                replies.push(read.id, Err(Stop::abort(text)));
+            }
+            waits
+        });
+        self.ports.put(&mut replies, None);
     }
 
     /// Wakes executors for heavy work, which who does only light work has left to them: others may wait for it, while the caller goes on.

@@ -1,7 +1,7 @@
 //! A node of a cluster under the runtime's lock: its state machine, its journal, and its peers.
 
 use super::core::{FileWork, Hands, Job, Machine, Outcome};
-use super::leaders::LeadersTold;
+use super::leaders::{LeadersTold, NodesTold};
 use super::port::Replies;
 use super::routing::SharedRouting;
 use super::{Inner, Membership};
@@ -16,13 +16,15 @@ use execute::siblings::Sent;
 use execute::snapshot::panic_text;
 use execute::{Engine, Progress};
 use node::Refused;
-use node::cluster::{Answered, ClusterEffects, ClusterEvent, ClusterNode, TRANSFER_KEPT_MS};
+use node::cluster::{
+    Answered, ClusterEffects, ClusterEvent, ClusterNode, Condition, TRANSFER_KEPT_MS,
+};
 use order::consensus::Role;
 use order::{Control, Journal, PartitionMap, Synced};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use store::View;
 use txn::{Epoch, NodeId, PartitionId, Request, RequestId, ScanRange, SessionId, Space, Stop};
@@ -37,6 +39,8 @@ pub(super) struct Outside {
     pub peers: Arc<OnceLock<Peers>>,
     /// When this node last knew to have executed everything that was agreed.
     pub fresh_ms: Arc<AtomicU64>,
+    /// It takes no part: its log can't be written or synced.
+    pub is_out: Arc<AtomicBool>,
     /// Whose the slots are.
     pub routing: Arc<SharedRouting>,
 }
@@ -60,6 +64,9 @@ pub(super) struct Member {
     /// Changes of the map that somebody waits for, and since when.
     changes: Vec<(Control, ChangeAnswer, u64)>,
     leaders_told: LeadersTold,
+    nodes_told: NodesTold,
+    /// Why this node is out, as the operator was told.
+    out_told: Option<String>,
     /// The map with which this process started: newer than its own while it follows the log from far behind.
     known: Arc<PartitionMap>,
     /// The behaviour in force that the log was told of.
@@ -99,6 +106,8 @@ impl Member {
             asked_last: 0,
             changes: Vec::new(),
             leaders_told: LeadersTold::default(),
+            nodes_told: NodesTold::default(),
+            out_told: None,
             level_told: known.level,
             known,
             peers_of: 0,
@@ -183,6 +192,13 @@ impl Member {
         if let Some(text) = self.leaders_told.news(map, changed, now_ms, look) {
             tracing::info!("{text}");
         }
+        // A node that is out hears nothing, and has said why.
+        if node.out().is_some() {
+            return;
+        }
+        self.nodes_told.look(map, |other| node.condition(other));
+        let unheard = |other| !node.is_live(other);
+        self.leaders_told.look_for_lost(map, now_ms, look, unheard);
     }
 
     /// Whoever waits for a change that is not agreed to for long is told so.
@@ -261,15 +277,21 @@ impl Member {
             if !effects.kept.is_empty() {
                 let event = match self.journal.append(&effects.kept) {
                     Ok(appended) => {
+                        effects.kept.clear();
                         if let (true, Some(hands)) = (appended.rotated, hands) {
                             // A thread that is gone prepares nothing: the journal then makes its segments itself.
                             let _ = hands.files.send(FileWork::Prepare);
                         }
                         ClusterEvent::Written(appended.position.0 - self.records_before)
                     }
-                    Err(error) => ClusterEvent::JournalFailed(error.to_string()),
+                    Err(error) if self.journal.takes_again(&error) => {
+                        ClusterEvent::JournalUnwritten(error.to_string())
+                    }
+                    Err(error) => {
+                        effects.kept.clear();
+                        ClusterEvent::JournalFailed(error.to_string())
+                    }
                 };
-                effects.kept.clear();
                 self.node.handle(event, now_ms, effects);
                 continue;
             }
@@ -295,8 +317,13 @@ impl Member {
             break;
         }
         self.send();
+        self.tell_out();
         let effects = &mut self.effects;
+        let make_room = std::mem::take(&mut effects.make_room);
         if let Some(hands) = hands {
+            if make_room {
+                let _ = hands.files.send(FileWork::MakeRoom);
+            }
             // Threads that are gone write nothing: the journal stays long, and nothing is lost.
             if let Some(job) = effects.checkpoint.take() {
                 self.checkpoint_in_progress = true;
@@ -320,6 +347,9 @@ impl Member {
         for warning in effects.warnings.drain(..) {
             tracing::warn!("{warning}");
         }
+        for news in effects.news.drain(..) {
+            tracing::info!("{news}");
+        }
         if self.node.is_current() {
             self.outside.fresh_ms.store(now_ms, Ordering::Relaxed);
         }
@@ -329,6 +359,7 @@ impl Member {
         let confirmed = std::mem::take(&mut effects.confirmed);
         let delivered = std::mem::take(&mut effects.delivered);
         let booted = effects.boot.take().is_some();
+        let recovered = std::mem::take(&mut effects.recovered);
         let ended = effects.ended.take();
         if let Some(known) = effects.known.take() {
             self.known = known;
@@ -339,7 +370,7 @@ impl Member {
             (std::mem::replace(&mut self.is_spread, is_spread) != is_spread).then_some(is_spread);
         Outcome {
             step: confirmed || delivered,
-            notify_all: booted,
+            notify_all: booted || recovered,
             waits_for_room: self.node.waits_for_room(),
             refused: std::mem::take(&mut effects.refused),
             answered: std::mem::take(&mut effects.answered),
@@ -347,6 +378,26 @@ impl Member {
             readable: std::mem::take(&mut effects.readable),
             ended,
             restart: restart.then(|| self.node.map().clone()),
+        }
+    }
+
+    /// Tells the operator, and those who do not take the lock, that this node is out.
+    fn tell_out(&mut self) {
+        let out = self.node.out();
+        if out == self.out_told.as_deref() {
+            return;
+        }
+        self.out_told = out.map(str::to_owned);
+        self.outside.is_out.store(out.is_some(), Ordering::Relaxed);
+        let Some(cause) = out else { return };
+        match self.journal.is_closed() {
+            true => tracing::error!(
+                "this node takes no part in its cluster any more, and serves nobody: {cause}. Check the disk, then restart this node"
+            ),
+            false => tracing::error!(
+                "this node takes no part in its cluster for the time being, and serves nobody: {cause}. It comes back by itself once there is \
+                 room for another log segment"
+            ),
         }
     }
 
@@ -424,8 +475,11 @@ impl Member {
     /// The cluster as this node sees it.
     fn view(&self, now_ms: u64) -> ClusterView {
         let map = self.node.map();
+        // A node that is out does not hear who leads.
+        let knows = self.node.out().is_none();
         let leaders: BTreeMap<PartitionId, NodeId> = map
             .partition_ids()
+            .filter(|_| knows)
             .filter_map(|partition| Some((partition, self.node.leader(partition)?)))
             .collect();
         let live = |node: NodeId| self.node.is_live(node);
@@ -487,7 +541,11 @@ impl Member {
             client_address: entry.client_address.clone(),
             boot: entry.boot.0,
             level: entry.level,
-            reachable: self.node.is_live(node),
+            reachable: self.node.is_heard(node),
+            out: match self.node.condition(node) {
+                Condition::Out(cause) => Some(cause),
+                Condition::Well | Condition::Ending => None,
+            },
             // Who asks is seen by those who answer.
             waiting: false,
             leaving: entry.leaving,
@@ -522,7 +580,8 @@ impl Member {
                 ReplicaStatus {
                     node: node.0,
                     role: role.to_owned(),
-                    lag: group.as_ref().and_then(|group| group.lag(node)),
+                    lag: (group.as_ref().filter(|_| self.node.out().is_none()))
+                        .and_then(|group| group.lag(node)),
                 }
             });
             PartitionStatus {
@@ -554,6 +613,9 @@ impl Member {
         hands: Option<&Hands>,
         now_ms: u64,
     ) -> Result<(ChangeTicket, Outcome), String> {
+        if let Some(text) = self.node.status().stopped {
+            return Err(text);
+        }
         self.has_leader()?;
         // A strict read of any partition will do: an epoch is acknowledged only once all groups have agreed on it.
         let Some((partition, _)) = self.node.engines().next() else {

@@ -121,6 +121,8 @@ struct Inner {
     outside: Outside,
     /// How old the data may be that a READONLY connection reads.
     staleness_ms_max: u64,
+    /// When a strict read is told that nobody knows.
+    request_timeout: Duration,
     ports: Arc<Ports>,
     bed: Bed,
     /// Stops what the reader threads run.
@@ -153,7 +155,12 @@ struct Inner {
 }
 
 /// A read that may run once its partition has final-committed up to the position.
-struct StrictRead((RequestId, PartitionId, Position));
+struct StrictRead {
+    id: RequestId,
+    partition: PartitionId,
+    position: Position,
+    since: Instant,
+}
 
 impl Runtime {
     /// A place where replies arrive, for a thread that calls [`Runtime::help`] and [`Port::drain`] whenever it is woken.
@@ -459,6 +466,13 @@ impl Runtime {
                 }
             }
         }
+    }
+
+    /// Hands over what this node leads, while its clients are still served: it ends soon.
+    pub fn begin_to_end(&self) {
+        let inner = &*self.inner;
+        let outcome = inner.core.lock().begin_to_end(inner.now_ms());
+        inner.follow(outcome, None);
     }
 
     /// Ends the node in good order: admits nothing more, lets what is on its way end, makes the log durable, writes a

@@ -86,9 +86,11 @@ impl Runtime {
             outside: Outside {
                 peers: Arc::default(),
                 fresh_ms: Arc::default(),
+                is_out: Arc::default(),
                 routing: Arc::new(SharedRouting::new(Arc::new(PartitionMap::alone()))),
             },
             staleness_ms_max: u64::MAX,
+            request_timeout: Duration::MAX,
         };
         let runtime = Runtime::launch(options, parts)?;
         runtime.inner.ports.begin(boot);
@@ -190,6 +192,7 @@ impl Runtime {
         let outside = Outside {
             peers: Arc::default(),
             fresh_ms: Arc::default(),
+            is_out: Arc::default(),
             routing: Arc::new(SharedRouting::new(node.map().clone())),
         };
         let twins = node.twins().clone();
@@ -203,6 +206,7 @@ impl Runtime {
             partitions_count,
             outside: outside.clone(),
             staleness_ms_max,
+            request_timeout: Duration::from_millis(node_options.request_timeout_ms),
         };
         let runtime = Runtime::launch(options, parts)?;
         let events = Arc::new(FromPeers(runtime.inner.clone()));
@@ -284,6 +288,7 @@ impl Runtime {
             partitions_count,
             outside,
             staleness_ms_max,
+            request_timeout,
         } = parts;
         let (sync, tickets) = mpsc::channel();
         let (sync_aside, asked) = mpsc::channel();
@@ -314,6 +319,7 @@ impl Runtime {
             partitions_count,
             outside,
             staleness_ms_max,
+            request_timeout,
             core: Core::new(
                 machine,
                 Hands {
@@ -412,6 +418,7 @@ struct Parts {
     partitions_count: usize,
     outside: Outside,
     staleness_ms_max: u64,
+    request_timeout: Duration,
 }
 
 fn check(options: &RuntimeOptions) -> Result<(), StartError> {

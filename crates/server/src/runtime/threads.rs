@@ -166,6 +166,12 @@ pub(super) fn files(inner: &Arc<Inner>, work: &Receiver<FileWork>, preparer: &Pr
                     tracing::warn!("{error}; the log tries again when it needs the segment");
                 }
             }
+            FileWork::MakeRoom => {
+                // It asks again, and its operator knows.
+                if preparer.prepare_next().is_ok() {
+                    pass(inner, ClusterEvent::RoomMade);
+                }
+            }
             FileWork::Truncate(position) => {
                 let truncation = inner.core.lock().truncation(position);
                 match truncation.map(|truncation| truncation.run()) {
@@ -218,9 +224,8 @@ pub(super) fn files(inner: &Arc<Inner>, work: &Receiver<FileWork>, preparer: &Pr
                         pass(inner, ClusterEvent::PieceSpoilt { piece, cause });
                     }
                     Err(error) => {
-                        // Nothing else can be done with this node: it lacks what the others no longer have.
-                        let text = format!("a checkpoint could not be fetched: {error}");
-                        pass(inner, ClusterEvent::JournalFailed(text));
+                        let error = error.to_string();
+                        pass(inner, ClusterEvent::PieceUnwritten { piece, error });
                     }
                 }
             }
@@ -324,6 +329,7 @@ pub(super) fn tick(inner: &Arc<Inner>, every: Duration) {
         }
         let outcome = inner.core.lock().tick(inner.now_ms());
         inner.follow(outcome, None);
+        inner.give_up_strict_reads();
         inner.look_at_map();
         inner.progress.notify_all();
         for collector in &mut collectors {

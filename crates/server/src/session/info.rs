@@ -704,6 +704,13 @@ fn ordo_cluster(view: &ClusterView, out: &mut String) {
     field(out, "partitions_led", led.count());
     field(out, "nodes", view.map.nodes.len());
     field(out, "nodes_unreachable", view.unreachable.len());
+    let nodes = &view.status.nodes;
+    let outs = nodes.iter().filter(|node| node.out.is_some());
+    field(out, "nodes_out", outs.count());
+    let own = nodes.iter().find(|node| node.id == view.me.0);
+    let cause = own.and_then(|own| own.out.as_deref()).unwrap_or("");
+    // A line of INFO ends where its text does.
+    field(out, "out", cause.replace(['\r', '\n'], " "));
     let counters = view.counters;
     field(out, "epochs_confirmed", counters.epochs);
     field(out, "epochs_retracted", counters.retracted);
@@ -760,7 +767,7 @@ mod tests {
         let mut out = String::new();
         ordo_cluster(&crate::cluster::tests::view(), &mut out);
         let wanted = "cluster:test\r\nnode:1\r\nmap_version:1\r\nlevel:1\r\nlevel_known:0\r\nepoch:100\r\nstaleness_ms:12\r\npartitions:3\r\n\
-                      partitions_kept:2\r\npartitions_led:1\r\nnodes:4\r\nnodes_unreachable:0\r\n\
+                      partitions_kept:2\r\npartitions_led:1\r\nnodes:4\r\nnodes_unreachable:0\r\nnodes_out:0\r\nout:\r\n\
                       epochs_confirmed:90\r\nepochs_retracted:1\r\ntransactions:4000\r\n\
                       speculated_before_confirmation:3000\r\nrestarts:5\r\nsibling_rounds:50\r\n\
                       sibling_messages:40\r\nsibling_notes:900\r\nmessages_sent:700\r\n\

@@ -415,6 +415,12 @@ impl Session {
         {
             return self.reject(desk, place, error);
         }
+        // As Redis answers PING while it cannot write its file: who looks whether a node serves asks that.
+        if command.name == "ping"
+            && let Some(text) = desk.shared.runtime.out()
+        {
+            return self.reject(desk, place, Reply::error_owned(text.to_string()));
+        }
         let memory = desk.memory();
         let is_short = memory == Memory::Short;
         // As in Redis, a block takes no command then, whatever it is: what is queued takes memory.

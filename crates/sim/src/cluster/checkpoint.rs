@@ -32,7 +32,10 @@ impl Turn<'_> {
                 Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
                     panic!("a node of this cluster gives a checkpoint that is none: {error}")
                 }
-                Err(error) => ClusterEvent::JournalFailed(error.to_string()),
+                Err(error) => ClusterEvent::PieceUnwritten {
+                    piece,
+                    error: error.to_string(),
+                },
             });
         }
         if let Some(needed) = effects.prune.take() {

@@ -92,6 +92,9 @@ impl Turn<'_> {
                 }
                 ClusterEvent::Written(record)
             }
+            Err(error) if keeper.journal.takes_again(&error) => {
+                ClusterEvent::JournalUnwritten(error.to_string())
+            }
             Err(error) => ClusterEvent::JournalFailed(error.to_string()),
         }
     }
@@ -139,6 +142,8 @@ impl Turn<'_> {
     pub(super) fn mark(&mut self) -> Result<(), Violation> {
         match self.process.keeper.journal.write_marker() {
             Ok(_) => Ok(()),
+            // Nothing needs it; the next record shows what is wrong.
+            Err(_) if !self.process.keeper.is_closed() => Ok(()),
             Err(error) => self.handle(ClusterEvent::JournalFailed(error.to_string())),
         }
     }
@@ -160,10 +165,13 @@ impl Turn<'_> {
         }
     }
 
-    pub(super) fn prepared(&mut self) {
+    pub(super) fn prepared(&mut self) -> Result<(), Violation> {
         self.process.keeper.preparing = false;
-        // A failure shows when the file is needed.
-        let _ = self.process.keeper.journal.preparer().prepare_next();
+        match self.process.keeper.journal.preparer().prepare_next() {
+            Ok(_) => self.handle(ClusterEvent::RoomMade),
+            // It shows when the file is needed; a node that waits for room asks again.
+            Err(_) => Ok(()),
+        }
     }
 
     /// Under `everysec`, nothing that is written stays behind for long. A process that is frozen does not tick.

@@ -368,8 +368,9 @@ impl Process {
         }
     }
 
+    /// Whether only a new process goes on. One that waits for room on its disk does so by itself.
     pub(super) fn needs_restart(&self) -> bool {
-        self.is_stopped() || self.keeper.is_closed()
+        self.node.status().is_over || self.keeper.is_closed()
     }
 
     /// Whether nothing is on its way. The clock goes on.
@@ -536,7 +537,7 @@ impl Turn<'_> {
             Input::Timer(Timer::Look) => self.look()?,
             Input::Timer(Timer::Synced) => self.synced()?,
             Input::Timer(Timer::Checkpointed) => self.checkpointed()?,
-            Input::Timer(Timer::Prepared) => self.prepared(),
+            Input::Timer(Timer::Prepared) => self.prepared()?,
             Input::Timer(Timer::Go | Timer::Operate | Timer::Timeout { .. }) => {}
         }
         Ok(())
@@ -650,6 +651,9 @@ impl Turn<'_> {
                 let kept = std::mem::take(&mut self.process.effects.kept);
                 let event = self.write(&kept);
                 let process = &mut *self.process;
+                if matches!(event, ClusterEvent::JournalUnwritten(_)) {
+                    process.effects.kept = kept;
+                }
                 process.node.handle(event, now_ms, &mut process.effects);
                 continue;
             }
@@ -664,9 +668,16 @@ impl Turn<'_> {
                     ),
                 });
             }
-            for warning in effects.warnings.drain(..) {
-                self.core.note(Address::Host(self.host), || warning);
+            for text in effects.warnings.drain(..).chain(effects.news.drain(..)) {
+                self.core.note(Address::Host(self.host), || text);
             }
+            effects.recovered = false;
+            let make_room = std::mem::take(&mut effects.make_room);
+            if make_room {
+                self.prepare_soon();
+            }
+            let process = &mut *self.process;
+            let effects = &mut process.effects;
             if !effects.frames.is_empty() {
                 let frames = std::mem::take(&mut effects.frames);
                 self.send(frames);

@@ -444,6 +444,20 @@ pub fn outage(draw: &mut Draw, hosts: u16, at_ms: u64) -> Vec<TimedFault> {
         .collect()
 }
 
+/// The disks of all hosts are full at about the same time, and get room again.
+pub fn full_disks(draw: &mut Draw, hosts: u16, at_ms: u64) -> Vec<TimedFault> {
+    (0..hosts)
+        .map(|host| TimedFault {
+            at_ms: at_ms + draw.below(30),
+            fault: Fault::DiskFull {
+                host,
+                after_bytes: draw.below(4_000),
+                for_ms: draw.pick(&[50, 300, 3_000]) + draw.below(500),
+            },
+        })
+        .collect()
+}
+
 /// A host loses its disk for good.
 pub fn lost_disk(draw: &mut Draw, hosts: u16, at_ms: u64) -> TimedFault {
     TimedFault {

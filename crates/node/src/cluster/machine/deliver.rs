@@ -171,7 +171,7 @@ impl ClusterNode {
     }
 
     /// Looks how far the local partitions are, and forgets what nobody needs any more.
-    pub(super) fn settle(&mut self) {
+    pub(in crate::cluster) fn settle(&mut self) {
         let finals: Vec<Position> = self
             .executors
             .values()

@@ -2,18 +2,22 @@
 
 use super::{ClusterEffects, ClusterNode, DOUBT_TICKS, SILENCE_TICKS};
 use crate::cluster::frames::Frame;
+use crate::cluster::peers::Condition;
 use order::consensus::{ELECTION_TICKS, Input};
 use std::collections::BTreeSet;
-use txn::{NodeId, PartitionId};
+use txn::{NodeId, PartitionId, Stop};
 
 /// A leader that is late with its batch is told so after so many ticks: what was begun may not have reached it.
 const BEGUN_TICKS: u64 = 2;
+/// A node that is about to end waits so long for others to take over, and for a majority that does not answer.
+const ENDING_MS: u64 = 500;
 
 impl ClusterNode {
     /// Whether this node hears the leaders of all groups, and stays: then it can lead.
     pub(in crate::cluster) fn would_lead(&self) -> bool {
         let mut groups = self.map().partition_ids();
-        !self.stopping
+        self.ending_tick.is_none()
+            && self.out.is_none()
             && groups.all(|group| {
                 let leader = self.leader(group);
                 leader.is_some_and(|leader| self.is_live(leader))
@@ -48,7 +52,7 @@ impl ClusterNode {
         for partition in leads {
             let members = self.groups[&partition].members();
             let mut others = members.voters.into_iter();
-            let able = |node: &NodeId| self.is_live(*node) && self.peers.hears_all(*node);
+            let able = |node: &NodeId| self.may_lead(*node) && self.peers.hears_all(*node);
             if let Some(to) = others.find(|node| *node != self.options.me && able(node)) {
                 self.transfer(partition, to);
             }
@@ -91,7 +95,7 @@ impl ClusterNode {
             let me = self.options.me;
             let members = self.groups[&partition].members();
             let others = members.voters.iter().copied().filter(|&node| node != me);
-            if let Some(to) = others.into_iter().find(|&node| self.is_live(node)) {
+            if let Some(to) = others.into_iter().find(|&node| self.may_lead(node)) {
                 self.transfer(partition, to);
             }
         }
@@ -122,15 +126,57 @@ impl ClusterNode {
         }
     }
 
-    /// Admits nothing more, and hands over what it leads.
-    pub(super) fn stop(&mut self) {
-        self.stopping = true;
+    /// Hands over what this node leads, because it is about to end.
+    pub(super) fn begin_to_end(&mut self, effects: &mut ClusterEffects) {
+        self.ending_tick.get_or_insert(self.ticks);
         self.hand_over();
+        // Nobody is to hand over to it: where several nodes end at once, they would hand over to each other.
+        self.tell_condition(effects);
+    }
+
+    /// Time passes while this node is about to end.
+    pub(super) fn go_on_ending(&mut self, effects: &mut ClusterEffects) {
+        // Somebody may have been too far behind, or unheard, a moment ago.
+        self.hand_over();
+        if !self.ends_in_vain() {
+            return;
+        }
+        let text = "ORDOUNKNOWN this node ends, and no majority has answered: what this command writes may or may not take effect; send it \
+                    through ORDO.IDEMPOTENT where that matters, and again";
+        let foreign = self.feeds.give_up(u64::MAX);
+        for id in self.gateway.give_up(u64::MAX).into_iter().chain(foreign) {
+            effects.refused.push((id, Err(Stop::abort(text))));
+        }
+        for id in self.reads.give_up(u64::MAX) {
+            let text = "CLUSTERDOWN this node ends, and no majority has answered: nothing was read; try again at another node";
+            effects.refused.push((id, Err(Stop::abort(text))));
+        }
+    }
+
+    /// Whether this node is about to end for so long that its groups have no leaders for another reason: then nothing that it
+    /// waits for comes.
+    fn ends_in_vain(&self) -> bool {
+        let mut groups = self.map().partition_ids();
+        self.is_ending_for_long()
+            && !groups.all(|group| {
+                self.leader(group)
+                    .is_some_and(|leader| self.is_live(leader))
+            })
+    }
+
+    fn is_ending_for_long(&self) -> bool {
+        let since = self.ending_tick.unwrap_or(self.ticks);
+        (self.ticks - since) * self.options.tick_ms >= ENDING_MS
+    }
+
+    /// Whether another node is heard, takes part and stays: then it can lead.
+    fn may_lead(&self, node: NodeId) -> bool {
+        self.is_live(node) && *self.peers.condition(node) == Condition::Well
     }
 
     /// Hands over what this node leads, because it is about to end: without it, the others would notice only when nothing has
     /// been heard of it for a while, and nothing would be written until then.
-    pub(super) fn hand_over(&mut self) {
+    pub(in crate::cluster) fn hand_over(&mut self) {
         let leads: Vec<PartitionId> = self.leads.keys().copied().collect();
         for partition in leads {
             if let Some(to) = self.successor(partition) {
@@ -148,14 +194,22 @@ impl ClusterNode {
         };
         let others = status.members.voters.iter().copied();
         others
-            .filter(|&node| node != self.options.me && self.is_live(node))
+            .filter(|&node| node != self.options.me && self.may_lead(node))
             .max_by_key(|&node| matched(node))
     }
 
     /// Whether nobody waits for this node any more once it was told to stop. What others have on their way does not matter: under
     /// load there is always something.
     pub fn is_drained(&self) -> bool {
-        self.gateway.load().0 == 0 && self.reads.count() == 0 && self.has_handed_over()
+        self.waits_in_vain()
+            || self.gateway.awaited() == 0
+                && self.reads.count() == 0
+                && (self.has_handed_over() || self.is_ending_for_long())
+    }
+
+    /// Whether nothing that anybody waits for here comes any more.
+    pub fn waits_in_vain(&self) -> bool {
+        self.is_mute() || self.ends_in_vain()
     }
 
     /// Whether others lead what this node has led, as far as there are others: then it may end without delaying anybody.

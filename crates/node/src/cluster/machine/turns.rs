@@ -104,17 +104,28 @@ impl ClusterNode {
         if kept.is_empty() {
             return;
         }
-        if effects.kept.is_empty() {
-            self.records += 1;
-        }
         // A base lets older records of the journal go: what this disk is goes along, once.
         let is_base = |kept: &Kept| kept.base.is_some() && kept.partition < CANDIDATES;
-        if is_base(&kept) && !effects.kept.iter().any(is_base) {
-            effects.kept.extend(self.bootstrap.keep_again());
-            effects.kept.extend(self.candidate_again());
-            effects.kept.extend(self.retired_again());
+        let pending = match &self.out {
+            None => Some(&effects.kept),
+            Some(out) => out.unwritten(),
+        };
+        // Behind a failed sync nothing is kept any more.
+        let Some(pending) = pending else { return };
+        if pending.is_empty() {
+            self.records += 1;
         }
-        effects.kept.push(kept);
+        let mut parts = Vec::new();
+        if is_base(&kept) && !pending.iter().any(is_base) {
+            parts.extend(self.bootstrap.keep_again());
+            parts.extend(self.candidate_again());
+            parts.extend(self.retired_again());
+        }
+        parts.push(kept);
+        match &mut self.out {
+            None => effects.kept.append(&mut parts),
+            Some(out) => out.keep(parts),
+        }
     }
 
     /// Has the record that is made now synced: then this follows.
@@ -211,7 +222,8 @@ impl ClusterNode {
             let due = self.options.fsync == FsyncPolicy::Everysec
                 && !is_active(Mutant::SkipEverySecond)
                 && (self.ticks - self.sync_tick) * self.options.tick_ms >= EVERYSEC_MS;
-            if (waits || due) && !self.syncing && self.synced < self.written {
+            let syncs = !self.syncing && !self.is_closed();
+            if (waits || due) && syncs && self.synced < self.written {
                 self.syncing = true;
                 self.sync_tick = self.ticks;
                 effects.sync = true;

@@ -231,7 +231,9 @@ pub(super) fn info(view: &ClusterView) -> Reply {
         ),
         ("total_cluster_links_buffer_limit_exceeded", 0),
     ];
-    let state = if failed == 0 { "ok" } else { "fail" };
+    // A node that takes no part does not hear itself.
+    let serves = failed == 0 && topology.reachable(view.me);
+    let state = if serves { "ok" } else { "fail" };
     let mut out = format!("cluster_state:{state}\r\n");
     for (name, value) in fields {
         let _ = write!(out, "{name}:{value}\r\n");
