@@ -15,6 +15,11 @@ fn number(name: &str) -> Option<u64> {
 
 /// Runs the script against a program that takes the arguments of `ordo`.
 fn trial(ordo: PathBuf, directory: &Path, only: &[Fault], rounds: u64) -> Report {
+    trial_of(1, ordo, directory, only, rounds)
+}
+
+/// The same of several nodes.
+fn trial_of(nodes: usize, ordo: PathBuf, directory: &Path, only: &[Fault], rounds: u64) -> Report {
     let seed = number("ORDO_SEED").unwrap_or_else(|| u64::from(std::process::id()));
     println!("replay with ORDO_SEED={seed}");
     let missing = Network::missing();
@@ -24,13 +29,13 @@ fn trial(ordo: PathBuf, directory: &Path, only: &[Fault], rounds: u64) -> Report
     let options = Options {
         setting: Setting {
             ordo,
-            nodes: 1,
-            zones: 1,
-            partitions: 1,
+            nodes,
+            zones: nodes,
+            partitions: nodes as u16,
             appendfsync: "always".to_owned(),
             directory: directory.to_owned(),
         },
-        namespaces: missing.is_none(),
+        namespaces: missing.is_none() && nodes == 1,
         rounds: rounds as usize,
         clients: 6,
         only: only.to_vec(),
@@ -65,7 +70,7 @@ fn a_node_that_is_killed_and_frozen_stands_the_trial() {
     let report = trial(
         env!("CARGO_BIN_EXE_ordo").into(),
         directory.path(),
-        &[],
+        &[Fault::KillLeader, Fault::KillAll, Fault::FreezeLeader],
         rounds,
     );
     assert_eq!(problems(&report), "");
@@ -81,6 +86,34 @@ fn a_node_that_is_killed_and_frozen_stands_the_trial() {
             } else {
                 round.unknown > 0
             },
+            "{round:?}"
+        );
+    }
+}
+
+#[test]
+fn nodes_whose_disks_refuse_stand_the_trial() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let faults = [
+        Fault::FullLeader,
+        Fault::FullFollower,
+        Fault::FullAll,
+        Fault::SyncLeader,
+        Fault::SyncFollower,
+    ];
+    let ordo = env!("CARGO_BIN_EXE_ordo");
+    let report = trial_of(3, ordo.into(), directory.path(), &faults, 5);
+    assert_eq!(problems(&report), "");
+    assert_eq!(report.rounds.len(), 5);
+    for round in &report.rounds {
+        println!("{round:?}");
+        assert!(
+            round.victim_ms.is_some(),
+            "its reads were answered: {round:?}"
+        );
+        assert_eq!(
+            round.stop_ms.is_some(),
+            round.fault.starts_with("sync"),
             "{round:?}"
         );
     }

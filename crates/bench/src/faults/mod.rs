@@ -15,6 +15,7 @@
 mod ledger;
 mod load;
 pub mod network;
+mod probe;
 pub mod processes;
 mod resume;
 pub mod script;
@@ -29,6 +30,7 @@ use comfy_table::Table;
 use ledger::{Ledger, State};
 use load::{ACCOUNTS, Load, OPENING_BALANCE, PATIENCE, Seen, account_key};
 use network::Network;
+use probe::{Answers, Probe};
 use processes::{Processes, Setting};
 use resume::{Resume, longest_pause_ns};
 use script::Fault;
@@ -79,6 +81,10 @@ pub struct Round {
     pub resumed_ms: Option<f64>,
     /// The longest time without an acknowledged write from the fault on.
     pub pause_ms: f64,
+    /// How long a node took at most to answer a read, be it with an error, while its disk refused.
+    pub victim_ms: Option<f64>,
+    /// How long a node took to end that had to be restarted because its syncs had failed.
+    pub stop_ms: Option<f64>,
     /// Writes that were acknowledged.
     pub acknowledged: u64,
     /// Commands whose end the client does not know.
@@ -129,6 +135,9 @@ pub fn run(options: &Options) -> Result<Report> {
         .then(|| Network::new(nodes))
         .transpose()?;
     let mut processes = Processes::new(options.setting.clone(), network)?;
+    if faults.iter().any(|fault| fault.needs_disk()) {
+        processes.prepare_disks()?;
+    }
     for node in 0..nodes {
         processes.start(node)?;
     }
@@ -197,6 +206,8 @@ struct Survived {
     what: String,
     since_ns: u64,
     resumed_ns: Option<u64>,
+    /// What the nodes answered whose disks refused.
+    victims: Option<Answers>,
 }
 
 struct Run<'a> {
@@ -263,6 +274,7 @@ impl Run<'_> {
             what,
             since_ns,
             resumed_ns,
+            victims,
         } = survived.with_context(|| format!("round {number}, {}", fault.name()))?;
         let mut problems = Vec::new();
         if resumed_ns.is_none() {
@@ -271,6 +283,10 @@ impl Run<'_> {
                 RECOVERY_MAX.as_secs()
             ));
         }
+        if let Some(Answers { silent: 1.., .. }) = victims {
+            problems.push(format!("a node did not answer reads: {victims:?}"));
+        }
+        let stop = std::mem::take(&mut self.processes.longest_stop);
         let mut acknowledged_ns: Vec<u64> = seen
             .iter()
             .flat_map(|seen| seen.acknowledged_ns.iter().copied())
@@ -305,6 +321,8 @@ impl Run<'_> {
             what,
             resumed_ms: resumed_ns.map(|at| milliseconds(at - since_ns)),
             pause_ms: milliseconds(pause_ns),
+            victim_ms: victims.map(|answers| answers.longest.as_secs_f64() * 1e3),
+            stop_ms: (!stop.is_zero()).then_some(stop.as_secs_f64() * 1e3),
             acknowledged: acknowledged_ns.len() as u64,
             unknown,
             refused,
@@ -327,6 +345,8 @@ impl Run<'_> {
             );
         }
         let leader = self.processes.leader(partition)?;
+        let addresses = self.processes.addresses();
+        let probe = fault.needs_disk().then(|| Probe::start(&addresses));
         let since_ns = self.load.now_ns();
         let injected = Instant::now();
         let done = script::inject(fault, leader, self.processes, &mut self.random)?;
@@ -340,9 +360,11 @@ impl Run<'_> {
                 what: done.what,
                 since_ns,
                 resumed_ns: None,
+                victims: None,
             });
         }
         std::thread::sleep(done.lasts.saturating_sub(injected.elapsed()));
+        let victims = probe.map(|probe| worst(&probe.end(), &done.victims));
         self.processes.heal()?;
         if all {
             self.wait(|_| resume.first_ns().is_some())?;
@@ -361,6 +383,7 @@ impl Run<'_> {
             what: done.what,
             since_ns,
             resumed_ns: resume.first_ns(),
+            victims,
         })
     }
 
@@ -442,8 +465,21 @@ impl Run<'_> {
     }
 }
 
+/// The worst that some nodes answered.
+fn worst(answers: &[Answers], nodes: &[usize]) -> Answers {
+    let mut all = Answers::default();
+    for answers in nodes.iter().map(|&node| answers[node]) {
+        all.longest = all.longest.max(answers.longest);
+        all.count += answers.count;
+        all.errors += answers.errors;
+        all.silent += answers.silent;
+    }
+    all
+}
+
 /// The rounds as a table.
 pub fn table(report: &Report) -> Table {
+    let shown = |ms: Option<f64>| ms.map_or("-".to_owned(), |ms| format!("{ms:.0}"));
     let rows = report.rounds.iter().map(|round| {
         vec![
             round.round.to_string(),
@@ -453,6 +489,8 @@ pub fn table(report: &Report) -> Table {
                 .resumed_ms
                 .map_or("never".to_owned(), |resumed| format!("{resumed:.0}")),
             format!("{:.0}", round.pause_ms),
+            shown(round.victim_ms),
+            shown(round.stop_ms),
             round.acknowledged.to_string(),
             round.unknown.to_string(),
             round.refused.to_string(),
@@ -471,6 +509,8 @@ pub fn table(report: &Report) -> Table {
         "done",
         "resumed ms",
         "pause ms",
+        "answer ms",
+        "end ms",
         "acknowledged",
         "unknown",
         "refused",

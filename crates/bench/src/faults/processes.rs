@@ -23,6 +23,10 @@ const ASK_PATIENCE: Duration = Duration::from_secs(2);
 const CLIENT_PORT: u16 = 6379;
 const PEER_PORT: u16 = 16379;
 
+/// The files beside a node's directory that make its disk refuse: see `disk.c`.
+const FULL: &str = "full";
+const SYNC: &str = "sync";
+
 /// What to run, and where.
 #[derive(Clone, Debug)]
 pub struct Setting {
@@ -46,6 +50,8 @@ struct Node {
     peer: SocketAddr,
     child: Option<Child>,
     frozen: bool,
+    /// Its syncs have failed: only another process goes on.
+    is_broken: bool,
 }
 
 /// The nodes. Dropping them kills them.
@@ -53,6 +59,10 @@ pub struct Processes {
     setting: Setting,
     network: Option<Network>,
     nodes: Vec<Node>,
+    /// What is preloaded into the nodes, so that their disks can refuse.
+    disk: Option<PathBuf>,
+    /// How long a node took at most that was told to end.
+    pub longest_stop: Duration,
 }
 
 impl Processes {
@@ -79,12 +89,15 @@ impl Processes {
                 peer,
                 child: None,
                 frozen: false,
+                is_broken: false,
             });
         }
         let processes = Processes {
             setting,
             network,
             nodes,
+            disk: None,
+            longest_stop: Duration::ZERO,
         };
         if processes.is_cluster() {
             let path = processes.description();
@@ -127,6 +140,48 @@ impl Processes {
         text
     }
 
+    /// Makes disks that can refuse, for the nodes that start from now on: a library that stands between them and the system's.
+    pub fn prepare_disks(&mut self) -> Result<()> {
+        let source = self.setting.directory.join("disk.c");
+        let library = self.setting.directory.join("disk.so");
+        std::fs::write(&source, include_str!("disk.c"))?;
+        let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+        let compiled = std::process::Command::new(&compiler)
+            .args(["-shared", "-fPIC", "-O1", "-o"])
+            .args([&library, &source])
+            .arg("-ldl")
+            .output()
+            .with_context(|| {
+                format!("could not run {compiler}, the C compiler: faults of disks need one")
+            })?;
+        if !compiled.status.success() {
+            let said = String::from_utf8_lossy(&compiled.stderr).into_owned();
+            bail!("{compiler} could not compile what makes disks refuse: {said}");
+        }
+        self.disk = Some(library);
+        Ok(())
+    }
+
+    fn disk_flag(&self, node: usize, flag: &str) -> PathBuf {
+        self.nodes[node].directory.join(flag)
+    }
+    fn refuse(&self, node: usize, flag: &str) -> Result<()> {
+        if self.disk.is_none() {
+            bail!("the disks were not prepared");
+        }
+        std::fs::write(self.disk_flag(node, flag), "")?;
+        Ok(())
+    }
+    /// From now on a node's disk is full.
+    pub fn fill_disk(&mut self, node: usize) -> Result<()> {
+        self.refuse(node, FULL)
+    }
+    /// From now on a node's syncs fail.
+    pub fn break_syncs(&mut self, node: usize) -> Result<()> {
+        self.nodes[node].is_broken = true;
+        self.refuse(node, SYNC)
+    }
+
     /// The network, if the nodes have one of their own.
     pub fn network(&mut self) -> Option<&mut Network> {
         self.network.as_mut()
@@ -160,6 +215,11 @@ impl Processes {
             None => dying_with_us(&self.setting.ordo),
         };
         let started = &mut self.nodes[node];
+        if let Some(disk) = &self.disk {
+            command
+                .env("LD_PRELOAD", disk)
+                .env("ORDO_FAULTS_DISK", &started.directory);
+        }
         command.args([
             "serve",
             "--appendfsync",
@@ -210,6 +270,26 @@ impl Processes {
         }
         Ok(())
     }
+    /// SIGTERM to some nodes, all of them before any is waited for. Returns how long it took until all had ended.
+    pub fn stop(&mut self, nodes: &[usize]) -> Result<Duration> {
+        let began = Instant::now();
+        for &node in nodes {
+            self.signal(node, Signal::TERM)?;
+        }
+        for &node in nodes {
+            if let Some(mut child) = self.nodes[node].child.take() {
+                let status = child.wait()?;
+                if !status.success() {
+                    bail!(
+                        "{} ended with {status}. {}",
+                        name(node),
+                        self.what_it_said(node)
+                    );
+                }
+            }
+        }
+        Ok(began.elapsed())
+    }
     /// Takes the processor from a node, and waits until none of its threads runs any more.
     pub fn freeze(&mut self, node: usize) -> Result<()> {
         self.signal(node, Signal::STOP)?;
@@ -242,6 +322,14 @@ impl Processes {
             network.heal()?;
         }
         for node in 0..self.nodes.len() {
+            for flag in [FULL, SYNC] {
+                // Most have none.
+                let _ = std::fs::remove_file(self.disk_flag(node, flag));
+            }
+            if std::mem::take(&mut self.nodes[node].is_broken) {
+                let took = self.stop(&[node])?;
+                self.longest_stop = self.longest_stop.max(took);
+            }
             if self.nodes[node].child.is_none() {
                 self.start(node)?;
             } else if self.nodes[node].frozen {
@@ -299,6 +387,11 @@ impl Processes {
                 .find(|other| !other.reachable && other.id != status.me)
             {
                 bail!("it does not hear from {}", lost.name);
+            }
+            if let Some((name, cause)) =
+                (status.nodes.iter()).find_map(|node| Some((&node.name, node.out.as_ref()?)))
+            {
+                bail!("{name} is out: {cause}");
             }
             if let Some(partition) = status
                 .partitions

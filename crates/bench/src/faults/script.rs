@@ -29,6 +29,16 @@ pub enum Fault {
     FreezeLeader,
     /// A node that does not lead stands still for three seconds.
     FreezeFollower,
+    /// The leader's disk is full for a while.
+    FullLeader,
+    /// The disk of a node that does not lead is full for a while.
+    FullFollower,
+    /// The disks of all nodes are full for a while.
+    FullAll,
+    /// A sync of the leader fails. It is restarted later.
+    SyncLeader,
+    /// A sync of a node that does not lead fails. It is restarted later.
+    SyncFollower,
 }
 
 /// How long a frozen node stands still.
@@ -38,7 +48,7 @@ const DOWN_MS: (u64, u64) = (500, 4_000);
 
 impl Fault {
     /// All faults with their names.
-    pub const ALL: [(&'static str, Fault); 10] = [
+    pub const ALL: [(&'static str, Fault); 15] = [
         ("kill-leader", Fault::KillLeader),
         ("kill-follower", Fault::KillFollower),
         ("kill-all", Fault::KillAll),
@@ -49,6 +59,11 @@ impl Fault {
         ("isolate-follower", Fault::IsolateFollower),
         ("freeze-leader", Fault::FreezeLeader),
         ("freeze-follower", Fault::FreezeFollower),
+        ("full-leader", Fault::FullLeader),
+        ("full-follower", Fault::FullFollower),
+        ("full-all", Fault::FullAll),
+        ("sync-leader", Fault::SyncLeader),
+        ("sync-follower", Fault::SyncFollower),
     ];
 
     /// Its name.
@@ -62,7 +77,23 @@ impl Fault {
     fn needs_followers(self) -> bool {
         !matches!(
             self,
-            Fault::KillLeader | Fault::KillAll | Fault::FreezeLeader
+            Fault::KillLeader
+                | Fault::KillAll
+                | Fault::FreezeLeader
+                | Fault::FullLeader
+                | Fault::FullAll
+                | Fault::SyncLeader
+        )
+    }
+    /// Whether a disk must refuse for it, which takes a C compiler.
+    pub fn needs_disk(self) -> bool {
+        matches!(
+            self,
+            Fault::FullLeader
+                | Fault::FullFollower
+                | Fault::FullAll
+                | Fault::SyncLeader
+                | Fault::SyncFollower
         )
     }
     /// Whether links must be cut for it, which takes a network of namespaces.
@@ -162,6 +193,35 @@ pub fn inject(
             processes.freeze(victim)?;
             done(format!("froze {}", name(victim)), &[victim], FREEZE)
         }
+        Fault::FullLeader | Fault::FullFollower | Fault::FullAll => {
+            let victims = match fault {
+                Fault::FullLeader => vec![leader],
+                Fault::FullFollower => vec![follower],
+                _ => (0..nodes).collect(),
+            };
+            for &victim in &victims {
+                processes.fill_disk(victim)?;
+            }
+            let names: Vec<String> = victims.iter().copied().map(name).collect();
+            done(
+                format!("filled the disk of {}", names.join(", ")),
+                &victims,
+                down,
+            )
+        }
+        Fault::SyncLeader | Fault::SyncFollower => {
+            let victim = if fault == Fault::SyncLeader {
+                leader
+            } else {
+                follower
+            };
+            processes.break_syncs(victim)?;
+            done(
+                format!("failed the syncs of {}", name(victim)),
+                &[victim],
+                down,
+            )
+        }
         Fault::CutFromLeader => {
             cut(processes, &[(leader, follower)])?;
             done(
@@ -218,15 +278,15 @@ mod tests {
     #[test]
     fn every_fault_has_its_turn() {
         let faults: Vec<Fault> = Fault::ALL.iter().map(|(_, fault)| *fault).collect();
-        let drawn = schedule(&faults, 25, &mut SplitMix::new(3));
-        assert_eq!(drawn.len(), 25);
+        let drawn = schedule(&faults, 40, &mut SplitMix::new(3));
+        assert_eq!(drawn.len(), 40);
         for (name, fault) in Fault::ALL {
             let count = drawn.iter().filter(|&&other| other == fault).count();
             assert!((2..=3).contains(&count), "{name}: {count}");
             assert_eq!(name.parse::<Fault>().expect("known"), fault);
         }
-        assert_eq!(drawn, schedule(&faults, 25, &mut SplitMix::new(3)));
-        assert_ne!(drawn, schedule(&faults, 25, &mut SplitMix::new(4)));
+        assert_eq!(drawn, schedule(&faults, 40, &mut SplitMix::new(3)));
+        assert_ne!(drawn, schedule(&faults, 40, &mut SplitMix::new(4)));
         assert!(schedule(&[], 3, &mut SplitMix::new(3)).is_empty());
     }
 
@@ -238,7 +298,7 @@ mod tests {
         };
         assert_eq!(
             (possible(1, true), possible(3, false), possible(3, true)),
-            (3, 5, 10)
+            (6, 10, 15)
         );
     }
 }

@@ -25,7 +25,8 @@ const TRANSFER_UNDECLARED: &str = "local amount = tonumber(ARGV[1]) \
      if ARGV[2] == ARGV[3] or tonumber(redis.call('GET', ARGV[2])) < amount then return 0 end \
      redis.call('DECRBY', ARGV[2], amount) redis.call('INCRBY', ARGV[3], amount) return 1";
 /// Error replies that say that the command had no effect: the Redis protocol's own.
-const REFUSALS: [&str; 8] = [
+const REFUSALS: [&str; 9] = [
+    "MISCONF",
     "CLUSTERDOWN",
     "TRYAGAIN",
     "LOADING",
@@ -149,12 +150,14 @@ impl<'a> Worker<'a> {
 
     fn failed(&mut self, error: &str) -> Ended {
         let code = error.split(' ').next().unwrap_or_default();
-        if REFUSALS.contains(&code) {
+        // A server by itself says so when its sync fails.
+        let is_unknown = code == UNCERTAIN || error.contains("outcome of this write is unknown");
+        if REFUSALS.contains(&code) && !is_unknown {
             self.seen.refused += 1;
             return Ended::Refused;
         }
         self.seen.unknown += 1;
-        if code != UNCERTAIN {
+        if !is_unknown {
             self.violation(format!("an error that no fault explains: {error}"));
         }
         Ended::Unknown

@@ -139,6 +139,12 @@ impl Cluster {
         serde_json::from_str(&self.call(place, &["ORDO.CLUSTER", "STATUS"])).expect("a status")
     }
 
+    /// The process of a node that runs.
+    pub fn process(&self, place: usize) -> rustix::process::Pid {
+        let process = self.processes[place].as_ref().expect("it runs");
+        rustix::process::Pid::from_child(process)
+    }
+
     /// Waits until a process has ended.
     pub fn ended(&mut self, place: usize) -> ExitStatus {
         let mut process = self.processes[place].take().expect("it was started");
