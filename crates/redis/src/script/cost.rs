@@ -4,6 +4,7 @@
 //! I/O thread may run a short script itself), never results, so it may differ between replicas, forget, and be wrong: two
 //! scripts that share a place overwrite each other, and an unknown script counts as heavy.
 
+use super::limits::{LIGHT_SOURCE_BYTES_MAX, compile_steps};
 use std::sync::atomic::{AtomicU64, Ordering};
 use txn::Weight;
 use txn::hash::hash_bytes;
@@ -51,6 +52,15 @@ pub fn cost_hint(script: ScriptName) -> Weight {
         Weight::Light
     } else {
         Weight::Heavy
+    }
+}
+
+/// What a call counts as that took so many steps, those of compiling included. A thread compiles a script once; where the
+/// source is small, that does not matter, and where it is large, an I/O thread must not do it.
+pub(super) fn of_call(steps: u64, source_bytes: usize) -> u64 {
+    match source_bytes > LIGHT_SOURCE_BYTES_MAX {
+        true => steps.max(LIGHT_STEPS_MAX),
+        false => steps.saturating_sub(compile_steps(source_bytes)),
     }
 }
 

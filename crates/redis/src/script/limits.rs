@@ -37,6 +37,18 @@ pub const MEMORY_BYTES_MIN: usize = 32 << 20;
 /// The largest memory limit. A table that Lua refuses to grow (2^26 keys of 40 bytes) does not fit into it: see
 /// `Host::function` in `run.rs`.
 pub const MEMORY_BYTES_MAX: usize = 2 << 30;
+/// The largest source of a script or a library. Compiling one of that size takes some tenths of a second.
+pub const SOURCE_BYTES_MAX: usize = 1 << 20;
+/// A script with a larger source is never [`txn::Weight::Light`]: each thread compiles it anew before it first runs it.
+pub(super) const LIGHT_SOURCE_BYTES_MAX: usize = 16 << 10;
+/// What a byte of source counts for when it is compiled: some 50 nanoseconds, and 20 bytes of memory or so.
+pub(super) const STEPS_PER_COMPILED_BYTE: u64 = 20;
+
+/// What compiling a source counts for. Every call of a script counts it, whether its thread has the compiled script or not: what a
+/// call may do depends on the call alone.
+pub(super) fn compile_steps(source_bytes: usize) -> u64 {
+    STEPS_PER_COMPILED_BYTE * (source_bytes as u64 + 1)
+}
 
 static LIMITS: OnceLock<Limits> = OnceLock::new();
 

@@ -37,6 +37,10 @@
 //! itself charges instructions that take long (on long strings, above all) in proportion: see the crate `lua`.
 //! `docs/lua-security.md` says which time the limit means.
 //!
+//! *Sources* have at most [`SOURCE_BYTES_MAX`] bytes, and each byte counts as steps before a run, also where the thread has the compiled
+//! script already: else what a script may do would depend on what its thread ran before. What loads a script or a library
+//! is a heavy request, which no I/O thread runs.
+//!
 //! *Memory.* The collector never runs while a script does, so a run's memory is the sum of its allocations, and a
 //! collection can't happen at different moments in different places. (It would show: Lua 5.1 frees the places of removed
 //! keys during collection, which changes the order of `pairs`.) A warm VM is not exact, because a string that an earlier
@@ -78,7 +82,7 @@ mod tests;
 mod vm;
 
 pub use cost::{LIGHT_STEPS_MAX, ScriptName, cost_hint};
-pub use limits::{Limits, MEMORY_BYTES_MIN, limits, set_limits};
+pub use limits::{Limits, MEMORY_BYTES_MIN, SOURCE_BYTES_MAX, limits, set_limits};
 pub use run::is_running;
 
 use crate::arguments::Arguments;
@@ -161,11 +165,13 @@ struct ScriptProcedure {
 /// What a command of the script engine touches; `script` is the first word after the command's (and subcommand's) name.
 pub(crate) fn footprint(command: ScriptCommand, script: Option<&Blob>) -> Footprint {
     let weight = match (command, script) {
-        (ScriptCommand::Load | ScriptCommand::Exists, _)
+        (ScriptCommand::Exists, _)
         | (ScriptCommand::Function(FunctionCommand::Delete | FunctionCommand::Stats), _) => {
             txn::Weight::Light
         }
-        (ScriptCommand::Flush | ScriptCommand::Function(_), _) | (_, None) => txn::Weight::Heavy,
+        // Loading compiles: an I/O thread leaves that to others.
+        (ScriptCommand::Load | ScriptCommand::Flush | ScriptCommand::Function(_), _)
+        | (_, None) => txn::Weight::Heavy,
         (ScriptCommand::Fcall | ScriptCommand::FcallRo, Some(function)) => {
             cost_hint(ScriptName::of_function(function))
         }
@@ -349,8 +355,9 @@ async fn store(tx: &mut Tx, program: &Program) -> Result<Result<(), Reply>, txn:
 /// Runs an execution to its end, and remembers how long it took.
 async fn execute(execution: Box<Execution>) -> Outcome {
     let name = execution.name();
+    let source_bytes = execution.program.code().len();
     let (outcome, steps) = run_to_end(execution).await;
-    cost::record(name, steps);
+    cost::record(name, cost::of_call(steps, source_bytes));
     outcome
 }
 

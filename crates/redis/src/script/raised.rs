@@ -4,13 +4,12 @@
 use super::convert::line;
 use super::library;
 use super::library::arguments::{PRELUDE_SOURCE, Place};
+use super::limits::compile_steps;
 use super::run::{Host, Part, RaisedReply, STEPS_PER_TICK, Signal, UNORDERED_KEYS};
 use mlua::chunk::ChunkMode;
 use mlua::{Lua, MultiValue, Table, Value};
 use std::rc::Rc;
 
-/// What a byte that a script compiles counts for: some 50 nanoseconds, and 20 bytes of memory or so.
-const STEPS_PER_COMPILED_BYTE: u64 = 20;
 /// The longest name of a chunk that is kept: more than Lua shows in an error's text.
 const NAME_BYTES_MAX: usize = 200;
 /// The text of Lua's error when an allocation fails.
@@ -156,7 +155,7 @@ fn compile_text(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<(Val
         return Err(mlua::Error::RuntimeError("nothing to compile".to_owned()));
     };
     // Charged before: the steps also bound what compiling may allocate.
-    host.charge(STEPS_PER_COMPILED_BYTE * (text.as_bytes().len() as u64 + 1))?;
+    host.charge(compile_steps(text.as_bytes().len()))?;
     let name = name.as_bytes();
     let name = shown_name(&name);
     let compiled = lua

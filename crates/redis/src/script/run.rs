@@ -3,7 +3,7 @@
 use super::convert::{self, reply_bytes};
 use super::cost::ScriptName;
 use super::library::json::JsonConfig;
-use super::limits::{Limits, limits};
+use super::limits::{Limits, compile_steps, limits};
 use super::number::push_g;
 use super::random::Lrand48;
 use crate::arguments::Arguments;
@@ -101,7 +101,7 @@ pub(super) struct Execution {
     pub read_only: bool,
     /// On which it calls commands. If memory is short, what may take more is refused until the script has written something.
     pub terms: Terms,
-    /// The steps that are spent before it starts.
+    /// The steps that are spent before it starts: compiling the program, or what the same command loaded before.
     pub steps_before: u64,
     /// The warm VM's allowance was too small: only a fresh VM, with the exact limit, counts.
     pub exact: bool,
@@ -131,11 +131,11 @@ impl Execution {
         Box::new(Execution {
             tx,
             arguments,
+            steps_before: compile_steps(program.code().len()),
             program,
             keys,
             read_only,
             terms,
-            steps_before: 0,
             exact: false,
             replies: Vec::new(),
             replies_bytes: 0,

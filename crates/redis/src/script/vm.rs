@@ -3,7 +3,7 @@
 use super::convert::{line, to_reply};
 use super::library;
 use super::library::arguments::{FUNCTION_SOURCE, PRELUDE_SOURCE, SCRIPT_SOURCE};
-use super::limits::{MEMORY_BYTES_MIN, limits};
+use super::limits::{MEMORY_BYTES_MIN, SOURCE_BYTES_MAX, limits};
 use super::raised::{host_functions, is_out_of_memory, is_undecided, message, syntax_error};
 use super::run::{Digest, Execution, Host, Part, Program, Run, STEPS_PER_TICK, Signal};
 use super::shebang::{self, ScriptFlags, Shebang};
@@ -175,6 +175,7 @@ impl Vm {
         let key = (program.is_library(), program.digest);
         if !self.compiled.contains_key(&key) {
             let code = program.code();
+            check_size(program)?;
             let (shebang, source, name, environment, what) = match program.part {
                 Part::Script => {
                     let (shebang, source) = shebang::parse(code)?;
@@ -353,6 +354,22 @@ impl Vm {
             true => self.run_library.call((script, function, keys, argv)),
         }
     }
+}
+
+/// Refuses a source that would take too long to compile. The error is the reply.
+fn check_size(program: &Program) -> Result<(), Reply> {
+    let bytes = program.code().len();
+    if bytes <= SOURCE_BYTES_MAX {
+        return Ok(());
+    }
+    let what = match program.is_library() {
+        false => "script",
+        true => "library",
+    };
+    Err(Reply::error_owned(format!(
+        "ERR the source of this {what} has {bytes} bytes, and one may have {SOURCE_BYTES_MAX} at most: pass data as arguments or keep \
+         it under keys, and split what is left into several"
+    )))
 }
 
 /// Applies the flags of a script or function to its execution. The error is the reply where they forbid it.

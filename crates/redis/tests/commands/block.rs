@@ -197,7 +197,19 @@ fn footprints_are_the_union_of_the_commands() {
     assert_eq!(with(&["get a", "dbsize"]), (None, true, light));
     assert_eq!(with(&["keys *"]), (None, true, Weight::Heavy));
     assert_eq!(with(&["flushall"]), (None, false, light));
-    assert_eq!(with(&["eval x 0"]), (None, false, Weight::Heavy));
+    // What compiles is no work for an I/O thread, either.
+    for compiles in [
+        "eval x 0",
+        "script load x",
+        "function load x",
+        "function restore x",
+    ] {
+        assert_eq!(
+            with(&[compiles]),
+            (None, false, Weight::Heavy),
+            "{compiles}"
+        );
+    }
 }
 
 #[test]

@@ -33,7 +33,8 @@ fn the_footprint_is_the_commands_with_the_record_written() {
         ("i get a", Weight::Light),
         ("i keys *", Weight::Heavy),
         ("i eval nobody-ran-this 1 a", Weight::Heavy),
-        ("i script load x", Weight::Light),
+        ("i script load x", Weight::Heavy),
+        ("i function load x", Weight::Heavy),
     ] {
         let footprint = of(command);
         assert!(!footprint.read_only, "{command}: the record is written");

@@ -726,3 +726,52 @@ fn a_damaged_directory_refuses_to_start_and_says_why() {
     assert!(error.to_string().contains("damaged at byte"), "{error}");
     RealDisk::open(dir.path()).expect("a start that failed lets the directory go");
 }
+
+/// A thread that has sockets to look after must not compile: while the only executor is busy, loading a script waits for it, and
+/// the thread goes on.
+#[test]
+fn a_script_is_loaded_by_an_executor_and_not_by_the_thread_that_submits_it() {
+    let (entered, is_entered) = std::sync::mpsc::channel();
+    let (leave, may_leave) = std::sync::mpsc::channel::<()>();
+    let may_leave = Arc::new(Mutex::new(may_leave));
+    let mut registry = registry();
+    redis_surface::register(&mut registry).unwrap();
+    let hold = FnProcedure::new("hold", move |_: Tx, _: Call| {
+        let (entered, may_leave) = (entered.clone(), may_leave.clone());
+        async move {
+            let _ = entered.send(());
+            let _ = may_leave.lock().recv();
+            Ok(Reply::OK)
+        }
+    });
+    let heavy = Footprint {
+        weight: Weight::Heavy,
+        ..Footprint::unknown()
+    };
+    registry.register(Arc::new(Shaped(hold, heavy))).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = options(dir.path(), Kind::Sparkle, FsyncPolicy::No);
+    options.workers = 1;
+    let (runtime, _) = Runtime::start(options, &registry).unwrap();
+    let mut client = Client::new(&runtime);
+    client.registry = registry;
+    let held = client.request("hold", &[]);
+    runtime.submit(&client.port, &mut vec![held]).unwrap();
+    is_entered.recv().unwrap();
+    let load = client.request("redis.script_load", &["return 1"]);
+    runtime.submit(&client.port, &mut vec![load]).unwrap();
+    runtime.help(&client.port);
+    assert_eq!(
+        runtime.inner.engines.waiting().heavy,
+        1,
+        "it waits for the executor"
+    );
+    leave.send(()).unwrap();
+    let answers = client.await_answers(2);
+    let digest = Reply::bulk("e0e1f9fabfc9d4800c877a703b823ac0578ff8db");
+    assert!(
+        answers
+            .iter()
+            .any(|(_, outcome)| *outcome == Ok(digest.clone()))
+    );
+}

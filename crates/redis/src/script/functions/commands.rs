@@ -1,5 +1,6 @@
 //! FUNCTION's subcommands.
 
+use super::super::limits::SOURCE_BYTES_MAX;
 use super::super::run::{Execution, Part, Program};
 use super::super::shebang::ScriptFlags;
 use super::super::{digest_of, run_to_end};
@@ -14,6 +15,8 @@ use crate::pattern;
 use std::collections::{BTreeMap, BTreeSet};
 use txn::{Args, Blob, Intent, Outcome, Reply, Stop, Tx};
 
+/// The largest payload of FUNCTION RESTORE: its libraries are compiled by one transaction.
+const RESTORE_BYTES_MAX: usize = 8 * SOURCE_BYTES_MAX;
 const NO_LIBRARY: Reply = Reply::error("ERR Library not found");
 const NO_FUNCTIONS: Reply = Reply::error("ERR No functions registered");
 const UNREADABLE: Reply =
@@ -52,6 +55,7 @@ impl Loaded {
         let no_arguments = Arguments::Owned(Box::new(Args::new()));
         let mut execution =
             Execution::new(tx.clone(), no_arguments, program, 0, true, Terms::default());
+        // What is compiled is bounded by its size.
         execution.steps_before = self.steps;
         let (outcome, steps) = run_to_end(execution).await;
         self.steps = steps;
@@ -298,6 +302,13 @@ pub(super) async fn restore(mut tx: Tx, arguments: Arguments) -> Outcome {
         Err(reply) => return Ok(reply),
     };
     let mut loaded = Loaded::default();
+    if payload.len() > RESTORE_BYTES_MAX {
+        return Ok(Reply::error_owned(format!(
+            "ERR this payload has {} bytes, and FUNCTION RESTORE takes {RESTORE_BYTES_MAX} at most: load the libraries one by one with \
+             FUNCTION LOAD",
+            payload.len()
+        )));
+    }
     for code in codes {
         let named = code.and_then(|code| Ok((name_of(&code)?, code)));
         let (name, code) = match named {

@@ -2,7 +2,7 @@
 
 use super::LIMITS;
 use super::double::{Disturbance, Double, show};
-use crate::script::{ScriptName, cost_hint};
+use crate::script::{SOURCE_BYTES_MAX, ScriptName, cost_hint};
 use crate::work;
 use txn::{Stop, Weight};
 
@@ -367,6 +367,59 @@ fn short_scripts_become_light() {
     assert_eq!(weight(&double, short), Weight::Light);
     assert_eq!(weight(&double, long), Weight::Heavy);
     assert_eq!(cost_hint(ScriptName::of(short.as_bytes())), Weight::Light);
+}
+
+/// A script of so many bytes that ends at once.
+fn long_source(bytes: usize) -> String {
+    let code = "return 1 --";
+    format!("{code}{}", "x".repeat(bytes - code.len()))
+}
+
+#[test]
+fn a_source_has_a_largest_size() {
+    let mut double = Double::new(Disturbance::default());
+    assert_eq!(double.shown(&long_source(SOURCE_BYTES_MAX)), ":1");
+    let bytes = SOURCE_BYTES_MAX + 1;
+    let refused = |what: &str| {
+        format!(
+            "-ERR the source of this {what} has {bytes} bytes, and one may have 1048576 at most"
+        )
+    };
+    for reply in [
+        double.shown(&long_source(bytes)),
+        show(&double.run("redis.script_load", &[long_source(bytes).as_bytes()])),
+    ] {
+        assert!(reply.starts_with(&refused("script")), "{reply}");
+    }
+    let head = "#!lua name=large\nredis.register_function('f', function() end) --";
+    let library = format!("{head}{}", "x".repeat(bytes - head.len()));
+    let reply = show(&double.run("redis.function_load", &[library.as_bytes()]));
+    assert!(reply.starts_with(&refused("library")), "{reply}");
+    assert_eq!(double.entries.len(), 1, "only the first one was kept");
+}
+
+#[test]
+fn compiling_counts_as_steps_whether_it_is_done_or_not() {
+    let mut double = Double::new(Disturbance::default());
+    // Compiling takes half of the steps, and then the loop takes more than the other half.
+    let bytes = LIMITS.steps_max as usize / 2 / 20;
+    let steps = LIMITS.steps_max * 6 / 10;
+    let looping = format!("for i = 1, {steps} do end ");
+    for _ in 0..2 {
+        let stop = double.eval(&format!("{looping}{}", long_source(bytes)));
+        assert_eq!(stop.expect_err("too much").to_string(), steps_text());
+        assert_eq!(double.shown(&format!("{looping} return 1")), ":1");
+    }
+}
+
+#[test]
+fn a_large_script_is_never_light() {
+    let mut double = Double::new(Disturbance::default());
+    for (bytes, weight) in [(16 << 10, Weight::Light), ((16 << 10) + 1, Weight::Heavy)] {
+        let script = long_source(bytes);
+        double.shown(&script);
+        assert_eq!(cost_hint(ScriptName::of(script.as_bytes())), weight);
+    }
 }
 
 #[test]

@@ -67,7 +67,7 @@ const SCRIPT: &[Command] = &[
     ),
     script("script|load", 3, Run::Script(S::Load))
         .noscript()
-        .flags(Flags::STALE)
+        .flags(Flags::STALE.with(Flags::HEAVY))
         .about(
             "2.6.0",
             "O(N) in the length of the script",
@@ -147,6 +147,7 @@ const FUNCTION: &[Command] = &[
         .noscript()
         .write()
         .denyoom()
+        .flags(Flags::HEAVY)
         .about(
             "7.0.0",
             "O(N) in the length of the library, and what running it takes",
@@ -156,6 +157,7 @@ const FUNCTION: &[Command] = &[
         .noscript()
         .write()
         .denyoom()
+        .flags(Flags::HEAVY)
         .about(
             "7.0.0",
             "O(N) in the length of the libraries, and what running them takes",
