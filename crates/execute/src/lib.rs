@@ -34,6 +34,7 @@ pub use engine::{
     Assignment, Batch, Budget, Committed, Effects, Engine, Progress, Status, Waiting, WorkerId,
 };
 pub use nocc::NoCc;
+pub use running::{Witness, watch, watch_no_more};
 pub use serial::Serial;
 pub use snapshot::{Interrupt, Lookups, Pause, ReadOutcome, SnapshotReader, run_read_only};
 pub use sparkle::Sparkle;

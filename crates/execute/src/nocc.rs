@@ -168,7 +168,8 @@ impl Engine for NoCc {
         let end = batch.end().prev();
         for (offset, request) in batch.requests.into_iter().enumerate() {
             let context =
-                TxContext::of(&request, batch.first.advanced(offset as u64), batch.time_ms);
+                TxContext::of(&request, batch.first.advanced(offset as u64), batch.time_ms)
+                    .in_epoch(batch.epoch);
             queue.push_back((context, request));
         }
         self.delivered.store(end.0, Ordering::Release);

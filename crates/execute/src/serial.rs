@@ -125,7 +125,8 @@ impl Engine for Serial {
         queue.delivered = batch.end().prev();
         for (offset, request) in batch.requests.into_iter().enumerate() {
             let context =
-                TxContext::of(&request, batch.first.advanced(offset as u64), batch.time_ms);
+                TxContext::of(&request, batch.first.advanced(offset as u64), batch.time_ms)
+                    .in_epoch(batch.epoch);
             queue.waiting.push_back((context, request));
         }
     }

@@ -1,5 +1,6 @@
 //! What a node is told at its start.
 
+use order::Skips;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -84,6 +85,8 @@ pub struct NodeOptions {
     pub expire: Option<Arc<dyn Procedure>>,
     /// The same for keys of the system's space, which its arguments name.
     pub expire_system: Option<Arc<dyn Procedure>>,
+    /// What is not executed when the log is replayed.
+    pub skips: Arc<Skips>,
 }
 
 impl Default for NodeOptions {
@@ -94,6 +97,7 @@ impl Default for NodeOptions {
             checkpoint_bytes: CHECKPOINT_BYTES_DEFAULT,
             expire: None,
             expire_system: None,
+            skips: Arc::default(),
         }
     }
 }

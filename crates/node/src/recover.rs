@@ -6,6 +6,7 @@ use crate::machine::Node;
 use crate::options::NodeOptions;
 use crate::session;
 use execute::{Budget, Committed, Effects, Engine, Progress, WorkerId};
+use order::skip::{Skips, Standing, name_of};
 use order::{Disk, Log, LogOptions, OpenError, Tail};
 use std::collections::VecDeque;
 use std::fmt;
@@ -13,7 +14,7 @@ use std::io;
 use std::sync::Arc;
 use store::checkpoint::Header;
 use txn::mutant::{Mutant, is_active};
-use txn::{Position, Registry};
+use txn::{Epoch, Position, Registry, Request, RequestName};
 
 /// Replay runs at most so many transactions ahead of their final commits.
 const AHEAD_MAX: u64 = 4096;
@@ -143,12 +144,25 @@ pub enum RecoverError {
         /// The engine.
         engine: &'static str,
     },
+    /// A request is to be skipped that was executed.
+    #[error("{}", skips_too_late(.0))]
+    SkipsTooLate(RequestName),
     /// 2^24 processes have written to this log.
     #[error(
         "this log has seen {} starts and cannot name another: write its data to a new directory",
         session::BOOT_MAX
     )]
     BootsExhausted,
+}
+
+/// Why a request cannot be skipped any more.
+pub(crate) fn skips_too_late(name: &RequestName) -> String {
+    format!(
+        "request {name} cannot be skipped: the checkpoint in this directory was made behind it, so this node has executed it. Nothing was \
+         changed. Start without it (leave --skip out); a request that ends the process that executes it is behind the newest \
+         checkpoint, and 'ordo admin requests' lists those. If other nodes of the cluster skip it, this node must be replaced \
+         by a new one"
+    )
 }
 
 /// A node that is ready to be driven, with its log.
@@ -237,7 +251,16 @@ pub fn recover<D: Disk>(
         time_ms: header.time_ms,
         digest: header.digest,
     };
+    // A checkpoint may end within its epoch: what stands there is looked at when it is replayed.
+    let before = Epoch(header.epoch.0.saturating_sub(1));
+    if let Some(name) = options.skips.too_late(before) {
+        return Err(RecoverError::SkipsTooLate(name));
+    }
+    let skips = options.skips.clone();
     let mut replay = Replay {
+        skips: &skips,
+        skipped: Vec::new(),
+        too_late: None,
         engine: &engine,
         header: &header,
         boot: header.boot,
@@ -263,8 +286,13 @@ pub fn recover<D: Disk>(
         boot,
         replayed,
         foreign,
+        skipped,
+        too_late,
         ..
     } = replay;
+    if let Some(name) = too_late {
+        return Err(RecoverError::SkipsTooLate(name));
+    }
     let tail = log.tail();
     if let Some(epoch) = foreign {
         return Err(RecoverError::Foreign {
@@ -297,6 +325,17 @@ pub fn recover<D: Disk>(
     let boot = boot.ok_or(RecoverError::BootsExhausted)?;
 
     report.replayed = replayed;
+    for (name, standing) in skips.iter() {
+        match skipped.iter().find(|(skipped, _)| *skipped == name) {
+            Some((_, request)) => report.warnings.push(format!(
+                "skipped request {name}, which was not executed: {request}"
+            )),
+            None if standing == Standing::New => report.warnings.push(format!(
+                "request {name} was to be skipped, and the log has no such request"
+            )),
+            None => {}
+        }
+    }
     report.last = reached;
     if let Some(cut) = &found.cut {
         report.cut_bytes = cut.bytes;
@@ -341,7 +380,30 @@ pub fn recover<D: Disk>(
     })
 }
 
+/// A request, as far as one line has room for it.
+pub fn described(request: &Request) -> String {
+    const WORDS_MAX: usize = 8;
+    const BYTES_MAX: usize = 80;
+    let mut text = request.procedure.name().to_owned();
+    for word in request.args.iter().take(WORDS_MAX) {
+        let shown = &word[..word.len().min(BYTES_MAX)];
+        text.push_str(&format!(" \"{}\"", shown.escape_ascii()));
+        if word.len() > BYTES_MAX {
+            text.push_str(&format!("... ({} bytes)", word.len()));
+        }
+    }
+    if request.args.len() > WORDS_MAX {
+        text.push_str(&format!(" ... ({} words)", request.args.len()));
+    }
+    text
+}
+
 struct Replay<'a> {
+    skips: &'a Skips,
+    /// What was skipped, and what it would have done.
+    skipped: Vec<(RequestName, String)>,
+    /// What was to be skipped, and is behind the checkpoint.
+    too_late: Option<RequestName>,
     engine: &'a Arc<dyn Engine>,
     header: &'a Header,
     /// The largest boot id that was met.
@@ -368,7 +430,24 @@ impl Replay<'_> {
             done
         };
         let mut requests = batch.requests;
-        requests.drain(..done);
+        let is_new = |name: RequestName| {
+            let mut all = self.skips.iter();
+            all.any(|known| known == (name, Standing::New))
+        };
+        let executed = requests.drain(..done);
+        let mut executed = executed.map(|request| name_of(batch.epoch, &request));
+        self.too_late = self.too_late.or(executed.find(|&name| is_new(name)));
+        drop(executed);
+        for request in &mut requests {
+            if self.skips.has(batch.epoch, request) {
+                let name = name_of(batch.epoch, request);
+                self.skipped.push((name, described(request)));
+                *request = self.skips.replace(batch.epoch, request);
+            }
+        }
+        if self.too_late.is_some() {
+            return;
+        }
         if requests.is_empty() || self.foreign.is_some() {
             return;
         }

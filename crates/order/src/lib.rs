@@ -68,6 +68,7 @@ mod recover;
 mod replay;
 mod report;
 mod segment;
+pub mod skip;
 
 pub use batch::{BATCH_BYTES_MAX, Batch, BatchTooLarge, Sequencer, Tail};
 pub use disk::{Disk, DiskFile, FileReader, FileWriter};
@@ -88,3 +89,4 @@ pub use map::{
 };
 pub use record::{Address, Content};
 pub use report::{Cut, Report};
+pub use skip::Skips;

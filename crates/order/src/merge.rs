@@ -18,7 +18,8 @@
 //!                              └── a batch was replaced: retracted, from that epoch on, at every partition
 //! ```
 //!
-//! Two things the merge changes in what the groups have agreed on, where slots have moved: see [`crate::moves`].
+//! Two things the merge changes in what the groups have agreed on, where slots have moved: see [`crate::moves`]. What an operator has
+//! had skipped, it replaces: see [`crate::skip`].
 //!
 //! Invariants:
 //! 1. `confirmed <= delivered <= held`, for each feed; a confirmed epoch is never retracted.
@@ -30,6 +31,7 @@ use crate::batch::Batch;
 use crate::group::{GroupBatch, Streams};
 use crate::map::{Changed, Control, PartitionMap};
 use crate::moves::{SlotMove, misrouted};
+use crate::skip::Skips;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -169,6 +171,8 @@ pub struct Start {
     pub end: EpochEnd,
     /// For each group of the map: which requests its log had there, and the entry of that epoch (index and term).
     pub groups: Vec<(Streams, (u64, u64))>,
+    /// What is not executed: the same at all nodes.
+    pub skips: Arc<Skips>,
 }
 
 /// Merges the batches of all groups. See the module's head.
@@ -180,6 +184,7 @@ pub struct Merge {
     confirmed: EpochEnd,
     /// The ends of the epochs that are delivered and not confirmed.
     delivered: VecDeque<EpochEnd>,
+    skips: Arc<Skips>,
 }
 
 impl Merge {
@@ -196,6 +201,7 @@ impl Merge {
             feeds: feeds.collect(),
             confirmed: start.end,
             delivered: VecDeque::new(),
+            skips: start.skips,
         }
     }
 
@@ -428,7 +434,10 @@ impl Merge {
             };
             end.digest = mix(end.digest ^ held.digest);
             for submission in &batch.submissions {
-                let mut request = as_ordered(&submission.request, &map);
+                let mut request = match self.skips.has(end.epoch, &submission.request) {
+                    true => self.skips.replace(end.epoch, &submission.request),
+                    false => as_ordered(&submission.request, &map),
+                };
                 let only_reads = submission.place.reads_only && submission.boot != boot;
                 if only_reads && !map.is_spread() {
                     Arc::make_mut(&mut request).elsewhere = true;
@@ -611,6 +620,7 @@ mod tests {
                 changes: Vec::new(),
             },
             groups: vec![(Streams::default(), (0, 0))],
+            skips: Arc::default(),
         });
         for number in 1..=batches {
             let id = RequestId {
@@ -746,6 +756,7 @@ mod tests {
                 changes: Vec::new(),
             },
             groups: vec![(Streams::default(), (0, 0)); 2],
+            skips: Arc::default(),
         });
         // All that partition 0 has becomes partition 1's. The key is of partition 0.
         let (first, last) = map.partition(PartitionId(0)).slots[0];
@@ -818,6 +829,62 @@ mod tests {
             let batches = deliver(&mut merge);
             assert_eq!(names(&batches[0].1), [(sequence, false)]);
             assert_eq!(batches.len(), 1);
+        }
+    }
+
+    #[test]
+    fn what_is_skipped_is_replaced_at_all_of_its_partitions() {
+        let node = Described {
+            name: "a".to_owned(),
+            zone: "x".to_owned(),
+            peer_address: "a:1".to_owned(),
+            client_address: "a:2".to_owned(),
+        };
+        let map = PartitionMap::new("test", &[node], 2).expect("a map");
+        let slots = map.slots().clone();
+        let mut skips = Skips::default();
+        skips.add(format!("1:{}:2", 1u64 << 40).parse().expect("a name"));
+        let mut merge = Merge::new(Start {
+            local: vec![PartitionId(0), PartitionId(1)],
+            end: EpochEnd {
+                epoch: Epoch(0),
+                time_ms: 0,
+                digest: 0,
+                next: vec![Position::FIRST; 2],
+                map: Arc::new(map),
+                changes: Vec::new(),
+            },
+            groups: vec![(Streams::default(), (0, 0)); 2],
+            skips: Arc::new(skips),
+        });
+        let everywhere = |sequence| {
+            let mut submission = submission(sequence, "bar", &slots, 0);
+            let request = Arc::make_mut(&mut submission.request);
+            request.route = PartitionRoute::everywhere(&slots);
+            submission
+        };
+        for epoch in 1..=2 {
+            let batch = vec![everywhere(2 * epoch - 1), everywhere(2 * epoch)];
+            merge.appended(GROUP, held(epoch, batch, vec![]));
+            merge.appended(PartitionId(1), held(epoch, vec![], vec![]));
+        }
+        for expected in [["nothing", "ordo.skipped"], ["nothing", "nothing"]] {
+            merge.read_next(&registry()).expect("it can be read");
+            let delivery = merge.deliver(BootId(0)).expect("it is held");
+            assert_eq!(delivery.batches.len(), 2);
+            for (_, batch) in delivery.batches {
+                let names = batch
+                    .requests
+                    .iter()
+                    .map(|request| request.procedure.name());
+                assert_eq!(names.collect::<Vec<_>>(), expected);
+                assert!(
+                    batch
+                        .requests
+                        .iter()
+                        .all(|request| request.route.partitions.len() == 2)
+                );
+            }
         }
     }
 }

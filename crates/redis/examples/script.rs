@@ -122,7 +122,7 @@ impl Session {
         let tx = Tx::new(TxContext {
             position: Position(self.position),
             now_ms: 1_700_000_000_000,
-            shared_seed: None,
+            ..TxContext::default()
         });
         let mut future = request.procedure.run(tx, Call::new(request.clone()));
         loop {

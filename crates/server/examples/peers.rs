@@ -113,6 +113,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             secret: Arc::from(&b"an example"[..]),
             listen: "127.0.0.1:0".to_owned(),
             protocols: 1..=1,
+            skips: 0,
             queue_bytes_max: 64 << 20,
             tls: tls.clone(),
             plain_on_loopback: false,

@@ -14,7 +14,9 @@ mod password;
 mod rewrite;
 mod sources;
 
-pub use parameter::{LogLevel, OutputLimit, OutputLimits, Parameter, Percentiles, Share, Users};
+pub use parameter::{
+    LogLevel, OutputLimit, OutputLimits, Parameter, Percentiles, Requests, Share, Users,
+};
 pub use password::{PASSWORD_VARIABLE, Password};
 pub use rewrite::RewriteError;
 pub use sources::{ConfigError, Flags, Invocation, help};
@@ -52,6 +54,8 @@ pub enum Kind {
     Words,
     /// A user: its name, and rules. Given several times, several users.
     Users,
+    /// Names of requests: given several times, they add up.
+    Requests,
     /// Letters of `notify-keyspace-events`.
     Notify,
     /// Percentiles, with spaces between them.
@@ -82,6 +86,7 @@ impl Kind {
             Kind::Words => "words with spaces between them".to_owned(),
             Kind::Users => "'<name> [<rule> ...]', once for each user".to_owned(),
             Kind::Notify => "letters of KEg$lshzxetdAmn".to_owned(),
+            Kind::Requests => "names of requests, EPOCH:SESSION:SEQUENCE, with spaces between them".to_owned(),
             Kind::Percentiles => "numbers from 0 to 100 with spaces between them".to_owned(),
             Kind::OutputLimits => {
                 "'<class> <hard limit> <soft limit> <soft seconds>' with a class of normal, slave or pubsub".to_owned()
@@ -260,6 +265,8 @@ settings! {
         "How many sessions are kept for that.";
     dir: String, "dir", Kind::Text, ".", AtStart,
         "The directory of the input log and the checkpoints.";
+    skip: Requests, "skip", Kind::Requests, "", AtStart,
+        "Requests of the order that this node does not execute, because they end whoever does (docs/poisoned.md). The node remembers them. In a cluster, the same at every node.";
     appendonly: bool, "appendonly", ALWAYS_LOGGED, "yes", Anytime,
         "Whether there is an input log. There always is: the log is the database.";
     appendfsync: FsyncPolicy, "appendfsync", Kind::Choice(&["always", "everysec", "no"]), "always", AtStart,

@@ -31,5 +31,7 @@ pub mod runtime;
 pub mod server;
 pub mod session;
 pub mod shared;
+pub mod skips;
 pub mod tls;
 mod warnings;
+mod watch;

@@ -15,6 +15,7 @@ use crate::peers::PeerOptions;
 use crate::restart::Program;
 use crate::runtime::{MemberOptions, MemberReport, RecoveryReport, Runtime, RuntimeOptions};
 use crate::shared::{Origin, Shared, Stopping};
+use crate::skips;
 use crate::tls::{self, ClientTls, Tls, TlsError};
 use mio::{Poll, Waker};
 use node::cluster::{ClusterOptions, ClusterRecoverError};
@@ -266,6 +267,7 @@ impl Server {
             (Some(lobby.map_err(StartError::Thread)?), Vec::new())
         };
 
+        crate::watch::start().map_err(StartError::Thread)?;
         let mut registry = Registry::new();
         redis_surface::register(&mut registry)?;
         let options = RuntimeOptions {
@@ -276,6 +278,7 @@ impl Server {
             checkpoint_bytes: config.checkpoint_log_size,
             expire: Some(Arc::new(redis_surface::ExpireProcedure)),
             expire_system: Some(Arc::new(redis_surface::ExpireSystemProcedure)),
+            skip: config.skip.0.clone(),
             on_halt: Some(Box::new(|text: &str| {
                 tracing::error!("{text}");
                 std::process::exit(EXIT_HALTED);
@@ -507,7 +510,8 @@ fn identity(
                  the password itself, with requirepass-file or in the variable {PASSWORD_VARIABLE}"
             );
         }
-        let identity = join::learn(cluster, name, access).map_err(StartError::Join)?;
+        let (identity, skips) = join::learn(cluster, name, access).map_err(StartError::Join)?;
+        skips::adopt(dir, &skips).map_err(crate::runtime::StartError::Skips)?;
         return Ok((identity, false));
     }
     let map = cluster.map().map_err(StartError::Map)?;
@@ -538,6 +542,7 @@ fn member_options(
             secret: cluster.secret.as_bytes().into(),
             listen: node.map_or(String::new(), |node| node.peer_address.clone()),
             protocols: 1..=1,
+            skips: 0,
             queue_bytes_max: PEER_QUEUE_BYTES_MAX,
             tls: None,
             plain_on_loopback: false,

@@ -1,6 +1,7 @@
 //! Identities and positions.
 
 use std::fmt;
+use std::str::FromStr;
 
 /// The place of a transaction in a partition's final order. Positions are consecutive and start at 1.
 ///
@@ -96,4 +97,70 @@ pub struct SessionId(pub u64);
 impl SessionId {
     /// The server's own requests: expiry, time.
     pub const INTERNAL: SessionId = SessionId(0);
+}
+
+/// What people call a request of the order by: `EPOCH:SESSION:SEQUENCE`. The same at every partition and every replica, where
+/// positions differ; and no two requests that clients sent have the same one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct RequestName {
+    /// The epoch whose batch has it.
+    pub epoch: Epoch,
+    /// Who sent it.
+    pub session: SessionId,
+    /// Its number among the requests of the session.
+    pub sequence: u64,
+}
+
+impl fmt::Display for RequestName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.epoch.0, self.session.0, self.sequence)
+    }
+}
+
+/// A text that names no request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoRequestName(String);
+
+impl fmt::Display for NoRequestName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "'{}' names no request: it must be EPOCH:SESSION:SEQUENCE, three whole numbers, as the server's log and 'ordo admin \
+             requests' tell it",
+            self.0
+        )
+    }
+}
+impl std::error::Error for NoRequestName {}
+
+impl FromStr for RequestName {
+    type Err = NoRequestName;
+
+    fn from_str(text: &str) -> Result<RequestName, NoRequestName> {
+        let numbers: Option<Vec<u64>> = text.split(':').map(|word| word.parse().ok()).collect();
+        match numbers.as_deref() {
+            Some(&[epoch, session, sequence]) if epoch > 0 => Ok(RequestName {
+                epoch: Epoch(epoch),
+                session: SessionId(session),
+                sequence,
+            }),
+            _ => Err(NoRequestName(text.to_owned())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_has_a_name_that_people_can_write() {
+        let name: RequestName = "7:1099511627777:3".parse().expect("a name");
+        assert_eq!(name.epoch, Epoch(7));
+        assert_eq!(name.to_string(), "7:1099511627777:3");
+        for text in ["", "7:1", "7:1:3:4", "0:1:3", "7:-1:3", "seven:1:3"] {
+            let error = text.parse::<RequestName>().expect_err(text).to_string();
+            assert!(error.contains("EPOCH:SESSION:SEQUENCE"), "{error}");
+        }
+    }
 }

@@ -39,7 +39,7 @@ pub mod tx;
 pub mod value;
 
 pub use blob::Blob;
-pub use ids::{BootId, Epoch, NodeId, PartitionId, Position, SessionId, ZoneId};
+pub use ids::{BootId, Epoch, NodeId, PartitionId, Position, RequestName, SessionId, ZoneId};
 pub use key::{Key, Space};
 pub use procedure::{Call, FnProcedure, Procedure, ProcedureFuture, ProcedureId, Registry};
 pub use reply::{Outcome, Reply, Stop};

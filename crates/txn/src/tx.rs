@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 use crate::hash::mix;
-use crate::ids::{PartitionId, Position};
+use crate::ids::{Epoch, PartitionId, Position, RequestName};
 use crate::key::{Key, Space};
 use crate::mutant::{self, Mutant, is_active};
 use crate::reply::Stop;
@@ -34,6 +34,8 @@ pub struct TxContext {
     pub now_ms: u64,
     /// What its randomness comes from, if it runs at several partitions: its positions there differ.
     pub shared_seed: Option<u64>,
+    /// What people call it. Epoch 0 if it is not in the order, but runs at a snapshot.
+    pub name: RequestName,
 }
 
 impl TxContext {
@@ -45,7 +47,18 @@ impl TxContext {
             position,
             now_ms,
             shared_seed: is_shared.then(seed),
+            name: RequestName {
+                epoch: Epoch(0),
+                session: request.id.session,
+                sequence: request.id.sequence,
+            },
         }
+    }
+
+    /// The same in the order.
+    pub fn in_epoch(mut self, epoch: Epoch) -> TxContext {
+        self.name.epoch = epoch;
+        self
     }
 }
 
@@ -231,6 +244,11 @@ impl Tx {
     /// keys it reads and writes, and what it replies, must not depend on it.
     pub fn position(&self) -> Position {
         self.context.position
+    }
+    /// What people call the transaction's request, if it is in the order. For messages only: the requests of a log that is replayed
+    /// have the names that they had.
+    pub fn name(&self) -> Option<RequestName> {
+        (self.context.name.epoch > Epoch(0)).then_some(self.context.name)
     }
     /// The time of the transaction's epoch, in milliseconds since 1970. The only clock that a procedure has.
     pub fn now_ms(&self) -> u64 {

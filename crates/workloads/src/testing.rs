@@ -114,7 +114,7 @@ impl Serial {
         let context = TxContext {
             position: Position(self.position),
             now_ms: 1_700_000_000_000 + self.position,
-            shared_seed: None,
+            ..TxContext::default()
         };
         let request = Arc::new(request);
         let read_only = request.footprint.read_only;

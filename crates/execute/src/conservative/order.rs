@@ -37,7 +37,7 @@ impl Order {
         for (offset, request) in batch.requests.into_iter().enumerate() {
             let position = batch.first.advanced(offset as u64);
             incoming.queue.push_back(Job {
-                context: TxContext::of(&request, position, batch.time_ms),
+                context: TxContext::of(&request, position, batch.time_ms).in_epoch(batch.epoch),
                 request,
                 member: members.next_if(|member| member.position() == position),
             });

@@ -359,7 +359,7 @@ impl Shared {
                 false => None,
             };
             backlog.queue.push_back(Queued {
-                context: TxContext::of(&request, position, batch.time_ms),
+                context: TxContext::of(&request, position, batch.time_ms).in_epoch(batch.epoch),
                 request,
                 member,
             });

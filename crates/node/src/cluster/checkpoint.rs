@@ -372,6 +372,11 @@ pub(super) fn candidate(images: &GroupImages) -> Option<(Epoch, BTreeMap<Partiti
     Some((taken.epoch, taken.bases))
 }
 
+/// The epoch of the newest checkpoint that the journal tells of; 0 if there is none.
+pub(crate) fn newest_epoch(images: &GroupImages) -> Result<Epoch, LoadError> {
+    newest_bases(images).map(|begin| begin.epoch)
+}
+
 /// Where a process starts: behind the bases of its journal; or behind a checkpoint that is newer and has every group that they
 /// have, if it was fetched for that, or the bases are not all of one epoch.
 ///

@@ -95,6 +95,7 @@ pub use peers::Condition;
 pub use recover::{ClusterRecoverError, ClusterStart, LoadedEngines, load_engines};
 
 use crate::options::{CHECKPOINT_BYTES_DEFAULT, FsyncPolicy, Limits};
+use order::Skips;
 use std::sync::Arc;
 use txn::{NodeId, Procedure};
 
@@ -137,6 +138,8 @@ pub struct ClusterOptions {
     pub expire: Option<Arc<dyn Procedure>>,
     /// The same for keys of the system's space, which its arguments name.
     pub expire_system: Option<Arc<dyn Procedure>>,
+    /// What is not executed: the same at all nodes.
+    pub skips: Arc<Skips>,
 }
 
 impl ClusterOptions {
@@ -160,6 +163,7 @@ impl ClusterOptions {
             leaders_in: None,
             expire: None,
             expire_system: None,
+            skips: Arc::default(),
         }
     }
 }

@@ -6,6 +6,7 @@ use super::checkpoint::{self, CANDIDATES, Checkpoints, LoadError, newest_bases};
 use super::levels::check_level;
 use super::machine::{Beginning, ClusterNode};
 use super::retired::retired;
+use crate::recover::skips_too_late;
 use crate::schedule::Schedule;
 use execute::Engine;
 use order::consensus::{Base, Entry, EntryKind, Group, Members, RaftGroup};
@@ -14,7 +15,7 @@ use order::{Disk, GroupBatch, GroupImages, PartitionMap, Streams, digest_of};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use txn::codec::{Reader, RequestError, put_varint};
-use txn::{Epoch, PartitionId, Position, Registry};
+use txn::{Epoch, PartitionId, Position, Registry, RequestName};
 
 /// What a node starts from.
 pub struct ClusterStart {
@@ -71,6 +72,9 @@ pub enum ClusterRecoverError {
     /// What the journal says of checkpoints cannot be used.
     #[error("{0}")]
     Checkpoint(LoadError),
+    /// A request is to be skipped that was executed.
+    #[error("{}", skips_too_late(.0))]
+    SkipsTooLate(RequestName),
     /// What the journal says of its disk cannot be read.
     #[error(
         "what the journal says of its own disk cannot be read: start the version that wrote it"
@@ -250,6 +254,13 @@ impl ClusterNode {
         });
         let map = first.map.clone();
         check_level(&map, options.level)?;
+        // Also behind a checkpoint that others may ask for, and that this process does not begin with.
+        let taken = candidate
+            .as_ref()
+            .map_or(first.epoch, |(epoch, _)| first.epoch.max(*epoch));
+        if let Some(name) = options.skips.too_late(taken) {
+            return Err(ClusterRecoverError::SkipsTooLate(name));
+        }
         let end = EpochEnd {
             epoch: first.epoch,
             time_ms: first.time_ms,
@@ -270,6 +281,7 @@ impl ClusterNode {
                     })
                 })
                 .collect(),
+            skips: options.skips.clone(),
         });
         for (partition, (entries, commit)) in logs {
             for entry in entries {

@@ -26,6 +26,7 @@ fn a_stale_replica_replaces_what_is_agreed() {
             changes: Vec::new(),
         },
         groups: vec![(Streams::default(), (0, 0)); 2],
+        skips: Arc::default(),
     });
     let held = |index, term, digest| Held {
         epoch: Epoch(1),

@@ -1,12 +1,12 @@
 //! From files to a node: replay, checkpoints, damage, and crashes at random instants.
 
 use crate::rig::Rig;
-use order::{Disk, DiskFile};
+use order::{Disk, DiskFile, Skips};
 use ordo_node::{Event, FsyncPolicy, NodeOptions, RecoverError, RecoveryProgress};
 use sim::disk::VirtualDisk;
 use std::sync::Arc;
-use txn::Position;
 use txn::hash::mix;
+use txn::{Epoch, Position, RequestName, SessionId};
 
 fn options(fsync: FsyncPolicy) -> NodeOptions {
     NodeOptions {
@@ -120,12 +120,71 @@ fn a_checkpoint_within_a_batch_is_continued_in_the_middle_of_it() {
         .node
         .handle(Event::CheckpointWanted, first.now_ms, &mut first.effects);
     first.write_checkpoint();
+    // What the checkpoint has of its last batch was executed, and the rest can still be skipped.
+    let (epoch, session) = (first.log.tail().epoch, first.session());
+    let refused = Rig::recover(&disk, skipping(&[(epoch, session, 8)]));
+    assert!(matches!(refused, Err(RecoverError::SkipsTooLate(_))));
+    let without = Rig::recover(&disk, skipping(&[(epoch, session, 9)])).unwrap();
+    assert_eq!((without.value("a"), without.last()), (10, Position(11)));
     let second = Rig::recover(&disk, opts).unwrap();
     assert_eq!(
         (second.report.checkpoint, second.report.replayed),
         (Position(8), 3)
     );
     assert_eq!((second.value("a"), second.last()), (11, Position(11)));
+}
+
+/// Options with which requests are skipped: epoch, session and number of each.
+fn skipping(names: &[(Epoch, SessionId, u64)]) -> NodeOptions {
+    let mut skips = Skips::default();
+    for &(epoch, session, sequence) in names {
+        skips.add(RequestName {
+            epoch,
+            session,
+            sequence,
+        });
+    }
+    NodeOptions {
+        skips: Arc::new(skips),
+        checkpoint_bytes: 0,
+        ..options(FsyncPolicy::No)
+    }
+}
+
+#[test]
+fn what_is_skipped_is_not_executed_when_the_log_is_replayed() {
+    let disk = Arc::new(VirtualDisk::new(1));
+    let mut first = rig(&disk);
+    first.submit("a", 3).unwrap();
+    let epoch = first.log.tail().epoch;
+    first.submit("a", 2).unwrap();
+    let session = first.session();
+    let mut second = Rig::recover(&disk, skipping(&[(epoch, session, 2)])).unwrap();
+    assert_eq!((second.value("a"), second.last()), (4, Position(5)));
+    let warnings = second.report.warnings.join("\n");
+    let told = format!(
+        "skipped request {}:{}:2, which was not executed: add",
+        epoch.0, session.0
+    );
+    assert!(warnings.contains(&told), "{warnings}");
+    second.submit("a", 1).unwrap();
+    second.checkpoint();
+    assert_eq!(second.value("a"), 5);
+
+    // One that is named now was executed: the checkpoint was made without anybody skipping it.
+    let refused = Rig::recover(&disk, skipping(&[(epoch, session, 3)]));
+    let Err(error @ RecoverError::SkipsTooLate(_)) = refused else {
+        panic!("it was executed");
+    };
+    assert!(error.to_string().contains("--skip"), "{error}");
+    // What was in force stays so, and has been done.
+    let mut skips = Skips::default();
+    skips.add(format!("{}:{}:2", epoch.0, session.0).parse().unwrap());
+    skips.enforce();
+    let mut opts = options(FsyncPolicy::No);
+    opts.skips = Arc::new(skips);
+    let third = Rig::recover(&disk, opts).unwrap();
+    assert_eq!((third.value("a"), third.report.replayed), (5, 0));
 }
 
 #[test]

@@ -93,6 +93,11 @@ impl Rig {
         })
     }
 
+    /// Who sends the requests.
+    pub fn session(&self) -> SessionId {
+        self.session
+    }
+
     /// A request that adds 1 to `key`.
     pub fn add(&mut self, key: &str) -> Arc<Request> {
         self.request(self.add.clone(), Args::from_iter([key, "1"]))

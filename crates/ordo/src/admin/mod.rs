@@ -7,6 +7,7 @@
 mod leaders;
 mod placement;
 mod rebalance;
+mod requests;
 mod show;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -20,6 +21,7 @@ use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use txn::RequestName;
 
 /// How long a node may take to answer. A change waits for its place in the order.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -107,6 +109,27 @@ enum AdminCommand {
         /// Its name or its number.
         node: String,
     },
+    /// Lists the last requests that the log of a stopped node has behind its newest checkpoint: those that every start executes.
+    Requests {
+        /// The node's data directory.
+        #[arg(long, value_name = "DIR")]
+        dir: PathBuf,
+        /// How many, at most.
+        #[arg(long, default_value_t = 20)]
+        last: usize,
+    },
+    /// Has stopped nodes skip requests of the order, because they end every process that executes them. Of a cluster, all nodes.
+    Skip {
+        /// The requests, as the server's log and `ordo admin requests` call them.
+        #[arg(required = true, value_name = "EPOCH:SESSION:SEQUENCE")]
+        requests: Vec<RequestName>,
+        /// The data directory of a stopped node. May be given several times.
+        #[arg(long, required = true, value_name = "DIR")]
+        dir: Vec<PathBuf>,
+        /// Skips them. Without it, this only tells what that means.
+        #[arg(long)]
+        yes: bool,
+    },
     /// Lets another replica lead a partition.
     TransferLeader {
         /// The partition's number.
@@ -118,12 +141,23 @@ enum AdminCommand {
 
 /// Runs `ordo admin`.
 pub fn run(admin: &Admin) -> Result<()> {
+    // These work on the directories of stopped nodes, and ask nobody.
+    let out = &mut std::io::stdout();
+    match &admin.command {
+        AdminCommand::Requests { dir, last } => return requests::list(dir, *last, out),
+        AdminCommand::Skip {
+            requests: names,
+            dir,
+            yes,
+        } => return requests::skip(names, dir, *yes, out),
+        _ => {}
+    }
     let variable = std::env::var(PASSWORD_VARIABLE).ok();
     let access = Access {
         password: admin.password.clone().or(variable),
         tls: admin.tls()?,
     };
-    run_to(admin, &access, &mut std::io::stdout())
+    run_to(admin, &access, out)
 }
 
 impl Admin {
@@ -205,6 +239,8 @@ fn run_to(admin: &Admin, access: &Access, out: &mut dyn Write) -> Result<()> {
         } => {
             writeln!(out, "{}", node.move_slots(*first, *last, *partition)?)?;
         }
+        // See `run`.
+        AdminCommand::Requests { .. } | AdminCommand::Skip { .. } => {}
         AdminCommand::TransferLeader {
             partition,
             node: who,

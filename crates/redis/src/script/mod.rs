@@ -76,6 +76,7 @@ mod pattern;
 mod raised;
 mod random;
 mod run;
+mod running;
 mod shebang;
 #[cfg(test)]
 mod tests;
@@ -83,7 +84,7 @@ mod vm;
 
 pub use cost::{LIGHT_STEPS_MAX, ScriptName, cost_hint};
 pub use limits::{Limits, MEMORY_BYTES_MIN, SOURCE_BYTES_MAX, limits, set_limits};
-pub use run::is_running;
+pub use running::{RunningScript, is_running, running};
 
 use crate::arguments::Arguments;
 use crate::errors;

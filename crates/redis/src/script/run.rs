@@ -6,6 +6,7 @@ use super::library::json::JsonConfig;
 use super::limits::{Limits, compile_steps, limits};
 use super::number::push_g;
 use super::random::Lrand48;
+use super::running::LongRun;
 use crate::arguments::Arguments;
 use crate::execute::{Caller, Memory, Terms, execute};
 use crate::table::{self, Flags};
@@ -15,7 +16,6 @@ use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use txn::{Args, Blob, ProcedureFuture, Reply, Stop, Tx};
 
@@ -197,30 +197,6 @@ pub(super) struct Run {
     pub long: Option<LongRun>,
 }
 
-/// Runs of this process that have ticked.
-static LONG_RUNS: AtomicUsize = AtomicUsize::new(0);
-
-/// A run that has ticked.
-pub(super) struct LongRun;
-
-impl LongRun {
-    fn begin() -> LongRun {
-        LONG_RUNS.fetch_add(1, Ordering::SeqCst);
-        LongRun
-    }
-}
-
-impl Drop for LongRun {
-    fn drop(&mut self) {
-        LONG_RUNS.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-/// Whether a thread of this process runs a script right now, apart from those that have only just begun.
-pub fn is_running() -> bool {
-    LONG_RUNS.load(Ordering::SeqCst) > 0
-}
-
 impl Run {
     pub fn new(execution: Execution) -> Run {
         let random = Lrand48::of_transaction(execution.tx.seed());
@@ -386,7 +362,9 @@ impl Host {
         // A doomed incarnation may loop for ever over a state that never was.
         let doomed = self.with(|run| {
             let doomed = run.execution.tx.doomed();
-            run.long.get_or_insert_with(LongRun::begin);
+            if run.long.is_none() {
+                run.long = Some(LongRun::begin(&run.execution));
+            }
             doomed
         })?;
         if doomed {

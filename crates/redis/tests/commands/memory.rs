@@ -154,7 +154,7 @@ impl Memory {
         let context = TxContext {
             position: self.position,
             now_ms: self.now_ms,
-            shared_seed: None,
+            ..TxContext::default()
         };
         let request = Arc::new(Request::new(RequestId::default(), procedure, args));
         let read_only = request.footprint.read_only;

@@ -5,13 +5,13 @@
 
 use crate::private;
 use crate::replace::replace_file;
-use order::PartitionMap;
+use order::{PartitionMap, Skips};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::Path;
-use txn::NodeId;
 use txn::codec::Reader;
 use txn::hash::hash_bytes;
+use txn::{NodeId, RequestName};
 
 /// The file's name.
 pub const FILE: &str = "cluster.json";
@@ -58,6 +58,9 @@ pub enum IdentityError {
 pub struct Maps {
     first: String,
     map: String,
+    /// The requests that the node which replies does not execute.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    skips: Vec<String>,
 }
 
 impl Maps {
@@ -66,7 +69,20 @@ impl Maps {
         Maps {
             first: to_hexadecimal(first),
             map: to_hexadecimal(map),
+            skips: Vec::new(),
         }
+    }
+
+    /// With what the node skips.
+    pub fn with_skips(mut self, skips: &Skips) -> Maps {
+        self.skips = skips.iter().map(|(name, _)| name.to_string()).collect();
+        self
+    }
+
+    /// What the node skips.
+    pub fn skips(&self) -> Option<Vec<RequestName>> {
+        let names = self.skips.iter().map(|name| name.parse().ok());
+        names.collect()
     }
 
     /// The maps: the first, and the newest.

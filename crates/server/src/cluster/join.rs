@@ -13,7 +13,7 @@ use crate::client::Access;
 use order::PartitionMap;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
-use txn::{BootId, NodeId};
+use txn::{BootId, NodeId, RequestName};
 
 /// How long a peer may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -23,6 +23,16 @@ const PAUSE: Duration = Duration::from_millis(500);
 const REMIND_MIN: Duration = Duration::from_secs(30);
 /// up to this.
 const REMIND_MAX: Duration = Duration::from_secs(600);
+
+/// What a node of the cluster tells.
+struct Told {
+    /// The first map.
+    first: PartitionMap,
+    /// The newest that it has.
+    map: PartitionMap,
+    /// The requests that it does not execute.
+    skips: Vec<RequestName>,
+}
 
 /// What a map says of a node that wants to join.
 #[derive(Debug, PartialEq, Eq)]
@@ -36,7 +46,13 @@ enum Verdict {
 }
 
 /// Waits until the cluster has something for a node to keep. The error says why it never will.
-pub fn learn(cluster: &ClusterConfig, name: &str, access: &Access) -> Result<Identity, String> {
+///
+/// Gives the requests, too, that the cluster does not execute.
+pub fn learn(
+    cluster: &ClusterConfig,
+    name: &str,
+    access: &Access,
+) -> Result<(Identity, Vec<RequestName>), String> {
     let mut told: Option<(Instant, String)> = None;
     let mut remind = REMIND_MIN;
     loop {
@@ -50,12 +66,12 @@ pub fn learn(cluster: &ClusterConfig, name: &str, access: &Access) -> Result<Ide
                 };
                 format!("no node of the cluster tells the map: {problems}{hint}")
             }
-            Ok((first, map)) => match verdict(&map, name) {
+            Ok(Told { first, map, skips }) => match verdict(&map, name) {
                 Verdict::Start(node) => {
                     if let Some(warning) = other_zone(cluster, &map, node) {
                         tracing::warn!("{warning}");
                     }
-                    return Ok(Identity { node, first, map });
+                    return Ok((Identity { node, first, map }, skips));
                 }
                 Verdict::Wait(wait) => wait,
                 Verdict::Refuse(why) => return Err(why),
@@ -133,7 +149,7 @@ pub fn is_gone(
     let answers = others.into_iter().map(|address| ask(address, None, access));
     answers
         .flatten()
-        .find_map(|(_, newer)| has_left(map, &newer, me))
+        .find_map(|told| has_left(map, &told.map, me))
 }
 
 /// What to tell the operator of a node that a newer map has no more.
@@ -151,21 +167,15 @@ fn has_left(map: &PartitionMap, newer: &PartitionMap, me: NodeId) -> Option<Stri
 }
 
 /// The first map, and the newest that anybody has. The error says who answered what.
-fn newest(
-    cluster: &ClusterConfig,
-    name: &str,
-    access: &Access,
-) -> Result<(PartitionMap, PartitionMap), String> {
-    let mut found: Option<(PartitionMap, PartitionMap)> = None;
+fn newest(cluster: &ClusterConfig, name: &str, access: &Access) -> Result<Told, String> {
+    let mut found: Option<Told> = None;
     let mut problems = Vec::new();
     for peer in cluster.nodes.iter().filter(|node| node.name != name) {
         match ask(&peer.client_address, Some(name), access) {
-            Ok(maps) => {
-                if found
-                    .as_ref()
-                    .is_none_or(|(_, map)| maps.1.version > map.version)
-                {
-                    found = Some(maps);
+            Ok(told) => {
+                let is_newer = |known: &Told| told.map.version > known.map.version;
+                if found.as_ref().is_none_or(is_newer) {
+                    found = Some(told);
                 }
             }
             Err(problem) => problems.push(format!("{}: {problem}", peer.name)),
@@ -176,11 +186,7 @@ fn newest(
 
 /// Asks a node for the first map and its newest. A `name` tells it who waits for that; a version that does not expect one is asked
 /// without.
-fn ask(
-    address: &str,
-    name: Option<&str>,
-    access: &Access,
-) -> Result<(PartitionMap, PartitionMap), String> {
+fn ask(address: &str, name: Option<&str>, access: &Access) -> Result<Told, String> {
     let mut client = (access.open(address, PATIENCE)).map_err(|error| error.to_string())?;
     let mut call = |words: &[&str]| -> Result<String, String> {
         let answer = client.call(words).map_err(|error| error.to_string())?;
@@ -196,7 +202,11 @@ fn ask(
     };
     serde_json::from_str::<Maps>(&text)
         .ok()
-        .and_then(|maps| maps.read())
+        .and_then(|maps| {
+            let (first, map) = maps.read()?;
+            let skips = maps.skips()?;
+            Some(Told { first, map, skips })
+        })
         .ok_or_else(|| "its map is of another version of Ordo: start that version here".to_owned())
 }
 

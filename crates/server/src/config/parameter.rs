@@ -3,7 +3,7 @@
 use super::Kind;
 use crate::hub::NotifyFlags;
 use node::FsyncPolicy;
-use txn::Blob;
+use txn::{Blob, RequestName};
 
 /// A value of a setting.
 pub trait Parameter: Sized {
@@ -191,6 +191,30 @@ fn quoted(word: &[u8]) -> String {
     }
     let escaped: String = word.iter().map(|byte| format!("\\x{byte:02x}")).collect();
     format!("\"{escaped}\"")
+}
+
+/// Requests of the order, by their names.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Requests(pub Vec<RequestName>);
+
+impl Parameter for Requests {
+    fn to_text(&self) -> String {
+        let names: Vec<String> = self.0.iter().map(RequestName::to_string).collect();
+        names.join(" ")
+    }
+    /// A request comes to those that are there.
+    fn from_text(text: &str, _kind: &Kind, now: &Requests) -> Result<Requests, String> {
+        let mut all = now.clone();
+        for word in text.split_whitespace() {
+            let name = word
+                .parse()
+                .map_err(|error: txn::ids::NoRequestName| error.to_string())?;
+            if !all.0.contains(&name) {
+                all.0.push(name);
+            }
+        }
+        Ok(all)
+    }
 }
 
 /// Percentiles, each from 0 to 100.

@@ -20,7 +20,7 @@ const FORMAT: u16 = 2;
 
 const NONCE_BYTES: usize = 32;
 const MAC_BYTES: usize = 32;
-const HELLO_BYTES: usize = 58;
+const HELLO_BYTES: usize = 66;
 /// Behind the status.
 const CHALLENGE_BYTES: usize = 36;
 /// What a side wants at once, at most.
@@ -35,6 +35,10 @@ const TLS_HANDSHAKE: [u8; 2] = [22, 3];
 const TLS_ALERT: u8 = 21;
 /// What to do where only one of two nodes speaks TLS.
 pub(super) const TLS_AT_ONE_END: &str = "one of the two nodes speaks TLS and the other does not: set tls-cluster to the same at all nodes of the cluster";
+
+/// What to do where two nodes do not skip the same requests.
+const OTHER_SKIPS: &str = "the two nodes do not skip the same requests of the order, so their data would differ. Stop the one whose skips.txt \
+     lacks a request, and have that skipped there, too ('ordo admin skip', docs/poisoned.md)";
 
 /// The status of a message that is no refusal.
 const GO_ON: u8 = 0;
@@ -51,6 +55,8 @@ pub(super) struct Identity {
     pub cluster: u64,
     pub secret: Arc<[u8]>,
     pub protocols: RangeInclusive<u16>,
+    /// What the node does not execute of the order: [`order::Skips::digest`].
+    pub skips: u64,
 }
 
 /// Why a connection is refused. The numbers are those of the protocol.
@@ -72,10 +78,12 @@ pub(super) enum Refusal {
     WrongSecret = 7,
     /// What came is the beginning of TLS.
     SpeaksTls = 8,
+    /// The dialler skips other requests of the order.
+    OtherSkips = 10,
 }
 
 impl Refusal {
-    pub const ALL: [Refusal; 8] = [
+    pub const ALL: [Refusal; 9] = [
         Refusal::OtherFormat,
         Refusal::OtherCluster,
         Refusal::OtherNode,
@@ -84,6 +92,7 @@ impl Refusal {
         Refusal::NoCommonProtocol,
         Refusal::WrongSecret,
         Refusal::SpeaksTls,
+        Refusal::OtherSkips,
     ];
 
     fn of(code: u8) -> Option<Refusal> {
@@ -118,6 +127,7 @@ impl Refusal {
                  cluster the same secret, and look what stands between them"
             }
             Refusal::SpeaksTls => TLS_AT_ONE_END,
+            Refusal::OtherSkips => OTHER_SKIPS,
         }
     }
 
@@ -151,6 +161,7 @@ impl Refusal {
             Refusal::SpeaksTls => {
                 "it speaks TLS, and this node does not, at this address. If it belongs to the cluster, set tls-cluster to the same at all nodes"
             }
+            Refusal::OtherSkips => OTHER_SKIPS,
         }
     }
 }
@@ -253,6 +264,7 @@ impl Dialling {
         hello.extend_from_slice(&identity.me.0.to_le_bytes());
         hello.extend_from_slice(&to.0.to_le_bytes());
         put_range(&mut hello, &identity.protocols);
+        hello.extend_from_slice(&identity.skips.to_le_bytes());
         hello.extend_from_slice(nonce);
         let dialling = Dialling {
             to,
@@ -406,6 +418,9 @@ impl Accepting {
         }
         self.claims.protocol =
             common(&identity.protocols, &fields.range()).ok_or(Refusal::NoCommonProtocol)?;
+        if u64::from_le_bytes(fields.take()) != identity.skips {
+            return Err(Refusal::OtherSkips);
+        }
         let mut challenge = vec![GO_ON];
         put_range(&mut challenge, &identity.protocols);
         challenge.extend_from_slice(&self.nonce);

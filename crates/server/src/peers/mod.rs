@@ -218,6 +218,7 @@ impl Peers {
                 cluster: options.cluster,
                 secret: options.secret,
                 protocols: options.protocols,
+                skips: options.skips,
             },
             queue_bytes_max: options.queue_bytes_max,
             tls: options.tls,

@@ -20,6 +20,8 @@ pub struct PeerOptions {
     pub listen: String,
     /// The protocols that this build speaks, oldest and newest. What they are is the callers' business.
     pub protocols: RangeInclusive<u16>,
+    /// What tells apart nodes that do not execute the same of the order ([`order::Skips::digest`]): they refuse each other.
+    pub skips: u64,
     /// How many bytes may wait for a peer that is slower than its senders, before its link is closed. A single send to a
     /// link on which nothing waits may be larger: so memory is bounded by this number or the largest send, for each peer.
     pub queue_bytes_max: usize,

@@ -67,6 +67,26 @@ impl Inner {
         }
     }
 
+    /// The engines have got all that was in the log of a cluster's node when it started.
+    pub(super) fn log_was_delivered(&self) {
+        let delivered = self.engines.iter().map(|engine| engine.status().delivered);
+        if let Some((_, upto)) = &mut *self.replaying.lock() {
+            *upto = Some(delivered.collect());
+        }
+    }
+
+    /// Looks whether the engines have executed that.
+    pub(super) fn look_at_replay(&self) {
+        let mut replaying = self.replaying.lock();
+        let Some((_, Some(upto))) = &*replaying else {
+            return;
+        };
+        let mut both = self.engines.iter().zip(upto);
+        if both.all(|(engine, upto)| engine.view().final_position() >= *upto) {
+            *replaying = None;
+        }
+    }
+
     /// Whether the engines can be given more.
     pub(super) fn has_room(&self) -> bool {
         self.engines.iter().all(|engine| {
@@ -192,6 +212,7 @@ impl Inner {
             return;
         }
         tracing::error!("{text}");
+        *self.replaying.lock() = None;
         if let Some(on_end) = &self.on_end {
             on_end(text);
         }
@@ -214,6 +235,7 @@ impl Inner {
         if let Err(error) = saved {
             tracing::error!("{error}");
         }
+        *self.replaying.lock() = None;
         if let Some(on_restart) = &self.on_restart {
             on_restart();
         }

@@ -36,6 +36,7 @@ mod news;
 mod options;
 mod port;
 mod removed;
+mod replaying;
 mod routing;
 mod start;
 mod status;
@@ -64,8 +65,10 @@ use crate::observe::LatencyEvents;
 use execute::snapshot::panic_text;
 use execute::{Budget, Engine, Interrupt, Lookups, Progress, SnapshotReader, WorkerId};
 use executors::Bed;
+use order::Skips;
 use parking_lot::{Condvar, Mutex};
 use port::{Ports, Replies};
+use replaying::Replaying;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
@@ -119,6 +122,10 @@ struct Inner {
     /// How many partitions the cluster has.
     partitions_count: usize,
     outside: Outside,
+    /// What is not executed.
+    skips: Arc<Skips>,
+    /// Until the log has been executed: up to which positions that is, once they are known.
+    replaying: Mutex<Option<(Replaying, Option<Vec<Position>>)>>,
     /// How old the data may be that a READONLY connection reads.
     staleness_ms_max: u64,
     /// When a strict read is told that nobody knows.
@@ -552,6 +559,11 @@ impl Runtime {
     /// The wall clock, in milliseconds since 1970.
     pub fn now_ms(&self) -> u64 {
         self.inner.now_ms()
+    }
+
+    /// The requests of the order that this node does not execute.
+    pub fn skips(&self) -> &Skips {
+        &self.inner.skips
     }
 
     /// The engine, of the first partition if there are several.

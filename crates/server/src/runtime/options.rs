@@ -3,6 +3,7 @@
 use crate::cluster::identity::{Identity, IdentityError};
 use crate::disk::DirectoryError;
 use crate::peers::{PeerOptions, PeersError};
+use crate::skips::SkipsError;
 use execute::{Assignment, Engine, Sparkle, sparkle};
 use node::cluster::{ClusterOptions, ClusterRecoverError, LoadError};
 use node::{FsyncPolicy, Limits, NodeOptions, RecoverError};
@@ -10,7 +11,7 @@ use order::PartitionMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use txn::{Epoch, PartitionId, Procedure};
+use txn::{Epoch, PartitionId, Procedure, RequestName};
 
 /// Makes an empty engine.
 pub type EngineFactory = Box<dyn Fn(Assignment) -> Arc<dyn Engine> + Send>;
@@ -43,6 +44,9 @@ pub struct RuntimeOptions {
     pub expire: Option<Arc<dyn Procedure>>,
     /// Removes expired entries of the system's space in the same way. Replies no number.
     pub expire_system: Option<Arc<dyn Procedure>>,
+    /// Requests of the order that are not executed, beside those that the directory names: see [`crate::skips`]. In a cluster, the
+    /// same at all nodes.
+    pub skip: Vec<RequestName>,
     /// Called once if a bug stopped the node, with a text for the operator. Clients wait in vain then: end the process.
     pub on_halt: Option<HaltHook>,
     /// Called when a node of a cluster has to start anew, because it has fetched a checkpoint. Without it, it stays silent.
@@ -60,6 +64,7 @@ impl RuntimeOptions {
             checkpoint_bytes,
             expire,
             expire_system,
+            skips: _,
         } = NodeOptions::default();
         RuntimeOptions {
             dir: dir.into(),
@@ -72,6 +77,7 @@ impl RuntimeOptions {
             engine: Box::new(|made_for| Arc::new(Sparkle::new(sparkle::Options::of(made_for)))),
             expire,
             expire_system,
+            skip: Vec::new(),
             on_halt: None,
             on_restart: None,
             on_end: None,
@@ -174,6 +180,9 @@ pub enum StartError {
     /// Which node it is cannot be kept.
     #[error(transparent)]
     Identity(#[from] IdentityError),
+    /// Which requests are skipped cannot be kept.
+    #[error(transparent)]
+    Skips(#[from] SkipsError),
     /// The other nodes cannot be reached.
     #[error(transparent)]
     Peers(#[from] PeersError),

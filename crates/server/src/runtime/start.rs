@@ -6,6 +6,7 @@ use super::executors::Bed;
 use super::member::{FromPeers, Member, Outside, PROTOCOL};
 use super::options::{MemberOptions, MemberReport, RuntimeOptions, StartError};
 use super::port::Ports;
+use super::replaying::Replaying;
 use super::routing::SharedRouting;
 use super::threads;
 use super::turns::{Taker, Turns};
@@ -13,12 +14,13 @@ use super::{ASK_OTHERS, ASK_OTHERS_FIRST, Inner, Runtime, TELL_EVERY};
 use crate::cluster::identity;
 use crate::disk::RealDisk;
 use crate::peers::{PeerOptions, Peers};
+use crate::skips;
 use execute::siblings::Twins;
 use execute::{Assignment, Pause, SnapshotReader, WorkerId};
 use node::cluster::levels::check_level;
-use node::cluster::{ClusterNode, ClusterStart, LoadedEngines, joined_record};
+use node::cluster::{ClusterNode, ClusterRecoverError, ClusterStart, LoadedEngines, joined_record};
 use node::{RecoverError, Recovered, RecoveryReport};
-use order::{Journal, PartitionMap, Preparer};
+use order::{Journal, PartitionMap, Preparer, Skips};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, mpsc};
@@ -47,12 +49,9 @@ impl Runtime {
         };
         let make_engine = &options.engine;
         let mut told = started;
-        let Recovered {
-            node,
-            engine,
-            log,
-            report,
-        } = node::recover(
+        let skips = Arc::new(skips::begin(disk.path(), &options.skip)?);
+        let replaying = Replaying::begin(disk.path());
+        let recovered = node::recover(
             &disk,
             node::NodeOptions {
                 fsync: options.fsync,
@@ -60,6 +59,7 @@ impl Runtime {
                 checkpoint_bytes: options.checkpoint_bytes,
                 expire: options.expire.clone(),
                 expire_system: options.expire_system.clone(),
+                skips: skips.clone(),
             },
             options.segment_bytes,
             log_boot_id(),
@@ -71,7 +71,18 @@ impl Runtime {
                     tracing::info!("loading: {progress}");
                 }
             },
-        )?;
+        );
+        drop(replaying);
+        if let Err(RecoverError::SkipsTooLate(_)) = &recovered {
+            skips::take_back(disk.path(), Skips::clone(&skips))?;
+        }
+        let Recovered {
+            node,
+            engine,
+            log,
+            report,
+        } = recovered?;
+        skips::enforce(disk.path(), Skips::clone(&skips))?;
         let boot = node.boot();
         let preparer = log.preparer();
         let engines = Engines::new(vec![(PartitionId(0), engine)], Twins::default());
@@ -89,6 +100,8 @@ impl Runtime {
                 is_out: Arc::default(),
                 routing: Arc::new(SharedRouting::new(Arc::new(PartitionMap::alone()))),
             },
+            skips,
+            replaying: None,
             staleness_ms_max: u64::MAX,
             request_timeout: Duration::MAX,
         };
@@ -117,7 +130,7 @@ impl Runtime {
             name,
             identity,
             has_run,
-            node: node_options,
+            node: mut node_options,
             peers: peer_options,
             staleness_ms_max,
             is_gone,
@@ -145,6 +158,9 @@ impl Runtime {
         } else if has_joined && journal.status().last.0 == 0 {
             return Err(StartError::JournalLost(options.dir.display().to_string()));
         }
+        let skips = Arc::new(skips::begin(disk.path(), &options.skip)?);
+        node_options.skips = skips.clone();
+        let replaying = Replaying::begin(disk.path());
         let me = identity.node;
         let known = Arc::new(identity.map);
         let nonce = log_boot_id();
@@ -175,8 +191,12 @@ impl Runtime {
             checkpoint_bytes,
             nonce,
         };
-        let node = ClusterNode::recover(node_options.clone(), registry.clone(), start)
-            .map_err(StartError::Cluster)?;
+        let node = ClusterNode::recover(node_options.clone(), registry.clone(), start);
+        if let Err(ClusterRecoverError::SkipsTooLate(_)) = &node {
+            skips::take_back(disk.path(), Skips::clone(&skips))?;
+        }
+        let node = node.map_err(StartError::Cluster)?;
+        skips::enforce(disk.path(), Skips::clone(&skips))?;
         let report = MemberReport {
             partitions: engines.keys().copied().collect(),
             checkpoint: node.confirmed().epoch,
@@ -205,6 +225,8 @@ impl Runtime {
             tick: Duration::from_millis(node_options.tick_ms),
             partitions_count,
             outside: outside.clone(),
+            skips: skips.clone(),
+            replaying: Some(replaying),
             staleness_ms_max,
             request_timeout: Duration::from_millis(node_options.request_timeout_ms),
         };
@@ -213,6 +235,7 @@ impl Runtime {
         let started = Peers::start(
             PeerOptions {
                 protocols: PROTOCOL..=PROTOCOL,
+                skips: skips.digest(),
                 ..peer_options
             },
             events,
@@ -221,6 +244,7 @@ impl Runtime {
         runtime.join(runtime.inner.clone());
         runtime.inner.look_at_map();
         runtime.wait_for_boot(&*is_gone);
+        runtime.inner.log_was_delivered();
         // Not before: after a power loss all nodes of a cluster have their disks filled, and wait for them.
         runtime.inner.prepare_segment();
         Ok((runtime, report))
@@ -287,6 +311,8 @@ impl Runtime {
             tick,
             partitions_count,
             outside,
+            skips,
+            replaying,
             staleness_ms_max,
             request_timeout,
         } = parts;
@@ -318,6 +344,8 @@ impl Runtime {
             strict_waiting: AtomicBool::new(false),
             partitions_count,
             outside,
+            skips,
+            replaying: Mutex::new(replaying.map(|replaying| (replaying, None))),
             staleness_ms_max,
             request_timeout,
             core: Core::new(
@@ -417,6 +445,9 @@ struct Parts {
     tick: Duration,
     partitions_count: usize,
     outside: Outside,
+    skips: Arc<Skips>,
+    /// The log of a cluster's node is executed once it runs.
+    replaying: Option<Replaying>,
     staleness_ms_max: u64,
     request_timeout: Duration,
 }

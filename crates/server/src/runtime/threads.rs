@@ -331,6 +331,7 @@ pub(super) fn tick(inner: &Arc<Inner>, every: Duration) {
         inner.follow(outcome, None);
         inner.give_up_strict_reads();
         inner.look_at_map();
+        inner.look_at_replay();
         inner.progress.notify_all();
         for collector in &mut collectors {
             collector.collect();

@@ -3,6 +3,7 @@
 use super::{Desk, Hold, Session, is_word};
 use crate::shared::Stopping;
 use redis_surface::errors;
+use redis_surface::script::RunningScript;
 use redis_surface::table::ConnectionCommand;
 use std::sync::atomic::Ordering;
 use txn::{Args, Blob, Reply};
@@ -83,10 +84,37 @@ pub(super) fn script_kill(desk: &Desk<'_>) -> Reply {
         // It had just begun.
         Reply::OK
     } else {
-        Reply::error(
+        let running = redis_surface::script::running();
+        let told: Vec<String> = running.iter().map(|run| told_of(desk, run)).collect();
+        let told = match told.is_empty() {
+            true => "it has just ended".to_owned(),
+            false => told.join("; "),
+        };
+        Reply::error_owned(format!(
             "UNKILLABLE Sorry the script is in the order already: it ends by itself, at its step limit at the latest. SCRIPT KILL and \
              FUNCTION KILL end only what EVAL_RO, EVALSHA_RO or FCALL_RO began beside the order: with the keys of one partition, \
-             and no unanswered write of its connection before it",
-        )
+             and no unanswered write of its connection before it. What runs: {told}"
+        ))
     }
+}
+
+/// What an operator wants to know of a script that runs: which, since when, and whose.
+fn told_of(desk: &Desk<'_>, run: &RunningScript) -> String {
+    let age_ms = desk.shared.runtime.now_ms().saturating_sub(run.time_ms);
+    let mut told = format!(
+        "{run}, ordered {}.{:03} s ago",
+        age_ms / 1000,
+        age_ms % 1000
+    );
+    if let Some(request) = run.request {
+        let clients = desk.shared.clients.all();
+        let client = clients
+            .iter()
+            .find(|client| client.session == request.session);
+        told.push_str(&match client {
+            Some(client) => format!(" by client id={} addr={}", client.id, client.address),
+            None => " by a client that is gone, or another node's".to_owned(),
+        });
+    }
+    told
 }

@@ -83,7 +83,9 @@ impl Session {
         if let Some(entry) = known.find(|entry| Some(entry.name.as_str()) == name) {
             desk.shared.joiners.heard(&entry.name, desk.now_ms);
         }
-        match serde_json::to_vec(&Maps::of(&view.first_map, &view.map)) {
+        match serde_json::to_vec(
+            &Maps::of(&view.first_map, &view.map).with_skips(desk.shared.runtime.skips()),
+        ) {
             Ok(json) => Reply::bulk(json),
             Err(error) => Reply::error_owned(format!(
                 "ERR the cluster's map can't be written as JSON ({error}): a bug in the server, please report it"

@@ -129,6 +129,7 @@ impl Process {
             checkpoint_bytes: plan.checkpoint_bytes,
             expire: Some(Arc::new(redis_surface::ExpireProcedure)),
             expire_system: Some(Arc::new(redis_surface::ExpireSystemProcedure)),
+            skips: Arc::default(),
         };
         let boot_id = core.draw.bits();
         set_local_clock_ms(core.clock_ms(host));

@@ -205,7 +205,7 @@ impl Double {
         let tx = Tx::new(TxContext {
             position: Position(self.position),
             now_ms: 1_700_000_000_123,
-            shared_seed: None,
+            ..TxContext::default()
         });
         let mut chance = self
             .disturbance
@@ -343,7 +343,7 @@ pub fn run_on_many_threads(double: &Double, request: &Arc<Request>) -> Outcome {
     let tx = Tx::new(TxContext {
         position: Position(1),
         now_ms: 1_700_000_000_123,
-        shared_seed: None,
+        ..TxContext::default()
     });
     let mut future = request.procedure.run(tx, Call::new(request.clone()));
     loop {

@@ -6,6 +6,7 @@ fn identity(me: u16) -> Identity {
         cluster: 77,
         secret: Arc::from(&b"between us"[..]),
         protocols: 2..=4,
+        skips: 0,
     }
 }
 
@@ -217,4 +218,15 @@ fn whoever_has_a_connection_with_each_side_cannot_join_them() {
     };
     let welcome = accepting.take(&two, &there, |_| true, &proof);
     assert_eq!(welcome, Err(Refusal::WrongSecret));
+}
+
+#[test]
+fn nodes_that_skip_different_requests_refuse_each_other() {
+    for (ours, theirs) in [(0, 7), (7, 0), (7, 8)] {
+        let (mut one, mut two) = (identity(1), identity(2));
+        (one.skips, two.skips) = (ours, theirs);
+        let talk = talk(&one, &two, |_, _| {});
+        assert_eq!(talk.accepted, Err(Refusal::OtherSkips));
+        assert_eq!(talk.dialled, Err(Failure::Refused(Refusal::OtherSkips)));
+    }
 }

@@ -120,6 +120,7 @@ fn options(me: u16) -> PeerOptions {
         secret: Arc::from(SECRET),
         listen: "127.0.0.1:0".to_owned(),
         protocols: 1..=1,
+        skips: 0,
         queue_bytes_max: 256 << 20,
         tls: None,
         plain_on_loopback: false,
@@ -250,6 +251,7 @@ fn dial_by_hand(me: u16, to: &Node) -> TcpStream {
         cluster: 5,
         secret: Arc::from(SECRET),
         protocols: 1..=1,
+        skips: 0,
     };
     let nonce = Entropy::open().expect("urandom").nonce().expect("a nonce");
     let (mut side, mut message) = Dialling::begin(&identity, to.me(), &nonce);

@@ -69,6 +69,7 @@ fn start_alone(options: RuntimeOptions) -> Arc<Runtime> {
             secret: b"a secret of sixteen characters".as_slice().into(),
             listen: "127.0.0.1:0".to_owned(),
             protocols: PROTOCOL..=PROTOCOL,
+            skips: 0,
             queue_bytes_max: 1 << 20,
             tls: None,
             plain_on_loopback: false,

@@ -1,0 +1,114 @@
+//! What the log of a stopped node has, for people.
+
+use crate::checkpoint;
+use crate::cluster::LoadError;
+use crate::recover::{RecoverError, described};
+use order::skip::name_of;
+use order::{Disk, GroupBatch, Journal, Log, LogOptions, OpenError, Tail};
+use std::sync::Arc;
+use txn::codec::RequestError;
+use txn::{Epoch, PartitionId, Registry, Request, RequestName};
+
+/// A request of the log that is behind the newest checkpoint: every start executes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// What to call it.
+    pub name: RequestName,
+    /// The time of its epoch's batch, in milliseconds since 1970.
+    pub time_ms: u64,
+    /// The partitions that execute it.
+    pub partitions: Vec<PartitionId>,
+    /// What it does, as far as a line has room for it.
+    pub text: String,
+}
+
+impl Listed {
+    fn of(epoch: Epoch, time_ms: u64, request: &Request) -> Listed {
+        Listed {
+            name: name_of(epoch, request),
+            time_ms,
+            partitions: request.route.partitions.to_vec(),
+            text: described(request),
+        }
+    }
+}
+
+/// Why there is no list.
+#[derive(Debug, thiserror::Error)]
+pub enum ListError {
+    /// The log of a node by itself cannot be read.
+    #[error(transparent)]
+    Alone(#[from] RecoverError),
+    /// The journal cannot be read.
+    #[error(transparent)]
+    Journal(#[from] OpenError),
+    /// What the journal says of checkpoints cannot be read.
+    #[error(transparent)]
+    Bases(#[from] LoadError),
+    /// A batch cannot be read.
+    #[error("a batch of the log cannot be read: {0}: use the version of Ordo that wrote it")]
+    Batch(#[from] RequestError),
+}
+
+/// Lists what a node by itself would execute at its start, in order. Opens the log as a start does.
+pub fn list_alone<D: Disk>(
+    disk: &Arc<D>,
+    segment_bytes: u64,
+    log_boot_id: u64,
+    registry: &Registry,
+) -> Result<Vec<Listed>, ListError> {
+    let io = |action| move |cause| RecoverError::Io { action, cause };
+    let positions = checkpoint::list(&**disk).map_err(io("listing the directory"))?;
+    let mut headers = positions.into_iter();
+    let header = headers.find_map(|position| checkpoint::read(&**disk, position, |_| {}).ok());
+    let checkpoint = header.map_or(Tail::ORIGIN, |header| Tail {
+        epoch: header.epoch,
+        next: header.position.next(),
+        time_ms: header.time_ms,
+        digest: header.digest,
+    });
+    let options = LogOptions {
+        segment_bytes,
+        boot_id: log_boot_id,
+        checkpoint,
+    };
+    let mut listed = Vec::new();
+    let opened = Log::open(disk.clone(), options, registry, &mut |batch| {
+        let done = checkpoint.next.0.saturating_sub(batch.first.0) as usize;
+        let requests = batch.requests.iter().skip(done);
+        listed.extend(requests.map(|request| Listed::of(batch.epoch, batch.time_ms, request)));
+    });
+    opened.map_err(RecoverError::from)?;
+    Ok(listed)
+}
+
+/// Lists what a node of a cluster has in the logs of its partitions behind its newest checkpoint, epoch by epoch. What is not
+/// agreed on yet is there, too. Opens the journal as a start does.
+pub fn list_member<D: Disk>(
+    disk: &Arc<D>,
+    segment_bytes: u64,
+    log_boot_id: u64,
+    registry: &Registry,
+) -> Result<Vec<Listed>, ListError> {
+    let (_, images, _) = Journal::open(disk.clone(), segment_bytes, log_boot_id)?;
+    let begin = crate::cluster::checkpoint::newest_epoch(&images)?;
+    let groups = images
+        .iter()
+        .filter(|(id, _)| **id < crate::cluster::checkpoint::CANDIDATES);
+    let mut listed = Vec::new();
+    for entry in groups.flat_map(|(_, image)| &image.entries) {
+        // What is no batch has nothing for engines.
+        let Some(epoch) = GroupBatch::epoch_of(&entry.data).filter(|&epoch| epoch > begin) else {
+            continue;
+        };
+        let batch = GroupBatch::decode(&entry.data, registry)?;
+        let requests = batch
+            .submissions
+            .iter()
+            .map(|submission| &submission.request);
+        listed.extend(requests.map(|request| Listed::of(epoch, batch.time_ms, request)));
+    }
+    // Within an epoch and a group they stand in order already.
+    listed.sort_by_key(|listed| listed.name.epoch);
+    Ok(listed)
+}

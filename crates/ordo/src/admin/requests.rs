@@ -1,0 +1,130 @@
+//! `ordo admin requests` and `ordo admin skip`: what the log of a stopped node has, and what of it is not to be executed.
+
+use anyhow::{Context, Result, bail};
+use node::listing::{Listed, list_alone, list_member};
+use server::cluster::identity;
+use server::disk::RealDisk;
+use server::skips;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+use txn::{Registry, RequestName};
+
+/// What it means to skip a request.
+const MEANING: &str = "\
+Skipping a request means:
+- No node executes it, at none of its partitions: not now, and not when the log is replayed later. Everything behind it is
+  executed as if it had replied an error.
+- Its client may have been told nothing, or, if some node executed it before, that it succeeded. What it wrote is then gone, and so is what
+  others read of it.
+- A client that sends the same command again orders it again, at another place, and there it is executed: keep it away first. That
+  holds for ORDO.IDEMPOTENT, too: what was skipped left no record of its id.
+- In a cluster, every node must skip it. Nodes that do not skip the same requests refuse each other.
+- It cannot be taken back once a node has started with it.";
+
+/// Lists the last requests that a directory's log has behind the newest checkpoint.
+pub fn list(dir: &Path, last: usize, out: &mut dyn Write) -> Result<()> {
+    let all = read(dir)?;
+    if all.is_empty() {
+        writeln!(
+            out,
+            "nothing: a start of this node executes no request of its log"
+        )?;
+    }
+    for listed in all.iter().skip(all.len().saturating_sub(last)) {
+        writeln!(out, "{}", line(listed))?;
+    }
+    Ok(())
+}
+
+/// Has stopped nodes skip requests.
+pub fn skip(
+    names: &[RequestName],
+    dirs: &[PathBuf],
+    is_sure: bool,
+    out: &mut dyn Write,
+) -> Result<()> {
+    for dir in dirs {
+        let all = read(dir)?;
+        for name in names {
+            let found = all.iter().find(|listed| listed.name == *name);
+            let known = skips::load(dir)?;
+            let text = match found {
+                Some(listed) => line(listed),
+                None if known.iter().any(|(known, _)| known == *name) => {
+                    format!("{name}, which it skips already")
+                }
+                None => format!(
+                    "{name}, which it does not have behind its newest checkpoint: it has not heard of it, or has executed it; if so, its \
+                     next start refuses to skip it, and changes nothing"
+                ),
+            };
+            writeln!(out, "{}: {text}", dir.display())?;
+        }
+    }
+    if !is_sure {
+        writeln!(out, "\n{MEANING}\n")?;
+        bail!("nothing was changed: add --yes to have this skipped");
+    }
+    for dir in dirs {
+        let mut all = skips::load(dir)?;
+        for &name in names {
+            all.add(name);
+        }
+        skips::save(dir, &all)?;
+        writeln!(
+            out,
+            "{}: the next start of this node skips it",
+            dir.display()
+        )?;
+    }
+    Ok(())
+}
+
+fn line(listed: &Listed) -> String {
+    let partitions: Vec<String> = listed
+        .partitions
+        .iter()
+        .map(|id| id.0.to_string())
+        .collect();
+    let name = listed.name;
+    let (seconds, millis) = (listed.time_ms / 1000, listed.time_ms % 1000);
+    format!(
+        "{name}  time {seconds}.{millis:03}  partition {}  {}",
+        partitions.join(","),
+        listed.text
+    )
+}
+
+/// What a directory's log has, of which no process may have hold.
+fn read(dir: &Path) -> Result<Vec<Listed>> {
+    let is_member = dir.join(identity::FILE).exists();
+    let has_log = || -> std::io::Result<bool> {
+        let mut has_log = false;
+        for entry in std::fs::read_dir(dir)? {
+            let name = entry?.file_name();
+            has_log |= name.to_string_lossy().starts_with("log-");
+        }
+        Ok(has_log)
+    };
+    // A mistyped name must not become a new directory.
+    let has_log = has_log().with_context(|| format!("the data directory {}", dir.display()))?;
+    if !has_log {
+        bail!(
+            "{} has no log: give the data directory of a node (--dir)",
+            dir.display()
+        );
+    }
+    let disk = Arc::new(RealDisk::open(dir)?);
+    let mut registry = Registry::new();
+    redis_surface::register(&mut registry)?;
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    // Of the log, too, nobody may guess the seed of a checksum.
+    let boot_id = txn::hash::mix(since.map_or(0, |since| since.as_nanos() as u64));
+    let bytes = order::SEGMENT_BYTES_DEFAULT;
+    Ok(match is_member {
+        true => list_member(&disk, bytes, boot_id, &registry)?,
+        false => list_alone(&disk, bytes, boot_id, &registry)?,
+    })
+}

@@ -1,0 +1,332 @@
+//! Requests of the order that are not executed because an operator says so: real processes.
+
+mod three;
+
+use server::client::{Answer, Client, put_command};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output};
+use std::time::{Duration, Instant};
+use three::{Build, Cluster, NAMES, PATIENCE, REPLY_PATIENCE, free_address};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_ordo");
+
+/// A server by itself, without checkpoints: every start executes its whole log.
+struct Alone {
+    dir: tempfile::TempDir,
+    address: String,
+    process: Option<Child>,
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+impl Alone {
+    fn new() -> Alone {
+        Alone {
+            dir: tempfile::tempdir().expect("a directory"),
+            address: free_address(),
+            process: None,
+        }
+    }
+
+    fn data(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+
+    fn start(&mut self, words: &[&str]) {
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.dir.path().join("log"));
+        let port = self.address.rsplit(':').next().expect("a port");
+        let process = Command::new(PROGRAM)
+            .args(["serve", "--bind", "127.0.0.1", "--port", port])
+            .args(["--checkpoint-log-size", "0", "--appendfsync", "no", "--dir"])
+            .arg(self.data())
+            .args(words)
+            .stderr(log.expect("a file"))
+            .spawn();
+        self.process = Some(process.expect("it starts"));
+    }
+
+    fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            // Both fail if it has ended already.
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+
+    fn said(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+
+    fn until<T>(&self, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+        let start = Instant::now();
+        loop {
+            if let Some(found) = look() {
+                return found;
+            }
+            assert!(start.elapsed() < PATIENCE, "not {what}\n{}", self.said());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn serving(&self) -> Option<Client> {
+        let mut client = Client::open(&self.address, REPLY_PATIENCE).ok()?;
+        matches!(client.call(&["PING"]), Ok(Answer::Text(_))).then_some(client)
+    }
+
+    fn is_serving(&self) -> bool {
+        self.serving().is_some()
+    }
+
+    fn client(&self) -> Client {
+        self.until("it serves", || self.serving())
+    }
+
+    fn call(&self, words: &[&str]) -> Answer {
+        self.client().call(words).expect("an answer")
+    }
+}
+
+fn text(text: &str) -> Answer {
+    Answer::Text(text.to_owned())
+}
+
+fn admin(words: &[&str], dirs: &[&Path]) -> Output {
+    let mut command = Command::new(PROGRAM);
+    command.arg("admin").args(words);
+    for dir in dirs {
+        command.arg("--dir").arg(dir);
+    }
+    command.output().expect("it runs")
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// What `ordo admin requests` calls a request in which all of these texts occur.
+fn named(dir: &Path, texts: &[&str]) -> Vec<String> {
+    let listed = admin(&["requests", "--last", "1000"], &[dir]);
+    assert!(listed.status.success(), "{listed:?}");
+    let all = out(&listed);
+    let lines = all
+        .lines()
+        .filter(|line| texts.iter().all(|text| line.contains(text)));
+    lines
+        .filter_map(|line| line.split_whitespace().next().map(str::to_owned))
+        .collect()
+}
+
+#[test]
+fn a_request_that_is_skipped_is_not_executed_by_any_start() {
+    let mut server = Alone::new();
+    server.start(&[]);
+    let mut client = server.client();
+    for sum in 1..=3 {
+        let answer = client.call(&["ORDO.IDEMPOTENT", &format!("id{sum}"), "INCR", "a"]);
+        assert_eq!(answer.expect("an answer"), text(&sum.to_string()));
+    }
+    server.kill();
+    let dir = server.data();
+    let names = named(&dir, &["idempotent", "INCR", "id2"]);
+    let [name] = &names[..] else {
+        panic!("{names:?}");
+    };
+
+    // It says what it means, and wants to be told twice.
+    let asked = admin(&["skip", name], &[&dir]);
+    assert!(!asked.status.success());
+    let said = out(&asked);
+    assert!(
+        said.contains("\"id2\"") && said.contains("ORDO.IDEMPOTENT"),
+        "{said}"
+    );
+    assert!(
+        String::from_utf8_lossy(&asked.stderr).contains("--yes"),
+        "{asked:?}"
+    );
+    server.start(&[]);
+    assert_eq!(server.call(&["GET", "a"]), text("3"));
+    // Nor while a process has the directory.
+    let refused = admin(&["skip", name, "--yes"], &[&dir]);
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("in use"),
+        "{refused:?}"
+    );
+    server.kill();
+
+    let done = admin(&["skip", name, "--yes"], &[&dir]);
+    assert!(done.status.success(), "{done:?}");
+    for _ in 0..2 {
+        server.start(&[]);
+        assert_eq!(server.call(&["GET", "a"]), text("2"));
+        server.kill();
+    }
+    assert!(
+        server.said().contains(&format!("skipped request {name}")),
+        "{}",
+        server.said()
+    );
+
+    // What was skipped left no record of its id: a retry is a new request.
+    server.start(&[]);
+    let retry = server.call(&["ORDO.IDEMPOTENT", "id2", "INCR", "a"]);
+    assert_eq!(retry, text("3"));
+    // A checkpoint that was made without it is one to start from, and what it covers can't be skipped any more.
+    assert_eq!(server.call(&["SAVE"]), text("OK"));
+    server.kill();
+    server.start(&[]);
+    assert_eq!(server.call(&["GET", "a"]), text("3"));
+    server.kill();
+    let epoch: u64 = name
+        .split(':')
+        .next()
+        .expect("an epoch")
+        .parse()
+        .expect("a number");
+    let rest = name.split_once(':').expect("more").1;
+    let other = format!("{}:{rest}", epoch - 1);
+    server.start(&["--skip", &other]);
+    let mut process = server.process.take().expect("started");
+    assert!(!process.wait().expect("it ends").success());
+    let refusal = format!("request {other} cannot be skipped");
+    assert!(server.said().contains(&refusal), "{}", server.said());
+    server.start(&[]);
+    assert_eq!(server.call(&["GET", "a"]), text("3"));
+}
+
+/// A script without an end stands for a request that ends the process: the process is killed whenever it executes it.
+#[test]
+fn the_request_at_which_each_start_ends_is_named_and_skipped() {
+    let mut server = Alone::new();
+    server.start(&[]);
+    let mut client = server.client();
+    assert_eq!(
+        client.call(&["SET", "a", "1"]).expect("an answer"),
+        text("OK")
+    );
+    let poison = "-- poison\nlocal n = 0 while true do n = n + 1 end";
+    let mut bytes = Vec::new();
+    put_command(&mut bytes, &["EVAL", poison, "0"]);
+    client.send(&bytes).expect("sent");
+    let answer = server.until("the script runs", || {
+        match server.call(&["SCRIPT", "KILL"]) {
+            Answer::Error(text) if text.starts_with("UNKILLABLE") => Some(text),
+            Answer::Error(text) if text.starts_with("NOTBUSY") => None,
+            other => panic!("{other:?}"),
+        }
+    });
+    let (_, name) = answer.split_once("which is request ").expect("its name");
+    let name = name.split_whitespace().next().expect("its name").to_owned();
+    assert!(answer.contains("(\"-- poison\")"), "{answer}");
+    assert!(answer.contains(" by client id="), "{answer}");
+    server.kill();
+    assert_eq!(
+        named(&server.data(), &["redis.eval", "poison"]),
+        [name.clone()]
+    );
+
+    let file = server.data().join("replaying.txt");
+    let found = |mark: &str| std::fs::read_to_string(&file).is_ok_and(|all| all.starts_with(mark));
+    // The first start that dies leaves the file, and the second one names the request in it.
+    for mark in [".".to_owned(), format!("!{name} ")] {
+        loop {
+            server.start(&[]);
+            let dies = server.until("it executes its log", || {
+                let serves = || server.is_serving().then_some(false);
+                found(&mark).then_some(true).or_else(serves)
+            });
+            server.kill();
+            if dies {
+                break;
+            }
+            // It got through before this test could kill it: again.
+            std::fs::write(&file, ".").expect("written");
+        }
+    }
+    // The third one says so, and what to do.
+    server.start(&["--skip", &name]);
+    assert_eq!(server.call(&["GET", "a"]), text("1"));
+    let said = server.said();
+    let naming = format!("ended while it executed request {name} (redis.eval");
+    assert!(said.contains(&naming), "{said}");
+    assert!(said.contains(&format!("--skip {name}")), "{said}");
+    assert!(!file.exists(), "the log has been executed");
+    // It is remembered.
+    server.kill();
+    server.start(&[]);
+    assert_eq!(server.call(&["GET", "a"]), text("1"));
+}
+
+#[test]
+fn the_nodes_of_a_cluster_skip_the_same_or_refuse_each_other() {
+    let build = Build {
+        program: PROGRAM.into(),
+        words: vec!["--appendfsync".to_owned(), "no".to_owned()],
+    };
+    let mut cluster = Cluster::start(&build);
+    // Over several partitions: it is skipped at all of them.
+    for step in 1..=3 {
+        let value = step.to_string();
+        assert_eq!(
+            cluster.call(0, &["MSET", "a", &value, "b", &value, "c", &value]),
+            "OK"
+        );
+        cluster.call(0, &["INCR", &format!("n{step}")]);
+    }
+    cluster.call(0, &["DECR", "a"]);
+    for place in 0..NAMES.len() {
+        // So that each has all of it.
+        assert_eq!(cluster.call(place, &["GET", "a"]), "2");
+    }
+    (0..NAMES.len()).for_each(|place| cluster.kill(place));
+    let dirs: Vec<PathBuf> = NAMES.iter().map(|name| cluster.file(name)).collect();
+    let last = named(&dirs[0], &["redis.mset", "\"3\""]);
+    let n3 = named(&dirs[0], &["redis.incr", "\"n3\""]);
+    let ([last], [n3]) = (&last[..], &n3[..]) else {
+        panic!("{last:?} {n3:?}");
+    };
+    let done = admin(&["skip", last, n3, "--yes"], &[&dirs[0], &dirs[1]]);
+    assert!(done.status.success(), "{done:?}");
+
+    (0..NAMES.len()).for_each(|place| cluster.run(place, &build));
+    assert_eq!(
+        cluster.call(0, &["GET", "a"]),
+        "1",
+        "what was written before, less one"
+    );
+    cluster.until(2, "it is refused", || {
+        let said = cluster.said(0) + &cluster.said(1) + &cluster.said(2);
+        said.contains("do not skip the same requests").then_some(())
+    });
+    cluster.kill(2);
+    let done = admin(&["skip", last, n3, "--yes"], &[&dirs[2]]);
+    assert!(done.status.success(), "{done:?}");
+    cluster.run(2, &build);
+    assert_eq!(cluster.call(2, &["INCR", "n1"]), "2");
+    // Each node tells what it has itself.
+    for place in 0..NAMES.len() {
+        for (key, value) in [
+            ("a", Some("1")),
+            ("b", Some("2")),
+            ("c", Some("2")),
+            ("n1", Some("2")),
+            ("n2", Some("1")),
+            ("n3", None),
+        ] {
+            cluster.until(place, &format!("{key} is {value:?}"), || {
+                let mut client = Client::open(&cluster.clients[place], REPLY_PATIENCE).ok()?;
+                client.call(&["READONLY"]).ok()?;
+                let expected = value.map_or(Answer::Nil, |value| Answer::Text(value.to_owned()));
+                (client.call(&["GET", key]).ok()? == expected).then_some(())
+            });
+        }
+    }
+}
