@@ -11,7 +11,9 @@ use crate::rig::{Rig, Tap};
 use bytes::Bytes;
 use execute::siblings::{Message, Note};
 use order::{Control, GroupBatch, PartitionMap};
-use ordo_node::cluster::{ClusterEvent, ClusterNode, Frame, Item, Part, Piece, Standing, describe};
+use ordo_node::cluster::{
+    ClusterEvent, ClusterNode, Condition, Frame, Item, Part, Piece, Standing, describe,
+};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -579,6 +581,13 @@ fn change(frame: &mut Frame, dice: &mut Dice, registry: &Registry, node: &Cluste
             }
         }
         Frame::Belongs { partition } => dice.change_partition(partition),
+        Frame::Condition(condition) => {
+            *condition = match dice.below(3) {
+                0 => Condition::Well,
+                1 => Condition::Ending,
+                _ => Condition::Out("x".repeat(dice.below(2_000) as usize)),
+            }
+        }
         Frame::Wish {
             partition,
             to,
@@ -601,7 +610,7 @@ fn made_up(dice: &mut Dice, node: &ClusterNode) -> Frame {
         epoch,
         offset: 0,
     };
-    match dice.below(11) {
+    match dice.below(12) {
         0 => Frame::Behind { partition, epoch },
         1 => Frame::Fetch(piece),
         2 => Frame::Piece {
@@ -624,6 +633,7 @@ fn made_up(dice: &mut Dice, node: &ClusterNode) -> Frame {
         },
         8 => Frame::Change(any_control(dice)),
         9 => Frame::MapWanted,
+        10 => Frame::Condition(Condition::Ending),
         _ => Frame::Begun(epoch),
     }
 }
