@@ -23,6 +23,14 @@ use txn::{
     Tx, Weight,
 };
 
+/// The replies of a block take about so many bytes at most. What is read beyond that is read, and not replied: a short block
+/// that reads a long list again and again would take all memory.
+const REPLY_BYTES_MAX: usize = 256 << 20;
+const TOO_LONG: Reply = Reply::error(
+    "ERR this command was executed, and its reply was left out: the replies of its block have more than 256 MiB. Read less in one \
+     block",
+);
+
 /// The last byte of the header of a block that was admitted while memory was short.
 const SHORT: u8 = 1;
 
@@ -247,9 +255,17 @@ pub(crate) async fn run_as(mut tx: Tx, block: Block, actor: Actor) -> Outcome {
         memory: block.memory,
     };
     let mut replies = Vec::with_capacity(block.commands.len());
+    let mut reply_bytes = 0;
     for argv in block.commands {
         let terms = terms.looking(&mut tx).await?;
-        replies.push(execute(tx.clone(), argv, Caller::Block, terms).await?);
+        let reply = execute(tx.clone(), argv, Caller::Block, terms).await?;
+        let more_bytes = reply.bytes();
+        if reply_bytes + more_bytes > REPLY_BYTES_MAX {
+            replies.push(TOO_LONG);
+        } else {
+            reply_bytes += more_bytes;
+            replies.push(reply);
+        }
     }
     Ok(Reply::Array(replies))
 }

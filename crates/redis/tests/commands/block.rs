@@ -43,6 +43,37 @@ fn exec(memory: &mut Memory, block: &Block) -> String {
 }
 
 #[test]
+fn the_replies_of_a_block_are_bounded_and_all_of_it_is_executed() {
+    let mut memory = Memory::new();
+    let read = "setrange long 104857599 x";
+    let block = block(
+        vec![],
+        &[
+            read,
+            "get long",
+            "get long",
+            "get long",
+            "set done yes",
+            "get done",
+            "get long",
+        ],
+    );
+    let outcome = memory.call(Arc::new(BlockProcedure), block.to_args());
+    let Ok(Reply::Array(replies)) = outcome else {
+        panic!("an array");
+    };
+    let is_long = |reply: &Reply| matches!(reply, Reply::Bulk(text) if text.len() == 100 << 20);
+    assert!(is_long(&replies[1]) && is_long(&replies[2]));
+    for place in [3, 6] {
+        assert!(
+            matches!(&replies[place], Reply::Error(text) if text.contains("its reply was left out")),
+            "reply {place}"
+        );
+    }
+    assert_eq!(replies[5], Reply::bulk("yes"));
+}
+
+#[test]
 fn commands_run_in_order_and_errors_roll_nothing_back() {
     for late in [0, 2, 3, 4] {
         let mut memory = Memory::new();

@@ -96,17 +96,13 @@ pub(super) fn looks_at_data(command: ConnectionCommand) -> bool {
 
 /// How many such commands of a connection may be on their way at once, if their replies may be large; `None` if they are not.
 pub(super) fn bulky_max(command: &Command) -> Option<usize> {
-    const READS: usize = 16;
+    const READS: usize = 8;
     // Limits of their own bound what a script or a block replies.
     const PROGRAMS: usize = 128;
+    let reads_much = ["sort", "xreadgroup", "xclaim", "xautoclaim", "spop"];
     match command.run {
         Run::Script(_) | Run::Connection(ConnectionCommand::Exec) => Some(PROGRAMS),
-        _ if command.is(Flags::FAST) => None,
-        _ if command.is(Flags::READONLY) => Some(READS),
-        _ => matches!(
-            command.name,
-            "sort" | "xreadgroup" | "xclaim" | "xautoclaim" | "spop"
-        )
-        .then_some(READS),
+        _ if command.is(Flags::READONLY) && !command.is(Flags::FAST) => Some(READS),
+        _ => reads_much.contains(&command.name).then_some(READS),
     }
 }

@@ -3,6 +3,7 @@
 //! A block becomes one request: its commands, and the watched keys with the versions that WATCH saw. Whether they are
 //! still the same is decided inside the ordered transaction, so a race has one outcome everywhere.
 
+use super::sorts::bulky_max;
 use super::{Completion, Desk, Reach, Session, config, is_word, waits_for_writers};
 use crate::observe::Subject;
 use redis_surface::acl::Deed;
@@ -10,7 +11,7 @@ use redis_surface::table::{self, CommandNumber, ConnectionCommand, Flags, Resolv
 use redis_surface::{Involved, Watched, errors};
 use std::collections::btree_map::Entry;
 use std::sync::atomic::Ordering;
-use txn::{Args, Blob, Footprint, Key, Reply};
+use txn::{Args, Blob, Footprint, Key, Reply, Weight};
 
 /// What a queued word takes beside its bytes.
 const WORD_BYTES: usize = size_of::<Blob>();
@@ -87,6 +88,20 @@ pub(super) struct Block {
     needs_memory: bool,
     /// A command waits for the end of CLIENT PAUSE WRITE.
     writes: bool,
+}
+
+/// Whether a block reads so many collections that another thread had better run it.
+fn may_take_long(commands: &[Args]) -> bool {
+    const LONG_READS_MAX: usize = 16;
+    let is_long = |argv: &&Args| {
+        table::resolve(argv).is_ok_and(|resolved| bulky_max(resolved.command).is_some())
+    };
+    commands
+        .iter()
+        .filter(is_long)
+        .take(LONG_READS_MAX + 1)
+        .count()
+        > LONG_READS_MAX
 }
 
 impl Session {
@@ -249,7 +264,10 @@ impl Session {
             table::resolve(argv).is_ok_and(|resolved| matches!(resolved.command.run, Run::Acl(_)))
         };
         let acts = self.is_restricted() || block.commands.iter().any(is_of_users);
-        let footprint = block.footprint(false);
+        let mut footprint = block.footprint(false);
+        if footprint.read_only && may_take_long(&block.commands) {
+            footprint.weight = Weight::Heavy;
+        }
         let completion = (!own.is_empty() || !published.is_empty())
             .then_some(Completion::Exec { own, published });
         self.forget_caching();
