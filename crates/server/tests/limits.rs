@@ -248,6 +248,22 @@ fn the_last_commands_of_a_half_closed_connection_are_answered() {
 }
 
 #[test]
+fn a_client_that_is_gone_waits_for_nothing() {
+    let (server, _dir) = TestServer::start(&[]);
+    for _ in 0..20 {
+        let mut client = server.client();
+        // Its end is there before it begins to wait.
+        client.send_raw(b"SET k v\r\nBLPOP list 0\r\n");
+        client.end();
+        assert_eq!(client.read(), Reply::OK);
+        assert_eq!(client.try_read(), None);
+    }
+    server
+        .client()
+        .talk(&[("RPUSH list x", "1"), ("LLEN list", "1")]);
+}
+
+#[test]
 fn a_client_that_reads_too_slowly_for_too_long_is_closed() {
     let limit = "normal 0 1mb 1";
     let (server, _dir) = TestServer::start(&[("client-output-buffer-limit", limit)]);

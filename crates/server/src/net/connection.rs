@@ -107,6 +107,8 @@ const INPUT_BYTES_KEPT: usize = 64 << 10;
 const TURN_BYTES: usize = 256 << 10;
 /// In a turn the clock is read after so many commands; those that may take long read it themselves.
 const COMMANDS_PER_LOOK: u32 = 32;
+/// A client that must still authenticate may leave no more bytes of replies unread.
+const STRANGER_UNREAD_MAX: usize = 64 << 10;
 /// Of what a client may leave unread this share (1 / it) is what it may send ahead.
 const AHEAD_SHARE: usize = 4;
 /// A client whose commands wait because it reads nothing is closed after so long: it waits for the server, perhaps, as the server for it.
@@ -195,7 +197,10 @@ impl Connection {
     /// Goes on where it was held, decodes what is buffered, and reads once: no more than one `scratch`, and only as much as fits into
     /// `turn_ns`, so that one busy client can't keep the others waiting.
     pub fn serve(&mut self, desk: &mut Desk<'_>, scratch: &mut [u8], turn_ns: u64) -> Fate {
-        let unread_max = desk.shared.clients.unread_max();
+        let unread_max = match self.session.stranger(desk.shared) {
+            true => STRANGER_UNREAD_MAX,
+            false => desk.shared.clients.unread_max(),
+        };
         self.session.limit_output(unread_max);
         self.ahead_max = unread_max / AHEAD_SHARE;
         self.turn = Turn {
@@ -219,6 +224,13 @@ impl Connection {
             return Fate::Over;
         }
         if self.ended_ahead && !self.backlog {
+            self.session.close_after_replies();
+        }
+        if self.ended && self.session.is_waiting() {
+            // It began to wait when its client was gone already: nothing will tell of that again.
+            if !self.session.tries() {
+                return Fate::Over;
+            }
             self.session.close_after_replies();
         }
         let held_bytes = self.input.len() + self.decoder.held_bytes();
