@@ -6,6 +6,7 @@
 //! * [`redis`] drives any server that speaks RESP over the network, from one thread that costs less than the server.
 //! * [`cluster`] drives a cluster that way, one that it starts or one that runs, and tells what agreement takes.
 //! * [`faults`] starts nodes, works on them, kills and freezes them and cuts their links, and judges what clients saw.
+//! * [`hostile`] starts nodes, attacks them with commands at limits, and measures what well-behaved clients see of it.
 //! * [`compare`] starts Debian's `redis-server` and `ordo serve`, drives them in turn, and prints the ratios.
 //! * [`etcd`] does the same with two clusters, Debian's `etcd-server` and Ordo's.
 //! * [`reproduce`] makes the figures of papers again, on real cores as far as there are any and in the scale model beyond.
@@ -27,6 +28,7 @@ pub mod compare;
 pub mod engine;
 pub mod etcd;
 pub mod faults;
+pub mod hostile;
 pub mod progress;
 pub mod redis;
 pub mod report;

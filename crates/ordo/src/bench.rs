@@ -3,6 +3,7 @@
 mod cluster;
 mod etcd;
 mod faults;
+mod hostile;
 mod model;
 
 use anyhow::{Context, Result, bail};
@@ -28,6 +29,8 @@ pub enum Bench {
     CompareEtcd(etcd::EtcdArgs),
     /// Kills, freezes and cuts off real nodes under load, and judges what their clients saw.
     Faults(faults::FaultsArgs),
+    /// Attacks real nodes with random commands at limits, and measures what well-behaved clients see of it.
+    Hostile(hostile::HostileArgs),
     /// Models a cluster of more nodes and cores than this machine has: real engines in virtual time.
     Model(Box<model::ModelCommand>),
 }
@@ -211,6 +214,7 @@ pub fn run(bench: Bench) -> Result<()> {
         Bench::Cluster(args) => cluster::run(*args),
         Bench::CompareEtcd(args) => etcd::run(args),
         Bench::Faults(args) => faults::run(args),
+        Bench::Hostile(args) => hostile::run(args),
         Bench::Model(args) => model::run(*args),
     }
 }

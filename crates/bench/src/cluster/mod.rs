@@ -279,6 +279,7 @@ impl Contender {
             zones: nodes.min(*zones),
             partitions,
             appendfsync: appendfsync.clone(),
+            arguments: Vec::new(),
             directory: directory.join(name),
         };
         let mut contenders = Vec::new();

@@ -244,6 +244,7 @@ fn measure_ordo(options: &Options, directory: &Path) -> Result<Figures> {
         zones: options.nodes,
         partitions: 1,
         appendfsync: "always".to_owned(),
+        arguments: Vec::new(),
         directory: directory.to_owned(),
     };
     let mut processes = Processes::new(setting, None)?;

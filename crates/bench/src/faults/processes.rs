@@ -40,6 +40,8 @@ pub struct Setting {
     pub partitions: u16,
     /// What `--appendfsync` says.
     pub appendfsync: String,
+    /// Further arguments of each node.
+    pub arguments: Vec<String>,
     /// Where each node has a directory for its data and its output.
     pub directory: PathBuf,
 }
@@ -190,6 +192,10 @@ impl Processes {
     pub fn enter(&self) -> Result<()> {
         self.network.as_ref().map_or(Ok(()), Network::enter_hub)
     }
+    /// Where what a node prints goes.
+    pub fn output(&self, node: usize) -> PathBuf {
+        self.nodes[node].directory.join("output")
+    }
     /// Where clients reach the nodes.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.nodes.iter().map(|node| node.client).collect()
@@ -227,6 +233,7 @@ impl Processes {
             "--protected-mode",
             "no",
         ]);
+        command.args(&self.setting.arguments);
         if is_cluster {
             command
                 .arg("--cluster")
@@ -497,6 +504,7 @@ mod tests {
             zones: nodes,
             partitions: 2,
             appendfsync: "always".to_owned(),
+            arguments: Vec::new(),
             directory: directory.to_owned(),
         }
     }

@@ -50,7 +50,7 @@ pub struct FaultsArgs {
     json: bool,
 }
 
-fn at_least_one(text: &str) -> Result<usize, String> {
+pub(super) fn at_least_one(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) => Err("without a round nothing is tried: give at least 1".to_owned()),
         Ok(number) => Ok(number),
@@ -75,6 +75,7 @@ pub fn run(args: FaultsArgs) -> Result<()> {
             zones: args.zones.unwrap_or(args.nodes),
             partitions: args.partitions,
             appendfsync: args.appendfsync,
+            arguments: Vec::new(),
             directory: args.dir.unwrap_or_else(|| directory.path().to_owned()),
         },
         namespaces,
@@ -115,7 +116,7 @@ pub fn run(args: FaultsArgs) -> Result<()> {
 }
 
 /// A seed that nobody chose.
-fn drawn_seed() -> u64 {
+pub(super) fn drawn_seed() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     now.map_or(0, |now| u64::from(now.subsec_nanos())) ^ u64::from(std::process::id()) << 32
 }

@@ -15,6 +15,7 @@ pub fn started(nodes: usize, zones: usize, partitions: u16, directory: &Path) ->
         zones,
         partitions,
         appendfsync: "no".to_owned(),
+        arguments: Vec::new(),
         directory: directory.to_owned(),
     };
     let mut processes = Processes::new(setting, None).expect("prepared");

@@ -151,6 +151,7 @@ impl Study {
                 zones: 1,
                 partitions: PROCESSES,
                 appendfsync: "no".to_owned(),
+                arguments: Vec::new(),
                 directory: directory.path().to_owned(),
             },
             None,
