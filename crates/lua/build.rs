@@ -58,6 +58,26 @@ fn patched(sources: &Path, copies: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>
     Ok(files)
 }
 
+/// Has the blocks of `build` counted, and compiles what counts them.
+fn count_blocks(build: &mut cc::Build) {
+    println!("cargo:rerun-if-changed=blocks.c");
+    println!("cargo:rerun-if-env-changed=ORDO_LUA_SANITIZE");
+    build.flag("-fsanitize-coverage=trace-pc");
+    // The count needs to see the calls of the C library's functions.
+    build.flag("-U_FORTIFY_SOURCE");
+    if let Ok(sanitizers) = env::var("ORDO_LUA_SANITIZE") {
+        build.flag(format!("-fsanitize={sanitizers}"));
+    }
+    cc::Build::new()
+        .file("blocks.c")
+        .opt_level(2)
+        // It defines functions that the compiler knows.
+        .flag("-fno-builtin")
+        .cargo_metadata(false)
+        .compile("ordo_blocks");
+    println!("cargo:rustc-link-lib=static:+whole-archive=ordo_blocks");
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=ordo.patch");
     println!("cargo:rerun-if-changed=build.rs");
@@ -65,6 +85,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let copies = out.join("lua-5.1.5");
     let files = patched(&package("lua-src")?.join("lua-5.1.5"), &copies)?;
     let mut build = cc::Build::new();
+    if env::var_os("CARGO_FEATURE_COUNT_BLOCKS").is_some() {
+        count_blocks(&mut build);
+    }
     if env::var("CARGO_CFG_TARGET_OS").as_deref() != Ok("windows") {
         build.define("LUA_USE_LINUX", None);
     }

@@ -31,6 +31,9 @@
 
 use std::hash::{BuildHasher, RandomState};
 
+#[cfg(feature = "count-blocks")]
+pub mod blocks;
+
 /// Defines functions under the names by which Lua calls them.
 macro_rules! functions {
     ($($symbol:ident = $function:ident($($argument:ident),*);)*) => {

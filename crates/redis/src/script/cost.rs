@@ -80,6 +80,16 @@ pub(super) fn record(script: ScriptName, steps: u64) {
     }
 }
 
+/// The steps of the only run of a script so far, or about those of the last ones; 0 if it is forgotten.
+pub fn recent_steps(script: ScriptName) -> u64 {
+    let cost = script.place().load(Ordering::Relaxed);
+    if cost & !STEPS_MASK == script.tag() {
+        cost & STEPS_MASK
+    } else {
+        0
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
