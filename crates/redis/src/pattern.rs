@@ -41,7 +41,7 @@ pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
             ([], false) => return false,
             (_, true) => {}
         }
-        let Some((after, [_, shorter @ ..])) = retry else {
+        let Some((after, [_, shorter @ ..])) = retry.filter(|_| !work::is_spent()) else {
             return false;
         };
         retry = Some((after, shorter));
@@ -65,6 +65,14 @@ fn part(pattern: &[u8], byte: u8) -> Option<&[u8]> {
 
 /// Whether a class holds `byte`, and the pattern after it. An open class ends with the pattern.
 fn class_holds(class: &[u8], byte: u8) -> (bool, &[u8]) {
+    /// Bytes of a class that take as long as a step.
+    const BYTES_PER_STEP: usize = 2;
+    let (holds, after) = look_into_class(class, byte);
+    work::steps((class.len() - after.len()) / BYTES_PER_STEP);
+    (holds, after)
+}
+
+fn look_into_class(class: &[u8], byte: u8) -> (bool, &[u8]) {
     let (negated, mut rest) = match class {
         [b'^', rest @ ..] => (true, rest),
         rest => (false, rest),

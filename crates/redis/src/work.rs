@@ -12,7 +12,9 @@ use std::cell::Cell;
 /// Bytes that are copied, compared or hashed for a step.
 const BYTES_PER_STEP: usize = 16;
 /// What an element counts as that is looked up, or put at an end.
-const STEPS_PER_ELEMENT: u64 = 10;
+const STEPS_PER_ELEMENT: u64 = 20;
+/// What an element counts as that is passed over.
+const STEPS_PER_PASSED: usize = 3;
 /// What a member counts as that is put where its name is found, or taken away.
 const STEPS_PER_MEMBER: u64 = 60;
 /// The same where it has a place in an order, too.
@@ -20,16 +22,42 @@ const STEPS_PER_SCORED: u64 = 150;
 
 thread_local! {
     static STEPS: Cell<u64> = const { Cell::new(0) };
+    /// What the caller of a command has left.
+    static STEPS_MAX: Cell<u64> = const { Cell::new(u64::MAX) };
 }
 
-/// Runs one poll of a command, and gives the steps that it worked.
-pub(crate) fn metered<R>(poll: impl FnOnce() -> R) -> (R, u64) {
-    let outer = STEPS.replace(0);
+/// The meter that was there before, which goes on when a poll ends, also by a panic.
+struct Outer {
+    steps: u64,
+    steps_max: u64,
+}
+
+impl Drop for Outer {
+    fn drop(&mut self) {
+        // A meter inside another is part of that.
+        STEPS.set(self.steps.saturating_add(STEPS.get()));
+        STEPS_MAX.set(self.steps_max);
+    }
+}
+
+/// Runs one poll of a command whose caller has so many steps left, and gives the steps that it worked. A caller whose steps are
+/// spent takes nothing of what the command gave or wrote.
+pub(crate) fn metered<R>(steps_max: u64, poll: impl FnOnce() -> R) -> (R, u64) {
+    let outer = Outer {
+        steps: STEPS.replace(0),
+        steps_max: STEPS_MAX.replace(steps_max),
+    };
     let result = poll();
     let taken = STEPS.get();
-    // Who is metered inside another is part of that.
-    STEPS.set(outer.saturating_add(taken));
+    drop(outer);
     (result, taken)
+}
+
+/// Whether the command has worked for more steps than its caller has left: then it may stop anywhere, with any reply. Loops that
+/// may be long look here.
+#[inline]
+pub(crate) fn is_spent() -> bool {
+    STEPS.get() > STEPS_MAX.get()
 }
 
 /// Counts steps: elements that are passed over, say.
@@ -77,7 +105,7 @@ pub(crate) fn element(element: &[u8]) {
 /// Counts the comparison of an element that is passed over with one that is looked for.
 #[inline]
 pub(crate) fn compared(element: &[u8], wanted: &[u8]) {
-    steps(1);
+    steps(STEPS_PER_PASSED);
     if element.len() == wanted.len() {
         bytes(wanted.len());
     }
@@ -95,13 +123,33 @@ mod tests {
 
     #[test]
     fn the_inner_of_two_meters_counts_in_both() {
-        let ((inner, taken), all) = metered(|| {
+        let ((inner, taken), all) = metered(u64::MAX, || {
             bytes(160);
-            let inner = metered(|| elements(2));
+            let inner = metered(u64::MAX, || elements(2));
             steps(1);
             (inner.1, 10 + 1)
         });
-        assert_eq!((inner, all), (20, 20 + taken));
-        assert_eq!(metered(|| ()).1, 0, "nothing of it is left");
+        assert_eq!((inner, all), (40, 40 + taken));
+        assert_eq!(metered(u64::MAX, || ()).1, 0, "nothing of it is left");
+    }
+
+    #[test]
+    fn a_command_is_spent_when_it_works_more_than_its_caller_has_left() {
+        let spent = |count| {
+            metered(10, || {
+                (0..count)
+                    .filter(|_| {
+                        steps(1);
+                        is_spent()
+                    })
+                    .count()
+            })
+            .0
+        };
+        assert_eq!((spent(10), spent(11)), (0, 1));
+        let panicked = std::panic::catch_unwind(|| metered(0, || panic!("a command's")));
+        assert!(panicked.is_err());
+        steps(1);
+        assert!(!is_spent(), "the limit has gone with the command");
     }
 }

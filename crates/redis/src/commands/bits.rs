@@ -265,6 +265,9 @@ pub async fn bitop(tx: &mut Tx, args: &[Blob]) -> Outcome {
         };
         let found = found!(string(tx, &key, intent));
         sources.push(found.map_or(Blob::EMPTY, |found| found.value));
+        if work::is_spent() {
+            return Ok(Reply::Nil);
+        }
     }
     let len = sources.iter().map(|source| source.len()).max();
     let Some(len) = len.filter(|len| *len > 0) else {
@@ -272,6 +275,9 @@ pub async fn bitop(tx: &mut Tx, args: &[Blob]) -> Outcome {
         return Ok(Reply::Integer(0));
     };
     work::bytes(len.saturating_mul(1 + sources.len()));
+    if work::is_spent() {
+        return Ok(Reply::Nil);
+    }
     let mut bytes = grown(&sources[0], len);
     for source in &sources[1..] {
         operation.apply(&mut bytes, source);

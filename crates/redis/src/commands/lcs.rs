@@ -64,6 +64,10 @@ pub async fn lcs(tx: &mut Tx, args: &[Blob]) -> Outcome {
     if (a.len() + 1).saturating_mul(b.len() + 1) > CELLS_MAX {
         return Ok(errors::LCS_TOO_LONG);
     }
+    work::steps((a.len() + 1) * (b.len() + 1) / CELLS_PER_STEP);
+    if work::is_spent() {
+        return Ok(Reply::Nil);
+    }
     let Some(table) = fill(tx, &a, &b) else {
         return Err(Stop::Restart);
     };
@@ -102,7 +106,6 @@ fn fill(tx: &Tx, a: &[u8], b: &[u8]) -> Option<Table> {
         cells: vec![0; (a.len() + 1) * width],
         width,
     };
-    work::steps(table.cells.len() / CELLS_PER_STEP);
     for (i, byte) in a.iter().enumerate() {
         if i % 64 == 63 && tx.doomed() {
             return None;

@@ -166,7 +166,7 @@ pub async fn keys(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let all = args[0].as_bytes() == b"*";
     let mut names = Vec::new();
     let mut from_hash = Some(0);
-    while let Some(hash) = from_hash {
+    while let Some(hash) = from_hash.filter(|_| !work::is_spent()) {
         let page = page(tx, hash, PAGE_KEYS).await?;
         let wanted = page
             .entries

@@ -40,7 +40,9 @@ fn intersection(sets: &[Arc<SetValue>]) -> impl Iterator<Item = &Blob> {
         work::element(member);
         set.contains(member)
     };
-    let members = members.inspect(|_| work::steps(1));
+    let members = members
+        .inspect(|_| work::steps(1))
+        .take_while(|_| !work::is_spent());
     members.filter(move |member| by_size[1..].iter().all(|set| is_in(set, member)))
 }
 
@@ -52,7 +54,7 @@ fn union(sets: &[Arc<SetValue>]) -> SetValue {
     };
     let mut union = SetValue::clone(largest);
     for (_, set) in sets.iter().enumerate().filter(|&(at, _)| at != base) {
-        for member in set.names() {
+        for member in set.names().take_while(|_| !work::is_spent()) {
             work::element(member);
             work::members(usize::from(union.add(member)));
         }
@@ -68,13 +70,14 @@ fn difference(sets: &[Arc<SetValue>]) -> SetValue {
     let others_len: usize = others.iter().map(|set| set.len()).sum();
     if others_len < first.len() {
         let mut left = SetValue::clone(first);
-        for member in others.iter().flat_map(|set| set.names()) {
+        let members = others.iter().flat_map(|set| set.names());
+        for member in members.take_while(|_| !work::is_spent()) {
             work::element(member);
             work::members(usize::from(left.remove(member).is_some()));
         }
         return left;
     }
-    let members = first.names();
+    let members = first.names().take_while(|_| !work::is_spent());
     let is_in = |set: &SetValue, member: &Blob| {
         work::element(member);
         set.contains(member)

@@ -224,6 +224,9 @@ async fn sorted(
     let mut weighed = Vec::with_capacity(elements.len());
     let mut all_have_numbers = true;
     for element in elements {
+        if work::is_spent() {
+            return Ok(Ok(Vec::new()));
+        }
         let found = pattern.look_up(tx, &element).await?;
         let weight = match is_alphabetic {
             true => Weight::Text(found),

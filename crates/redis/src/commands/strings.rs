@@ -118,7 +118,7 @@ impl Text {
     /// Puts bytes in the place of those from `at` on; zeros come between them and a shorter string.
     pub fn write(&mut self, at: usize, bytes: &[u8]) {
         /// Zeros share their chunks.
-        const ZEROS_PER_STEP: usize = 512;
+        const ZEROS_PER_STEP: usize = 128;
         let end = at + bytes.len();
         work::steps(end.saturating_sub(self.len()) / ZEROS_PER_STEP);
         // A longer one may be in chunks at one replica and not at another: that it is put in chunks is free, and so happens once.
@@ -393,7 +393,12 @@ pub async fn mget(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let mut values = Vec::with_capacity(args.len());
     for name in args {
         let value = tx.get(&Key::from(name)).await?;
-        values.push(bulk_or_nil(value.and_then(|value| value.as_string())));
+        let text = value.and_then(|value| value.as_string());
+        work::bytes(text.as_ref().map_or(0, |text| text.len()));
+        if work::is_spent() {
+            break;
+        }
+        values.push(bulk_or_nil(text));
     }
     Ok(Reply::Array(values))
 }

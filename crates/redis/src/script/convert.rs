@@ -1,12 +1,17 @@
 //! Replies become Lua values, and Lua values become replies, as Redis converts them.
 
-use super::run::{Host, Signal};
+use super::run::{BYTES_PER_STEP, Host, Signal};
 use crate::parse;
 use mlua::{IntoLua, Lua, LuaString, Table, Value};
 use txn::{Blob, Reply};
 
 /// How deeply a reply may be nested. Redis stops where Lua's stack ends, a few thousand levels down.
 const NESTING_MAX: usize = 1000;
+
+/// What a value counts for that becomes part of a script's reply.
+const STEPS_PER_VALUE: u64 = 15;
+/// What a table counts for besides: it is looked at for each form that it may have.
+const STEPS_PER_TABLE: u64 = 80;
 
 /// The text of a reply for which the nesting limit was reached.
 const TOO_DEEP: Reply = Reply::error("ERR reached lua stack limit");
@@ -102,6 +107,22 @@ pub(super) fn to_lua(lua: &Lua, reply: &Reply, resp3: bool) -> mlua::Result<Valu
     })
 }
 
+/// How many values a reply has, those inside of others included.
+pub(super) fn reply_values(reply: &Reply) -> usize {
+    let sum = |items: &[Reply]| items.iter().map(reply_values).sum::<usize>();
+    1 + match reply {
+        Reply::Array(items) | Reply::Set(items) | Reply::Push(items) => sum(items),
+        Reply::Map(pairs) | Reply::Pairs(pairs) | Reply::PairMap(pairs) => {
+            let values = pairs
+                .iter()
+                .map(|(key, value)| reply_values(key) + reply_values(value));
+            values.sum()
+        }
+        Reply::Told(told) => reply_values(&told.reply),
+        _ => 0,
+    }
+}
+
 /// An estimate of the bytes that a remembered reply holds.
 pub(super) fn reply_bytes(reply: &Reply) -> usize {
     let sum = |items: &[Reply]| items.iter().map(reply_bytes).sum::<usize>();
@@ -138,7 +159,7 @@ pub(super) fn line(bytes: &[u8]) -> String {
 }
 
 /// What a script returned, as a reply. A table that holds the same table many times can be a reply of any size, so its
-/// size is limited, and beyond that limit the script is stopped.
+/// size is limited, and its values count as steps; beyond these limits the script is stopped.
 pub(super) fn to_reply(host: &Host, value: Value, resp3: bool) -> mlua::Result<Reply> {
     let mut conversion = Conversion {
         host,
@@ -155,7 +176,11 @@ struct Conversion<'a> {
 }
 
 impl Conversion<'_> {
+    // These two apart: what they keep on the stack would be kept for each level of nesting.
+    #[inline(never)]
     fn take(&mut self, bytes: usize) -> mlua::Result<()> {
+        let steps = STEPS_PER_VALUE + (bytes / BYTES_PER_STEP) as u64;
+        self.host.charge(steps)?;
         match self.bytes_left.checked_sub(bytes + size_of::<Reply>()) {
             Some(left) => {
                 self.bytes_left = left;
@@ -163,6 +188,12 @@ impl Conversion<'_> {
             }
             None => Err(self.host.stop(Signal::ReplyTooLarge)),
         }
+    }
+
+    #[inline(never)]
+    fn take_table(&mut self) -> mlua::Result<()> {
+        self.host.charge(STEPS_PER_TABLE)?;
+        self.take(0)
     }
 
     fn bulk(&mut self, text: &LuaString) -> mlua::Result<Reply> {
@@ -193,7 +224,7 @@ impl Conversion<'_> {
     }
 
     fn table(&mut self, table: &Table, depth: usize) -> mlua::Result<Reply> {
-        self.take(0)?;
+        self.take_table()?;
         if let Value::String(text) = table.raw_get("err")? {
             let text = line(&text.as_bytes());
             let text = text.strip_prefix('-').map(str::to_owned).unwrap_or(text);

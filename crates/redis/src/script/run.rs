@@ -1,6 +1,6 @@
 //! One execution of a script, and what the functions that it calls need to know of it.
 
-use super::convert::{self, reply_bytes};
+use super::convert::{self, reply_bytes, reply_values};
 use super::cost::ScriptName;
 use super::library::json::JsonConfig;
 use super::limits::{Limits, compile_steps, limits};
@@ -26,6 +26,8 @@ pub(super) const STEPS_PER_TICK: u32 = 1000;
 pub(super) const STEPS_PER_CALL: u64 = 200;
 /// What each word of a call counts for, besides its bytes: a key that is looked up, say.
 const STEPS_PER_WORD: usize = 10;
+/// What each value of a reply counts for, besides its bytes: it becomes a value of Lua.
+const STEPS_PER_REPLY_VALUE: usize = 15;
 /// Bytes of a call's words and its reply that count as a step.
 pub(super) const BYTES_PER_STEP: usize = 16;
 /// What a function of a library counts for when a script calls it: the way through the binding.
@@ -404,14 +406,15 @@ impl Host {
                 Ok(argv) => argv,
                 Err(text) => return Ok(Err(text.to_owned())),
             };
-            let mut advanced = run.execution.advance(argv);
+            let steps_left = run.limits.steps_max.saturating_sub(run.steps);
+            let mut advanced = run.execution.advance(argv, steps_left);
             // A worker's budget is no reason to unwind before the run has made as many calls as it has repeated: else a long script
             // would take time in proportion to the square of its length.
             while advanced.is_pending()
                 && index - run.replayed < run.replayed
                 && run.execution.tx.overdraw()
             {
-                advanced = run.execution.advance(Args::new());
+                advanced = run.execution.advance(Args::new(), steps_left);
             }
             let signal = match advanced {
                 Poll::Ready(Ok(()))
@@ -433,9 +436,13 @@ impl Host {
         }
         run.next_call += 1;
         let Answer { reply, work } = &run.execution.replies[index];
-        let steps = reply.bytes() / BYTES_PER_STEP;
-        // Whoever charges next looks at the sum.
+        let steps = reply_values(reply) * STEPS_PER_REPLY_VALUE + reply.bytes() / BYTES_PER_STEP;
         run.steps = run.steps.saturating_add(*work + steps as u64);
+        // At once: a command may have stopped half-way.
+        if run.steps > run.limits.steps_max {
+            drop(slot);
+            return Err(self.stop(Signal::OutOfSteps));
+        }
         match reply {
             Reply::Error(text) => Ok(Err(text.clone().into_owned())),
             reply => convert::to_lua(lua, reply, run.resp3).map(Ok),
@@ -514,13 +521,16 @@ impl Execution {
     }
 
     /// Polls the next command once, and remembers its reply. One that is pending has its words already.
-    fn advance(&mut self, argv: Args) -> Poll<Result<(), Stop>> {
+    /// A command that works for more than the steps that are left stops somewhere, and so must the script.
+    fn advance(&mut self, argv: Args, steps_left: u64) -> Poll<Result<(), Stop>> {
         let mut command = match self.pending.take() {
             Some(command) => command,
             None => self.begin(argv),
         };
         let mut context = Context::from_waker(Waker::noop());
-        let (polled, work) = work::metered(|| command.as_mut().poll(&mut context));
+        let (polled, work) = work::metered(steps_left.saturating_sub(self.pending_work), || {
+            command.as_mut().poll(&mut context)
+        });
         self.pending_work = self.pending_work.saturating_add(work);
         match polled {
             Poll::Ready(Ok(reply)) => {

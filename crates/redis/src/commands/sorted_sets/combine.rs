@@ -197,7 +197,7 @@ impl Combination {
     fn union(&self) -> Vec<Scored> {
         let mut scores: FixedMap<&Blob, f64> = FixedMap::default();
         for weighted in &self.sources {
-            for (member, score) in weighted.source.members() {
+            for (member, score) in weighted.source.members().take_while(|_| !work::is_spent()) {
                 let score = weighted.score(score);
                 work::element(member);
                 scores
@@ -223,6 +223,7 @@ impl Combination {
             let members = first.source.members();
             members.map(|(member, score)| (member, first.score(score)))
         });
+        let members = members.take_while(|_| !work::is_spent());
         members.filter_map(move |(member, first)| {
             let mut sum = first;
             for weighted in others {
@@ -248,7 +249,7 @@ impl Combination {
         {
             let mut left = SortedSetValue::clone(set);
             for other in others {
-                for (member, _) in other.source.members() {
+                for (member, _) in other.source.members().take_while(|_| !work::is_spent()) {
                     work::element(member);
                     work::scored(usize::from(left.remove(member).is_some()));
                 }
@@ -259,7 +260,7 @@ impl Combination {
             let mut others = others.iter();
             others.any(|other| other.source.score(member).is_some())
         };
-        let members = first.source.members();
+        let members = first.source.members().take_while(|_| !work::is_spent());
         let left = members.filter(|(member, _)| !is_elsewhere(member));
         collected(left.map(|(member, score)| (member.clone(), score)))
     }

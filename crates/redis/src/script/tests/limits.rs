@@ -161,6 +161,106 @@ fn what_calls_look_at_counts() {
     }
 }
 
+/// What each iteration does counts, so that this many of them reach the limit.
+#[test]
+fn what_scripts_get_and_give_counts() {
+    let numbers = "local t = {} for i = 1, 2000 do t[i] = i end";
+    let set = format!("{numbers} redis.call('SADD', 'k', unpack(t))");
+    let hash = "for i = 1, 1000 do redis.call('HSET', 'k', 'f' .. i, i) end";
+    let list = format!("{numbers} redis.call('RPUSH', 'k', unpack(t))");
+    let keys = "for i = 1, 500 do redis.call('SET', 'k' .. i, i) end";
+    let class = "local p = '*[' .. ('b'):rep(1000) .. ']'";
+    let shared = "local t = {1} for i = 1, 17 do t = {t, t} end return t";
+    for (given, script) in [
+        (&*set, "for i = 1, 160 do redis.call('SMEMBERS', 'k') end"),
+        (hash, "for i = 1, 160 do redis.call('HGETALL', 'k') end"),
+        (
+            hash,
+            "redis.setresp(3) for i = 1, 160 do redis.call('HGETALL', 'k') end",
+        ),
+        (
+            &list,
+            "for i = 1, 1000 do redis.call('LPOS', 'k', 'none') end",
+        ),
+        (
+            keys,
+            &format!("{class} for i = 1, 100 do redis.call('KEYS', p) end"),
+        ),
+        (
+            "",
+            &format!("{numbers} for i = 1, 260 do redis.pcall({{}}, unpack(t)) end"),
+        ),
+        ("", shared),
+        (
+            "",
+            "for i = 1, 10 do redis.call('SETRANGE', 'k' .. i, 100000000, 'x') end",
+        ),
+    ] {
+        let mut double = Double::new(Disturbance::default());
+        double.eval(given).expect(given);
+        let outcome = double.eval(script);
+        assert_eq!(
+            outcome.expect_err(script).to_string(),
+            steps_text(),
+            "{script}"
+        );
+    }
+}
+
+#[test]
+fn a_command_stops_when_the_steps_are_spent() {
+    let keys = "local name = ('a'):rep(1000) for i = 1, 100 do redis.call('SET', name .. i, 1) end";
+    let set = "local t = {} for i = 1, 2000 do t[i] = i end redis.call('SADD', 'k', unpack(t))";
+    let names = "local names = {} for i = 1, 1000 do names[i] = 'k' end";
+    let long = "redis.call('SETRANGE', 'k', 999999, 'x')";
+    for (given, script) in [
+        (
+            keys,
+            "return redis.call('KEYS', '*' .. ('a'):rep(500) .. 'b')",
+        ),
+        (
+            keys,
+            "return redis.call('SCAN', 0, 'COUNT', 100, 'MATCH', '*' .. ('a'):rep(500) .. 'b')",
+        ),
+        (
+            set,
+            &format!("{names} return redis.call('SINTERCARD', 1000, unpack(names))"),
+        ),
+        (
+            set,
+            &format!("{names} return redis.call('SUNIONSTORE', 'new', unpack(names))"),
+        ),
+        (
+            set,
+            &format!("{names} return redis.call('ZINTERCARD', 1000, unpack(names))"),
+        ),
+        (
+            set,
+            &format!("{names} return redis.call('ZUNIONSTORE', 'new', 1000, unpack(names))"),
+        ),
+        (
+            long,
+            &format!("{names} return #redis.call('MGET', unpack(names))"),
+        ),
+        (
+            long,
+            &format!("{names} return redis.call('BITOP', 'OR', 'new', unpack(names))"),
+        ),
+    ] {
+        let mut double = Double::new(Disturbance::default());
+        double.eval(given).expect(given);
+        let before = double.entries.clone();
+        let (outcome, work) = work::metered(u64::MAX, || double.eval(script));
+        assert_eq!(show(&outcome), format!("!{}", steps_text()), "{script}");
+        assert!(work < 2 * LIMITS.steps_max, "{script}: {work} steps");
+        assert_eq!(
+            double.entries.len(),
+            before.len(),
+            "{script} left something behind"
+        );
+    }
+}
+
 /// A replica that has begun with a checkpoint has strings in one piece that others have in chunks.
 #[test]
 fn how_a_string_is_kept_says_nothing_of_the_work() {
@@ -195,7 +295,7 @@ fn how_a_string_is_kept_says_nothing_of_the_work() {
     ] {
         let mut works = |key: &str| {
             let script = format!("return redis.pcall({})", call.replace("KEY", key));
-            let (outcome, work) = work::metered(|| double.eval(&script));
+            let (outcome, work) = work::metered(u64::MAX, || double.eval(&script));
             outcome.expect(call);
             work
         };
@@ -277,8 +377,8 @@ fn too_much_memory_rolls_back() {
         assert!(double.entries.is_empty(), "{script} left something behind");
     }
     let in_reply = double
-        .eval("local t = {} for i = 1, 30 do t = {t, t} end return t")
-        .expect_err("2^30 leaves");
+        .eval("local s, t = ('x'):rep(1000000), {} for i = 1, 40 do t[i] = s end return t")
+        .expect_err("40 MB");
     assert!(
         in_reply.to_string().contains("bytes in its reply"),
         "{in_reply}"
