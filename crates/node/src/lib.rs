@@ -41,6 +41,11 @@
 //! In a cluster of several partitions a request may turn out to belong elsewhere: [`flights`] submits it again, in the order of its
 //! connection.
 //!
+//! # Time
+//!
+//! What drivers tell as `now_ms` is a *steady* time, which nobody can set. The date comes with each tick. How both become the time that
+//! batches are stamped with is told in [`clock`].
+//!
 //! # Invariants
 //!
 //! 1. `final-committed <= confirmed <= written <= delivered`, and `synced <= written`.
@@ -50,6 +55,7 @@
 //! 4. Session ids never repeat within the life of a log ([`session`]).
 
 mod checkpoint;
+pub mod clock;
 pub mod cluster;
 mod expiry;
 pub mod flights;

@@ -1,6 +1,7 @@
 //! The state machine.
 
 use crate::checkpoint::{CheckpointFailed, CheckpointJob, CheckpointWritten, KEPT};
+use crate::clock::{BOUND_MS, Clock, ClockStatus, Sight};
 use crate::expiry::{ExpiryScan, PAGE_ENTRIES};
 use crate::options::{FsyncPolicy, NodeOptions};
 use crate::recover::Found;
@@ -11,6 +12,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use store::checkpoint::Header;
 use txn::Key;
+use txn::clock::{self, CorrectClock};
 use txn::mutant::{Mutant, is_active};
 use txn::{Args, Outcome, Position, Reply, Request, RequestId, SessionId, Space, Stop};
 
@@ -30,8 +32,11 @@ pub enum Event {
     LogSynced(Position),
     /// A sync failed: nobody knows what is on the disk beyond what was synced before.
     LogSyncFailed(String),
-    /// Time passes. Expected every 100 ms or so.
-    Tick,
+    /// Time passes. Expected every 100 ms or so; the first tick comes before any request.
+    Tick {
+        /// What this machine's clock shows, in milliseconds since 1970.
+        wall_ms: u64,
+    },
     /// A checkpoint is wanted now.
     CheckpointWanted,
     /// The checkpoint of [`Effects::checkpoint`] is on the disk.
@@ -171,8 +176,7 @@ pub struct Node {
     writing_from: Option<Tail>,
     syncing: bool,
     last_sync_ms: u64,
-    /// What the clock showed last.
-    clock_ms: u64,
+    clock: Clock,
     marker_due: bool,
 
     /// The ids of `confirmed + 1 ..= delivered`.
@@ -222,7 +226,7 @@ impl Node {
             writing_from: None,
             syncing: false,
             last_sync_ms: 0,
-            clock_ms: 0,
+            clock: Clock::new(tail.time_ms, BOUND_MS),
             marker_due: false,
             unconfirmed: VecDeque::new(),
             in_flight: VecDeque::new(),
@@ -259,6 +263,10 @@ impl Node {
             }
             Health::Stopping => return Err(Refused::ShuttingDown),
         }
+        // Before the first tick no time is known.
+        if !self.clock.is_set() {
+            return Err(Refused::Busy);
+        }
         self.pass();
         let limits = self.options.limits;
         let in_flight = self.delivered().0 - self.passed.last().0;
@@ -277,7 +285,6 @@ impl Node {
         now_ms: u64,
         effects: &mut Effects,
     ) -> Result<(), Refused> {
-        self.look_at_clock(now_ms);
         self.admission()?;
         if !requests.is_empty() {
             self.order(std::mem::take(requests), now_ms, effects);
@@ -285,29 +292,39 @@ impl Node {
         Ok(())
     }
 
-    /// A clock that was set back must not stop what waits for it: syncs every second, and what is tried again.
-    fn look_at_clock(&mut self, now_ms: u64) {
-        let back_ms = self.clock_ms.saturating_sub(now_ms);
-        self.clock_ms = now_ms;
-        if back_ms > 0 {
-            self.last_sync_ms = self.last_sync_ms.saturating_sub(back_ms);
-            self.checkpoint_retry_at_ms = self.checkpoint_retry_at_ms.saturating_sub(back_ms);
-            if let Health::Full { retry_at_ms, .. } = &mut self.health {
-                *retry_at_ms = retry_at_ms.saturating_sub(back_ms);
-            }
+    /// Brings the clock up to date.
+    fn look_at_clock(&mut self, now_ms: u64, wall_ms: u64, effects: &mut Effects) {
+        let view = self.engine.view();
+        let snapshot = view.open();
+        let read = view.read_at(&snapshot, &clock::offset_key());
+        view.close(snapshot);
+        let offset_ms = clock::offset_ms(read.entry.as_ref());
+        let sight = Sight::alone(wall_ms.cast_signed().wrapping_sub(now_ms.cast_signed()));
+        let news = self.clock.tick(now_ms, wall_ms, offset_ms, &sight);
+        effects.warnings.extend(news);
+    }
+
+    /// Orders that the date is another one, where that is due.
+    fn correct_clock(&mut self, now_ms: u64, effects: &mut Effects) {
+        if let Some((before_ms, offset_ms)) = self.clock.take_correction()
+            && self.admission().is_ok()
+        {
+            let sequence = self.sequencer.tail().next.0;
+            let request = CorrectClock::request(sequence, before_ms, offset_ms);
+            self.order(vec![Arc::new(request)], now_ms, effects);
+            effects.delivered = true;
         }
     }
 
     /// Takes an event.
     pub fn handle(&mut self, event: Event, now_ms: u64, effects: &mut Effects) {
-        self.look_at_clock(now_ms);
         match event {
             Event::LogWritten => self.log_written(now_ms, effects),
             Event::LogWriteFailed(error) => self.log_write_failed(&error, now_ms, effects),
             Event::LogSynced(position) => self.log_synced(position, now_ms, effects),
             Event::LogSyncFailed(error) => self.log_sync_failed(&error, effects),
-            Event::Tick => self.tick(now_ms, effects),
-            Event::CheckpointWanted => self.start_checkpoint(effects),
+            Event::Tick { wall_ms } => self.tick(now_ms, wall_ms, effects),
+            Event::CheckpointWanted => self.start_checkpoint(now_ms, effects),
             Event::CheckpointWritten(written) => self.checkpoint_written(written, now_ms, effects),
             Event::CheckpointFailed(failed) => {
                 self.log_bytes_since_checkpoint += self.checkpointing.take().unwrap_or(0);
@@ -336,6 +353,16 @@ impl Node {
                     && self.checkpointing.is_none()
             }
         }
+    }
+
+    /// The epoch time, less the steady time that drivers tell: see [`crate::clock`].
+    pub fn epoch_lead_ms(&self) -> i64 {
+        self.clock.lead_ms()
+    }
+
+    /// What is known of this node's clock.
+    pub fn clock(&self) -> ClockStatus {
+        self.clock.status()
     }
 
     /// Counters and places.
@@ -370,10 +397,11 @@ impl Node {
         );
         let before = self.sequencer.tail();
         let start = effects.records.len();
-        let batch = match self
-            .sequencer
-            .sequence(requests, now_ms, &mut effects.records)
-        {
+        let batch = match self.sequencer.sequence(
+            requests,
+            self.clock.stamp_ms(now_ms),
+            &mut effects.records,
+        ) {
             Ok(batch) => batch,
             Err(BatchTooLarge { requests, bytes }) => {
                 let text = format!(
@@ -435,7 +463,7 @@ impl Node {
             .is_due(self.log_bytes_since_checkpoint, since_ms)
             && now_ms >= self.checkpoint_retry_at_ms
         {
-            self.start_checkpoint(effects);
+            self.start_checkpoint(now_ms, effects);
         }
     }
 
@@ -511,7 +539,8 @@ impl Node {
         }
     }
 
-    fn tick(&mut self, now_ms: u64, effects: &mut Effects) {
+    fn tick(&mut self, now_ms: u64, wall_ms: u64, effects: &mut Effects) {
+        self.look_at_clock(now_ms, wall_ms, effects);
         self.pass();
         match &mut self.health {
             Health::Ready => {}
@@ -532,6 +561,7 @@ impl Node {
                 effects.marker = true;
             }
         }
+        self.correct_clock(now_ms, effects);
         self.expire(now_ms, effects);
     }
 
@@ -543,7 +573,9 @@ impl Node {
         if self.engine.view().final_position() < self.last_internal || self.admission().is_err() {
             return;
         }
-        let look = self.expiry.look(self.engine.view(), now_ms);
+        let look = self
+            .expiry
+            .look(self.engine.view(), self.clock.epoch_ms(now_ms));
         let procedure = match look.space {
             Space::User => self.options.expire.clone(),
             Space::System => self.options.expire_system.clone(),
@@ -620,7 +652,7 @@ impl Node {
         }
     }
 
-    fn start_checkpoint(&mut self, effects: &mut Effects) {
+    fn start_checkpoint(&mut self, now_ms: u64, effects: &mut Effects) {
         if self.checkpointing.is_some() || matches!(self.health, Health::Poisoned { .. }) {
             return;
         }
@@ -645,7 +677,7 @@ impl Node {
             clears: self.engine.view().clears_at(&snapshot),
         };
         self.checkpointing = Some(std::mem::take(&mut self.log_bytes_since_checkpoint));
-        self.checkpoint_began_ms = self.clock_ms;
+        self.checkpoint_began_ms = now_ms;
         effects.checkpoint = Some(CheckpointJob::new(self.engine.clone(), snapshot, header));
     }
 
@@ -659,7 +691,7 @@ impl Node {
         self.schedule.written(written.bytes);
         self.counters.checkpoints += 1;
         self.counters.checkpoint_error = None;
-        self.counters.last_checkpoint_at_ms = now_ms;
+        self.counters.last_checkpoint_at_ms = self.clock.wall_ms(now_ms);
         if self.checkpoints.back() != Some(&written.position) {
             self.checkpoints.push_back(written.position);
         }

@@ -20,6 +20,9 @@
 //!
 //! Two things the merge changes in what the groups have agreed on, where slots have moved: see [`crate::moves`]. What an operator has
 //! had skipped, it replaces: see [`crate::skip`].
+//! Where an epoch
+//! corrects the clock, the merge puts a transaction behind the epoch's others that notes the new offset at every partition
+//! ([`txn::clock`]).
 //!
 //! Invariants:
 //! 1. `confirmed <= delivered <= held`, for each feed; a confirmed epoch is never retracted.
@@ -35,10 +38,13 @@ use crate::skip::Skips;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use txn::clock::CorrectClock;
 use txn::codec::RequestError;
 use txn::hash::mix;
 use txn::mutant::{Mutant, is_active};
-use txn::{BootId, Epoch, Group, PartitionId, Position, Registry, Request, SessionId};
+use txn::{
+    BootId, Epoch, Group, PartitionId, PartitionRoute, Position, Registry, Request, SessionId,
+};
 
 /// Where the merge stands after an epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -465,6 +471,20 @@ impl Merge {
                 let part = MOVES_PART - number as u32;
                 add_move(&mut arranged, change, self.local[local], part, &map, &end);
             }
+            for (_, changed) in &end.changes {
+                if let &Changed::Clock {
+                    before_ms,
+                    offset_ms,
+                } = changed
+                {
+                    arranged.requests.push(correction(
+                        before_ms,
+                        offset_ms,
+                        self.local[local],
+                        &end,
+                    ));
+                }
+            }
             let Arranged { requests, groups } = arranged;
             end.next[local] = first.advanced(requests.len() as u64);
             if !requests.is_empty() {
@@ -564,6 +584,13 @@ fn add_move(
     });
     let request = change.request(at, end.epoch, slots.clone());
     arranged.requests.push(request);
+}
+
+/// The transaction with which a partition takes note that the time of day is another one: behind all others of its epoch.
+fn correction(before_ms: i64, offset_ms: i64, at: PartitionId, end: &EpochEnd) -> Arc<Request> {
+    let mut request = CorrectClock::request(end.epoch.0, before_ms, offset_ms);
+    request.route = PartitionRoute::one_of(at, end.map.slots());
+    Arc::new(request)
 }
 
 /// A request as an epoch has it in which this map is in force.

@@ -391,7 +391,7 @@ impl Evictor {
         let mut choices = BTreeMap::new();
         for &(partition, view) in led {
             self.seed = mix(self.seed);
-            let choice = Choice::of(view, policy, share, self.seed, runtime.now_ms());
+            let choice = Choice::of(view, policy, share, self.seed, runtime.epoch_ms());
             if choice.victims.is_empty() {
                 continue;
             }

@@ -553,7 +553,7 @@ fn member_options(
             limits: options.limits,
             checkpoint_bytes: options.checkpoint_bytes,
             tick_ms: (cluster.election_timeout_ms / ELECTION_TICKS).max(1),
-            clock_ahead_ms_max: cluster.clock_ahead_ms_max,
+            clock_bound_ms: cluster.clock_ahead_ms_max,
             request_timeout_ms: cluster.request_timeout_ms,
             leaders_in: match &cluster.leaders {
                 Leaders::Spread => None,

@@ -320,9 +320,14 @@ fn can_meet(defect: Defect, options: &Options) -> bool {
         Defect::Of(Mutant::ForgetVote | Mutant::PromiseBeforeSync) => {
             has(|fault| matches!(fault, Fault::Crash { .. }))
         }
-        Defect::Of(Mutant::TimeGoesBack | Mutant::EpochTimeGoesBack) => {
-            has(|fault| matches!(fault, Fault::ClockJump { .. }))
+        Defect::Of(Mutant::TimeGoesBack) => {
+            has(|fault| matches!(fault, Fault::ClockJump { by_ms, .. } if *by_ms < 0))
+                && has(|fault| matches!(fault, Fault::Crash { .. }))
         }
+        Defect::Of(Mutant::EpochTimeGoesBack) => {
+            has(|fault| matches!(fault, Fault::ClockJump { by_ms, .. } if *by_ms < 0))
+        }
+        Defect::Of(Mutant::StampWallClock) => has(|fault| matches!(fault, Fault::ClockJump { .. })),
         Defect::Of(Mutant::ReplayWholeBatch) => has(|fault| matches!(fault, Fault::Crash { .. })),
         _ => true,
     }

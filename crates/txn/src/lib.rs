@@ -24,6 +24,7 @@
 //! This crate depends on none of ours and has no clock, no thread, no file and no socket.
 
 pub mod blob;
+pub mod clock;
 pub mod codec;
 pub mod hash;
 pub mod ids;

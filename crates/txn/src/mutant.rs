@@ -24,7 +24,7 @@ pub enum Mutant {
     KeepRemains,
     /// What recovery reads counts as durable, although the disk may not have it.
     TrustWhatWasRead,
-    /// An epoch's time may be before the previous one's.
+    /// A process begins with what its machine's clock shows, whatever the end of its log says.
     TimeGoesBack,
 
     // The node.
@@ -106,8 +106,10 @@ pub enum Mutant {
     ConfirmWhenOneAgrees,
     /// A retraction reaches the partition only whose batch was replaced.
     RetractOnePartition,
-    /// An epoch's time is that of its last batch.
+    /// An epoch's time is that of its last batch, and a leader stamps what its machine's clock shows if that is earlier.
     EpochTimeGoesBack,
+    /// A leader stamps batches with what its machine's clock shows.
+    StampWallClock,
     /// Under `everysec`, only promises are synced.
     SkipEverySecond,
     /// Who follows a group is not told that a batch was replaced.
@@ -180,7 +182,7 @@ impl Mutant {
         Mutant::MixEras,
     ];
     /// Those that only a cluster can have.
-    pub const OF_CLUSTERS: [Mutant; 24] = [
+    pub const OF_CLUSTERS: [Mutant; 25] = [
         Mutant::ForgetVote,
         Mutant::PromiseBeforeSync,
         Mutant::ProposeTwice,
@@ -193,6 +195,7 @@ impl Mutant {
         Mutant::ConfirmWhenOneAgrees,
         Mutant::RetractOnePartition,
         Mutant::EpochTimeGoesBack,
+        Mutant::StampWallClock,
         Mutant::SkipEverySecond,
         Mutant::FeedWithoutRewind,
         Mutant::FeedOutOfTurn,

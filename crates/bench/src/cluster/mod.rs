@@ -281,6 +281,7 @@ impl Contender {
             appendfsync: appendfsync.clone(),
             arguments: Vec::new(),
             directory: directory.join(name),
+            faketime: None,
         };
         let mut contenders = Vec::new();
         if options.against_single {

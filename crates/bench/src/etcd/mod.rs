@@ -246,6 +246,7 @@ fn measure_ordo(options: &Options, directory: &Path) -> Result<Figures> {
         appendfsync: "always".to_owned(),
         arguments: Vec::new(),
         directory: directory.to_owned(),
+        faketime: None,
     };
     let mut processes = Processes::new(setting, None)?;
     for node in 0..options.nodes {

@@ -8,10 +8,12 @@
 //!
 //! * every key has a value that what clients were told allows ([`ledger`]), in this round and in all before;
 //! * the history of lists is strictly serializable (`sim::history`), with a last read of every list at every node;
-//! * all nodes have the same, also to READONLY connections.
+//! * all nodes have the same, also to READONLY connections;
+//! * where clocks are set ([`clocks`]), no time to live is shorter or longer than it says.
 //!
 //! The seed decides faults, instants (in acknowledged writes) and the clients' work; the machine decides the rest.
 
+pub mod clocks;
 mod ledger;
 mod load;
 pub mod network;
@@ -26,6 +28,7 @@ use crate::progress::Progress;
 use crate::redis::template::SplitMix;
 use crate::report::{self, Spread};
 use anyhow::{Context, Result, bail};
+use clocks::Probes;
 use comfy_table::Table;
 use ledger::{Ledger, State};
 use load::{ACCOUNTS, Load, OPENING_BALANCE, PATIENCE, Seen, account_key};
@@ -181,10 +184,16 @@ pub fn run(options: &Options) -> Result<Report> {
 
 fn faults(options: &Options) -> Result<Vec<Fault>> {
     let nodes = options.setting.nodes;
-    let possible = |fault: &Fault| fault.is_possible(nodes, options.namespaces);
+    let clocks = options.setting.faketime.is_some();
+    let possible = |fault: &Fault| fault.is_possible(nodes, options.namespaces, clocks);
     if let Some(fault) = options.only.iter().find(|fault| !possible(fault)) {
         let name = fault.name();
-        if !options.namespaces && fault.is_possible(nodes, true) {
+        if !clocks && fault.sets_clocks() {
+            bail!(
+                "--faults {name}: clocks are set with --clock-steps only, which needs libfaketime"
+            );
+        }
+        if !options.namespaces && fault.is_possible(nodes, true, clocks) {
             bail!(
                 "--faults {name}: on the loopback interface no link can be cut: use --network namespaces, which needs root"
             );
@@ -195,7 +204,7 @@ fn faults(options: &Options) -> Result<Vec<Fault>> {
         return Ok(Fault::ALL
             .iter()
             .map(|(_, fault)| *fault)
-            .filter(possible)
+            .filter(|fault| possible(fault) && fault.sets_clocks() == clocks)
             .collect());
     }
     Ok(options.only.clone())
@@ -252,13 +261,17 @@ impl Run<'_> {
     fn round(&mut self, number: usize, fault: Fault) -> Result<Round> {
         let (load, clients) = (self.load, self.options.clients);
         let resume = Resume::default();
+        let mut probes = Probes::new(number, load.addresses(), PATIENCE);
+        if fault.sets_clocks() {
+            probes.add(0)?;
+        }
         load.begin();
         let (survived, mut seen) = std::thread::scope(|scope| {
             let resume = &resume;
             let workers: Vec<_> = (0..clients)
                 .map(|me| scope.spawn(move || load.work(number as u64, me, resume)))
                 .collect();
-            let survived = self.survive(fault, resume);
+            let survived = self.survive(fault, resume, &mut probes);
             load.end();
             let seen: Vec<Seen> = workers
                 .into_iter()
@@ -302,6 +315,9 @@ impl Run<'_> {
         if self.options.setting.nodes > 1 && !load.idempotent.load(Ordering::Relaxed) {
             problems.push("the nodes do not know ORDO.IDEMPOTENT".to_owned());
         }
+        if fault.sets_clocks() {
+            probes.judge(&mut problems)?;
+        }
         let agreed = self.agree(&mut history);
         let anomaly = sim::history::check(&history).err();
         problems.extend(anomaly.map(|anomaly| anomaly.to_string()));
@@ -332,7 +348,7 @@ impl Run<'_> {
     }
 
     /// Does the fault when it is time, heals it, and waits until all is as before.
-    fn survive(&mut self, fault: Fault, resume: &Resume) -> Result<Survived> {
+    fn survive(&mut self, fault: Fault, resume: &Resume, probes: &mut Probes) -> Result<Survived> {
         let before = BEFORE.0 + self.random.below(BEFORE.1 - BEFORE.0);
         let partition =
             self.random
@@ -362,6 +378,12 @@ impl Run<'_> {
                 resumed_ns: None,
                 victims: None,
             });
+        }
+        if fault.sets_clocks() {
+            // What is written while clocks are wrong.
+            for node in (0..nodes).filter(|node| !done.victims.contains(node)) {
+                self.wait(|_| probes.add(node).is_ok())?;
+            }
         }
         std::thread::sleep(done.lasts.saturating_sub(injected.elapsed()));
         let victims = probe.map(|probe| worst(&probe.end(), &done.victims));

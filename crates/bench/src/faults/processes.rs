@@ -1,5 +1,6 @@
 //! The servers under test: real processes, each with its directory and, if there is a network, its namespace.
 
+use super::clocks::Clock;
 use super::network::Network;
 use crate::child::{HOST, dying_with_us, free_port};
 use anyhow::{Context, Result, bail};
@@ -44,12 +45,15 @@ pub struct Setting {
     pub arguments: Vec<String>,
     /// Where each node has a directory for its data and its output.
     pub directory: PathBuf,
+    /// What sets the nodes' clocks ([`super::clocks::library`]), if anything is to.
+    pub faketime: Option<PathBuf>,
 }
 
 struct Node {
     directory: PathBuf,
     client: SocketAddr,
     peer: SocketAddr,
+    clock: Option<Clock>,
     child: Option<Child>,
     frozen: bool,
     /// Its syncs have failed: only another process goes on.
@@ -85,7 +89,10 @@ impl Processes {
                     (address()?.parse()?, address()?.parse()?)
                 }
             };
+            let clock = setting.faketime.as_ref();
+            let clock = clock.map(|library| Clock::new(library, &directory));
             nodes.push(Node {
+                clock: clock.transpose()?,
                 directory,
                 client,
                 peer,
@@ -257,6 +264,9 @@ impl Processes {
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
             .stderr(output);
+        if let Some(clock) = &started.clock {
+            clock.show_to(&mut command);
+        }
         let child = command
             .spawn()
             .with_context(|| format!("could not start {}", name(node)))?;
@@ -315,6 +325,14 @@ impl Processes {
         Ok(())
     }
 
+    /// Sets a node's clock so far ahead of the true time.
+    pub fn set_clock(&self, node: usize, ahead_s: i64) -> Result<()> {
+        match &self.nodes[node].clock {
+            Some(clock) => clock.set(ahead_s),
+            None => bail!("clocks are set with --clock-steps only"),
+        }
+    }
+
     fn signal(&self, node: usize, signal: Signal) -> Result<()> {
         let process = self.nodes[node].child.as_ref().map(Pid::from_child);
         let Some(process) = process else {
@@ -329,6 +347,9 @@ impl Processes {
             network.heal()?;
         }
         for node in 0..self.nodes.len() {
+            if let Some(clock) = &self.nodes[node].clock {
+                clock.set(0)?;
+            }
             for flag in [FULL, SYNC] {
                 // Most have none.
                 let _ = std::fs::remove_file(self.disk_flag(node, flag));
@@ -506,6 +527,7 @@ mod tests {
             appendfsync: "always".to_owned(),
             arguments: Vec::new(),
             directory: directory.to_owned(),
+            faketime: None,
         }
     }
 

@@ -1,5 +1,6 @@
 //! Which fault comes in which round, and how it is done.
 
+use super::clocks;
 use super::processes::{Processes, name};
 use crate::redis::template::SplitMix;
 use anyhow::{Context, Result, bail};
@@ -39,16 +40,30 @@ pub enum Fault {
     SyncLeader,
     /// A sync of a node that does not lead fails. It is restarted later.
     SyncFollower,
+    /// The leader's clock is set, by up to an hour.
+    ClockLeader,
+    /// The clock of a node that does not lead is set.
+    ClockFollower,
+    /// The clocks of a majority are set, all to the same date.
+    ClockMajority,
+    /// A node that does not lead is killed, and the clock of another one is set.
+    ClockOneDown,
+    /// The leader is killed, and the clocks of the others, and its own before it starts again, are set.
+    ClockKillLeader,
+    /// All are killed, and one starts with a clock that was set.
+    ClockKillAll,
 }
 
 /// How long a frozen node stands still.
 const FREEZE: Duration = Duration::from_secs(3);
+/// How long a clock that was set stays so, at least and at most: the date is corrected within that, or not.
+const CLOCK_MS: (u64, u64) = (500, 16_000);
 /// How long a link is cut or a node is down, at least and at most.
 const DOWN_MS: (u64, u64) = (500, 4_000);
 
 impl Fault {
     /// All faults with their names.
-    pub const ALL: [(&'static str, Fault); 15] = [
+    pub const ALL: [(&'static str, Fault); 21] = [
         ("kill-leader", Fault::KillLeader),
         ("kill-follower", Fault::KillFollower),
         ("kill-all", Fault::KillAll),
@@ -64,6 +79,12 @@ impl Fault {
         ("full-all", Fault::FullAll),
         ("sync-leader", Fault::SyncLeader),
         ("sync-follower", Fault::SyncFollower),
+        ("clock-leader", Fault::ClockLeader),
+        ("clock-follower", Fault::ClockFollower),
+        ("clock-majority", Fault::ClockMajority),
+        ("clock-one-down", Fault::ClockOneDown),
+        ("clock-kill-leader", Fault::ClockKillLeader),
+        ("clock-kill-all", Fault::ClockKillAll),
     ];
 
     /// Its name.
@@ -83,6 +104,7 @@ impl Fault {
                 | Fault::FullLeader
                 | Fault::FullAll
                 | Fault::SyncLeader
+                | Fault::ClockLeader
         )
     }
     /// Whether a disk must refuse for it, which takes a C compiler.
@@ -96,6 +118,18 @@ impl Fault {
                 | Fault::SyncFollower
         )
     }
+    /// Whether it sets clocks, which takes [`super::clocks::library`].
+    pub fn sets_clocks(self) -> bool {
+        matches!(
+            self,
+            Fault::ClockLeader
+                | Fault::ClockFollower
+                | Fault::ClockMajority
+                | Fault::ClockOneDown
+                | Fault::ClockKillLeader
+                | Fault::ClockKillAll
+        )
+    }
     /// Whether links must be cut for it, which takes a network of namespaces.
     pub fn needs_network(self) -> bool {
         matches!(
@@ -107,9 +141,15 @@ impl Fault {
                 | Fault::IsolateFollower
         )
     }
-    /// Whether it is possible with so many nodes, with or without a network.
-    pub fn is_possible(self, nodes: usize, network: bool) -> bool {
-        (nodes > 1 || !self.needs_followers()) && (network || !self.needs_network())
+    /// Whether it is possible with so many nodes, with or without a network, and with clocks that can be set or not.
+    pub fn is_possible(self, nodes: usize, network: bool, clocks: bool) -> bool {
+        let least = match self {
+            // A minority must be left to go wrong, or to be down.
+            Fault::ClockMajority | Fault::ClockOneDown | Fault::ClockKillLeader => 3,
+            Fault::ClockKillAll => 3,
+            other => 1 + usize::from(other.needs_followers()),
+        };
+        nodes >= least && (network || !self.needs_network()) && (clocks || !self.sets_clocks())
     }
 }
 
@@ -163,6 +203,8 @@ pub fn inject(
         count => others[random.below(count as u64) as usize],
     };
     let down = Duration::from_millis(DOWN_MS.0 + random.below(DOWN_MS.1 - DOWN_MS.0));
+    let clock_ms = CLOCK_MS.0 + random.below(CLOCK_MS.1 - CLOCK_MS.0);
+    let clock_lasts = Duration::from_millis(clock_ms);
     let (leads, follows) = (name(leader), name(follower));
     let done = |what: String, victims: &[usize], lasts| Done {
         what,
@@ -183,6 +225,71 @@ pub fn inject(
             let all: Vec<usize> = (0..nodes).collect();
             processes.kill(&all)?;
             done("killed all".to_owned(), &all, Duration::ZERO)
+        }
+        Fault::ClockLeader | Fault::ClockFollower => {
+            let victim = if fault == Fault::ClockLeader {
+                leader
+            } else {
+                follower
+            };
+            let step_s = clocks::step(random);
+            processes.set_clock(victim, step_s)?;
+            done(
+                format!("set the clock of {} by {step_s} s", name(victim)),
+                &[],
+                clock_lasts,
+            )
+        }
+        Fault::ClockMajority => {
+            let step_s = clocks::step(random);
+            let set = nodes / 2 + 1;
+            for turn in 0..set {
+                processes.set_clock((follower + turn) % nodes, step_s)?;
+            }
+            done(format!("set {set} clocks by {step_s} s"), &[], clock_lasts)
+        }
+        Fault::ClockOneDown => {
+            let step_s = clocks::step(random);
+            processes.kill(&[follower])?;
+            let up: Vec<usize> = (0..nodes).filter(|&node| node != follower).collect();
+            let wrong = up[random.below(up.len() as u64) as usize];
+            processes.set_clock(wrong, step_s)?;
+            done(
+                format!(
+                    "killed {follows}, set the clock of {} by {step_s} s",
+                    name(wrong)
+                ),
+                &[follower],
+                clock_lasts,
+            )
+        }
+        Fault::ClockKillLeader => {
+            let step_s = clocks::step(random);
+            processes.kill(&[leader])?;
+            for node in 0..nodes {
+                processes.set_clock(node, step_s)?;
+            }
+            // With the wrong clock: the others know the time.
+            processes.start(leader)?;
+            done(
+                format!("killed {leads}, set all clocks by {step_s} s, started it"),
+                &[leader],
+                clock_lasts,
+            )
+        }
+        Fault::ClockKillAll => {
+            let step_s = clocks::step(random);
+            let all: Vec<usize> = (0..nodes).collect();
+            processes.kill(&all)?;
+            processes.set_clock(follower, step_s)?;
+            for node in 0..nodes {
+                processes.start(node)?;
+            }
+            done(
+                format!("killed all, started {follows} with a clock that is off by {step_s} s"),
+                &[],
+                clock_lasts,
+            )
         }
         Fault::FreezeLeader | Fault::FreezeFollower => {
             let victim = if fault == Fault::FreezeLeader {
@@ -282,7 +389,7 @@ mod tests {
         assert_eq!(drawn.len(), 40);
         for (name, fault) in Fault::ALL {
             let count = drawn.iter().filter(|&&other| other == fault).count();
-            assert!((2..=3).contains(&count), "{name}: {count}");
+            assert!((1..=2).contains(&count), "{name}: {count}");
             assert_eq!(name.parse::<Fault>().expect("known"), fault);
         }
         assert_eq!(drawn, schedule(&faults, 40, &mut SplitMix::new(3)));
@@ -292,13 +399,13 @@ mod tests {
 
     #[test]
     fn one_node_has_no_followers_and_no_links() {
-        let possible = |nodes, network| {
-            let possible = |(_, fault): &(_, Fault)| fault.is_possible(nodes, network);
+        let possible = |nodes, network, clocks| {
+            let possible = |(_, fault): &(_, Fault)| fault.is_possible(nodes, network, clocks);
             Fault::ALL.iter().filter(|fault| possible(fault)).count()
         };
-        assert_eq!(
-            (possible(1, true), possible(3, false), possible(3, true)),
-            (6, 10, 15)
-        );
+        assert_eq!(possible(1, true, false), 6);
+        assert_eq!(possible(3, false, false), 10);
+        assert_eq!(possible(3, true, false), 15);
+        assert_eq!((possible(1, true, true), possible(3, true, true)), (7, 21));
     }
 }

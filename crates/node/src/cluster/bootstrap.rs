@@ -337,11 +337,13 @@ impl ClusterNode {
         if !self.bootstrap.takes_part() {
             for node in self.bootstrap.others() {
                 self.send(node, &frame, effects);
+                self.tell_time(node, effects);
             }
         } else if self.ticks.is_multiple_of(CLOCK_TICKS) {
             let map = self.map().clone();
             for &node in map.nodes.keys().filter(|&&node| node != self.options.me) {
                 self.send(node, &frame, effects);
+                self.tell_time(node, effects);
             }
             if self.own_condition() != Condition::Well {
                 self.tell_condition(effects);

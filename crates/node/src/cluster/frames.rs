@@ -141,6 +141,8 @@ pub enum Frame {
         /// The version of its map.
         map_version: u32,
     },
+    /// What the epoch time is ([`crate::clock`]), if the sender knows it.
+    Time(Option<u64>),
     /// The sender wants the receiver's map: it has heard that it is newer than its own.
     MapWanted,
     /// The sender's map. The receiver needs it to know where the others are; what else it says, the order tells.
@@ -204,6 +206,7 @@ const CONDITION: u8 = 22;
 const WELL: u8 = 0;
 const ENDING: u8 = 1;
 const OUT: u8 = 2;
+const TIME: u8 = 24;
 
 /// How an outcome begins.
 const REPLIED: u8 = 0;
@@ -337,9 +340,9 @@ fn take_answered(reader: &mut Reader<'_>) -> Option<Answered> {
 
 impl Frame {
     /// The frame's bytes.
-    pub fn encode(&self, clock_ms: u64) -> Vec<u8> {
+    pub fn encode(&self, wall_ms: u64) -> Vec<u8> {
         let mut out = Vec::with_capacity(32);
-        put_varint(&mut out, clock_ms);
+        put_varint(&mut out, wall_ms);
         match self {
             Frame::Consensus { partition, message } => {
                 out.push(CONSENSUS);
@@ -506,6 +509,11 @@ impl Frame {
                 if let Some(standing) = standing {
                     standing.encode(&mut out);
                 }
+            }
+            Frame::Time(epoch_ms) => {
+                out.push(TIME);
+                // No epoch has the time 0.
+                put_varint(&mut out, epoch_ms.unwrap_or(0));
             }
             Frame::MapWanted => out.push(MAP_WANTED),
             Frame::Map(map) => {
@@ -687,6 +695,8 @@ fn describe_frame(bytes: &Bytes) -> Option<String> {
         Frame::Condition(Condition::Well) => "is well".to_owned(),
         Frame::Condition(Condition::Ending) => "is about to end".to_owned(),
         Frame::Condition(Condition::Out(cause)) => format!("is out: {cause}"),
+        Frame::Time(Some(epoch_ms)) => format!("the epoch time is {epoch_ms}"),
+        Frame::Time(None) => "the epoch time is not known".to_owned(),
         Frame::Wish {
             partition,
             to,
@@ -879,6 +889,10 @@ fn take_plain(reader: &mut Reader<'_>, bytes: &Bytes) -> Option<Frame> {
             to: NodeId(u16::try_from(reader.varint()?).ok()?),
             left_ms: take_number(reader)?,
         },
+        TIME => {
+            let epoch_ms = reader.varint().filter(|&epoch_ms| epoch_ms < TIME_MS_END)?;
+            Frame::Time(Some(epoch_ms).filter(|&epoch_ms| epoch_ms > 0))
+        }
         _ => return None,
     })
 }

@@ -159,7 +159,7 @@ impl ClusterNode {
         }
     }
 
-    /// Whether a node could lead a group that this node leads, at once and with a right clock.
+    /// Whether a node could lead a group that this node leads, at once.
     fn may_take_over(&self, partition: PartitionId, node: NodeId) -> bool {
         let status = self.groups[&partition].status();
         let has_all = status
@@ -168,7 +168,6 @@ impl ClusterNode {
             .any(|&(other, matched)| other == node && matched + ENTRIES_BEHIND_MAX >= status.last);
         has_all
             && self.peers.hears_all(node)
-            && self.is_clock_right(node)
             && status.members.voters.contains(&node)
             && self.is_live(node)
     }

@@ -30,7 +30,11 @@ use txn::PartitionId;
 /// The newest behaviour that this build knows: it knows all before it, too.
 ///
 /// 1. What clusters begin with.
-pub const LEVEL: u32 = LEVEL_FIRST;
+/// 2. [`order::Control::CorrectClock`], and [`super::Frame::Time`].
+pub const LEVEL: u32 = CORRECTS_CLOCK;
+
+/// The behaviour that corrects clocks.
+pub const CORRECTS_CLOCK: u32 = LEVEL_FIRST + 1;
 
 /// Whether a build may take part in a cluster with this map. The error says which build may.
 pub fn check_level(map: &PartitionMap, known: u32) -> Result<(), ClusterRecoverError> {

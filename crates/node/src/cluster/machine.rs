@@ -20,6 +20,7 @@ use super::peers::{Condition, Peers};
 use super::reads::{Read, Reads};
 use super::retired::Retired;
 use super::shape::{BadFrame, ReadAhead};
+use crate::clock::{Clock, ClockStatus};
 use crate::expiry::ExpiryScan;
 use crate::machine::Refused;
 use bytes::Bytes;
@@ -76,7 +77,10 @@ pub enum ClusterEvent {
     /// There is room for the journal's next segment, as [`ClusterEffects::make_room`] asked.
     RoomMade,
     /// Time passes: a tick of [`ClusterOptions::tick_ms`].
-    Tick,
+    Tick {
+        /// What this machine's clock shows, in milliseconds since 1970.
+        wall_ms: u64,
+    },
     /// The engines have got on where [`ClusterNode::waits_for_room`]. A tick does as well, later.
     Room,
     /// The checkpoint of [`ClusterEffects::checkpoint`] is on the disk.
@@ -300,7 +304,9 @@ pub struct ClusterNode {
     syncing: bool,
     /// When the last sync was begun.
     sync_tick: u64,
+    /// The steady time: see [`crate::clock`].
     pub(super) now_ms: u64,
+    pub(super) clock: Clock,
     pub(super) ticks: u64,
     pub(super) checkpoints: Checkpoints,
     pub(super) installs: Installs,
@@ -355,6 +361,7 @@ impl ClusterNode {
         } = beginning;
         let next = merge.confirmed().next.clone();
         let is_spread = merge.confirmed().map.is_spread();
+        let clock = Clock::new(merge.confirmed().time_ms, options.clock_bound_ms);
         let settled = merge.confirmed().epoch;
         let executors = engines
             .into_iter()
@@ -396,6 +403,7 @@ impl ClusterNode {
             syncing: false,
             sync_tick: 0,
             now_ms: 0,
+            clock,
             ticks: 0,
             checkpoints,
             installs: Installs::default(),
@@ -452,6 +460,16 @@ impl ClusterNode {
     /// Who leads a group, as far as this node knows.
     pub fn leader(&self, partition: PartitionId) -> Option<NodeId> {
         self.leaders.get(&partition).map(|&(node, _)| node)
+    }
+
+    /// The epoch time, less the steady time that drivers tell: see [`crate::clock`].
+    pub fn epoch_lead_ms(&self) -> i64 {
+        self.clock.lead_ms()
+    }
+
+    /// What is known of this node's clock.
+    pub fn clock(&self) -> ClockStatus {
+        self.clock.status()
     }
 
     /// Where the local replica of a group stands.
@@ -569,7 +587,7 @@ impl ClusterNode {
     }
 
     /// Who was heard since this tick is not taken for gone.
-    fn silent_since(&self) -> u64 {
+    pub(super) fn silent_since(&self) -> u64 {
         self.ticks.saturating_sub(SILENCE_TICKS)
     }
 
@@ -693,8 +711,8 @@ impl ClusterNode {
             ClusterEvent::JournalFailed(error) => self.journal_failed(&error, effects),
             // Nothing may come between this and the write.
             ClusterEvent::RoomMade => return self.write_again(effects),
-            ClusterEvent::Tick if self.out.is_some() => self.tick_out(effects),
-            ClusterEvent::Tick => self.tick(effects),
+            ClusterEvent::Tick { .. } if self.out.is_some() => self.tick_out(effects),
+            ClusterEvent::Tick { wall_ms } => self.tick(wall_ms, effects),
             ClusterEvent::Room => {}
             ClusterEvent::CheckpointWritten { epoch, bytes } => {
                 self.checkpoint_written(epoch, bytes, effects);
@@ -771,7 +789,8 @@ impl ClusterNode {
     }
 
     pub(super) fn send(&self, to: NodeId, frame: &Frame, effects: &mut ClusterEffects) {
-        effects.frames.push((to, frame.encode(self.now_ms)));
+        let wall_ms = self.clock.wall_ms(self.now_ms);
+        effects.frames.push((to, frame.encode(wall_ms)));
     }
 
     /// Takes a frame, or drops the link of the node that sent it.
@@ -787,9 +806,9 @@ impl ClusterNode {
         bytes: &Bytes,
         effects: &mut ClusterEffects,
     ) -> Result<(), BadFrame> {
-        let (clock_ms, frame) = Frame::decode(bytes, &self.registry)?;
+        let (wall_ms, frame) = Frame::decode(bytes, &self.registry)?;
         self.check_frame(&frame)?;
-        self.peers.heard(from, clock_ms, self.now_ms, self.ticks);
+        self.peers.heard(from, wall_ms, self.now_ms, self.ticks);
         let is_about_nodes = matches!(
             frame,
             Frame::Clock { .. } | Frame::Condition(_) | Frame::MapWanted | Frame::Map(_)
@@ -913,6 +932,7 @@ impl ClusterNode {
                 }
             }
             Frame::Condition(condition) => self.peers.is_in(from, condition),
+            Frame::Time(epoch_ms) => self.peers.tells_time(from, epoch_ms, self.now_ms),
             Frame::MapWanted => {
                 let map = Frame::Map(Box::new((**self.map()).clone()));
                 self.send(from, &map, effects);
@@ -973,8 +993,9 @@ impl ClusterNode {
         self.begun = self.begun.max(epoch.min(latest));
     }
 
-    fn tick(&mut self, effects: &mut ClusterEffects) {
+    fn tick(&mut self, wall_ms: u64, effects: &mut ClusterEffects) {
         self.ticks += 1;
+        self.look_at_clocks(wall_ms, effects);
         if self.bootstrap.takes_part() {
             for (&partition, group) in &mut self.groups {
                 // A tick is never refused.
@@ -1011,7 +1032,6 @@ impl ClusterNode {
         self.settle();
         self.campaign();
         self.look_for_progress(effects);
-        self.look_at_clocks();
         self.look_at_feeds(effects);
         if self.ending_tick.is_some() {
             self.go_on_ending(effects);

@@ -197,7 +197,7 @@ impl ClusterNode {
             if is_settled(&wanted, members) {
                 self.tell_followed(partition, effects);
             }
-            match self.next_step_of(&situation) {
+            match next_step(&situation) {
                 Some(Step::Transfer(to)) => self.transfer(partition, to),
                 Some(Step::Change(change)) => {
                     if let Some(group) = self.groups.get_mut(&partition) {
@@ -221,22 +221,6 @@ impl ClusterNode {
         if self.leads.contains_key(&PartitionId(0)) {
             self.finish_leaving(effects);
         }
-    }
-
-    /// The next step. Who leaves hands over to a node whose clock is right, if it can: one that is ahead would hand over
-    /// again, perhaps to the one that leaves, without end.
-    fn next_step_of(&self, situation: &Situation<'_>) -> Option<Step> {
-        let step = next_step(situation);
-        if !matches!(step, Some(Step::Transfer(_))) {
-            return step;
-        }
-        let ready = situation.ready.iter().copied();
-        let right: BTreeSet<NodeId> = ready.filter(|&node| self.is_clock_right(node)).collect();
-        let better = next_step(&Situation {
-            ready: &right,
-            ..*situation
-        });
-        better.or(step)
     }
 
     /// A node that knows itself that a group goes on without it is not told so: it asks for no votes. Nor is one that only

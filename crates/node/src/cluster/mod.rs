@@ -56,7 +56,7 @@
 //!   the others. It comes back by itself once a write goes well again; a failed sync needs a restart.
 //! * A frame that no node of the cluster can have sent is not used, and its sender loses its link ([`ClusterEffects::severed`]):
 //!   see [`shape`]. Within the protocol peers are believed.
-//! * A leader whose clock runs ahead of a majority hands over, and until then stamps batches with a bounded time.
+//! * A wall clock that is set, or wrong, moves no stamp: see [`crate::clock`].
 //!
 //! # Invariants
 //!
@@ -67,6 +67,7 @@
 
 mod bootstrap;
 pub mod checkpoint;
+mod clocks;
 mod feeds;
 mod frames;
 mod gateway;
@@ -94,6 +95,7 @@ pub use machine::{ClusterEffects, ClusterEvent, ClusterNode, ClusterStatus};
 pub use peers::Condition;
 pub use recover::{ClusterRecoverError, ClusterStart, LoadedEngines, load_engines};
 
+use crate::clock::BOUND_MS;
 use crate::options::{CHECKPOINT_BYTES_DEFAULT, FsyncPolicy, Limits};
 use order::Skips;
 use std::sync::Arc;
@@ -126,8 +128,8 @@ pub struct ClusterOptions {
     pub feed_part_bytes: usize,
     /// How much a node is told of groups, in all, that it has not said to have heard.
     pub feed_window_bytes: u64,
-    /// How far a leader's clock may be ahead of a majority.
-    pub clock_ahead_ms_max: u64,
+    /// By how much a clock may be off before it counts as wrong, and the cluster's date before it is corrected.
+    pub clock_bound_ms: u64,
     /// When a client is told that nobody knows how its request ended.
     pub request_timeout_ms: u64,
     /// The newest behaviour that this process knows: [`LEVEL`], but in tests of upgrades.
@@ -157,7 +159,7 @@ impl ClusterOptions {
             speculate: true,
             feed_part_bytes: 256 << 10,
             feed_window_bytes: 16 << 20,
-            clock_ahead_ms_max: 500,
+            clock_bound_ms: BOUND_MS,
             request_timeout_ms: 10_000,
             level: LEVEL,
             leaders_in: None,

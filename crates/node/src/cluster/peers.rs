@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use txn::NodeId;
 
-/// A clock is judged by the best of what was heard in so many ticks: frames that waited somewhere make it look late.
-const CLOCK_WINDOW_TICKS: u64 = 40;
+/// A wall clock is judged by the best of what was heard in so many ticks: frames that waited somewhere make it look late.
+const WALL_WINDOW_TICKS: u64 = 20;
 
 /// How a node is, as it says itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,38 +22,63 @@ pub enum Condition {
 #[derive(Clone, Debug)]
 struct Peer {
     heard_tick: u64,
-    /// How far its clock is ahead of ours, at least: the best of this window, and of the one before.
-    ahead_ms: i64,
-    ahead_before_ms: i64,
-    window_tick: u64,
+    /// What its wall clock shows, once it has told.
+    wall: Option<Wall>,
+    /// How far its epoch time is ahead of our steady time, at least, if it has told: nothing if it has none.
+    epoch_lead_ms: Option<Option<i64>>,
     /// It says that it hears the leaders of all groups.
     hears_all: bool,
     condition: Condition,
+}
+
+/// How far a wall clock is ahead of our steady time, at least: the best of this window, and of the one before.
+#[derive(Clone, Copy, Debug)]
+struct Wall {
+    lead_ms: i64,
+    lead_before_ms: i64,
+    since_tick: u64,
 }
 
 /// All others of which something was heard.
 #[derive(Debug, Default)]
 pub(super) struct Peers(BTreeMap<NodeId, Peer>);
 
+fn lead(time_ms: u64, now_ms: u64) -> i64 {
+    time_ms.cast_signed().wrapping_sub(now_ms.cast_signed())
+}
+
 impl Peers {
-    /// A frame has arrived.
-    pub fn heard(&mut self, node: NodeId, clock_ms: u64, now_ms: u64, now_tick: u64) {
-        let ahead_ms = clock_ms.cast_signed().wrapping_sub(now_ms.cast_signed());
+    /// A frame has arrived. A sender that has not yet looked at its clock says 0.
+    pub fn heard(&mut self, node: NodeId, wall_ms: u64, now_ms: u64, now_tick: u64) {
         let peer = self.0.entry(node).or_insert(Peer {
             heard_tick: now_tick,
-            ahead_ms,
-            ahead_before_ms: ahead_ms,
-            window_tick: now_tick,
+            wall: None,
+            epoch_lead_ms: None,
             hears_all: false,
             condition: Condition::Well,
         });
         peer.heard_tick = now_tick;
-        if now_tick >= peer.window_tick + CLOCK_WINDOW_TICKS {
-            peer.ahead_before_ms = peer.ahead_ms;
-            peer.ahead_ms = ahead_ms;
-            peer.window_tick = now_tick;
+        if wall_ms == 0 {
+            return;
         }
-        peer.ahead_ms = peer.ahead_ms.max(ahead_ms);
+        let lead_ms = lead(wall_ms, now_ms);
+        let wall = peer.wall.get_or_insert(Wall {
+            lead_ms,
+            lead_before_ms: lead_ms,
+            since_tick: now_tick,
+        });
+        if now_tick >= wall.since_tick + WALL_WINDOW_TICKS {
+            (wall.lead_before_ms, wall.lead_ms) = (wall.lead_ms, lead_ms);
+            wall.since_tick = now_tick;
+        }
+        wall.lead_ms = wall.lead_ms.max(lead_ms);
+    }
+
+    /// A node tells its epoch time, or that it has none.
+    pub fn tells_time(&mut self, node: NodeId, epoch_ms: Option<u64>, now_ms: u64) {
+        if let Some(peer) = self.0.get_mut(&node) {
+            peer.epoch_lead_ms = Some(epoch_ms.map(|epoch_ms| lead(epoch_ms, now_ms)));
+        }
     }
 
     /// A node says whether it hears the leaders of all groups.
@@ -88,22 +113,27 @@ impl Peers {
 
     /// Whether something was heard of a node since `since_tick`.
     pub fn is_heard(&self, node: NodeId, since_tick: u64) -> bool {
-        self.0
-            .get(&node)
-            .is_some_and(|peer| peer.heard_tick >= since_tick)
+        self.live(node, since_tick).is_some()
     }
 
-    /// How far a node's clock is ahead of ours, at least; 0 if nothing was heard of it.
-    pub fn is_ahead_ms(&self, node: NodeId) -> i64 {
+    fn live(&self, node: NodeId, since_tick: u64) -> Option<&Peer> {
         let peer = self.0.get(&node);
-        peer.map_or(0, |peer| peer.ahead_ms.max(peer.ahead_before_ms))
+        peer.filter(|peer| peer.heard_tick >= since_tick)
     }
 
-    /// How far our clock is ahead of those of these nodes that were heard since `since_tick`, at most, for each.
-    pub fn ahead_of(&self, nodes: &[NodeId], since_tick: u64) -> Vec<i64> {
-        let live = nodes.iter().filter_map(|node| self.0.get(node));
-        live.filter(|peer| peer.heard_tick >= since_tick)
-            .map(|peer| -peer.ahead_ms.max(peer.ahead_before_ms))
-            .collect()
+    /// Those that were heard since `since_tick`, and how far their wall clocks are ahead of our steady time, at least.
+    pub fn wall_leads(&self, since_tick: u64) -> impl Iterator<Item = (NodeId, i64)> + '_ {
+        let live = self.0.iter();
+        let live = live.filter(move |(_, peer)| peer.heard_tick >= since_tick);
+        live.filter_map(|(&node, peer)| {
+            let wall = peer.wall?;
+            Some((node, wall.lead_ms.max(wall.lead_before_ms)))
+        })
+    }
+
+    /// How far the epoch time of a node that was heard since `since_tick` is ahead of our steady time, at least. `Some(None)` if it
+    /// says that it has none.
+    pub fn epoch_lead_ms(&self, node: NodeId, since_tick: u64) -> Option<Option<i64>> {
+        self.live(node, since_tick)?.epoch_lead_ms
     }
 }

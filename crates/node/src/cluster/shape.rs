@@ -65,6 +65,7 @@ fn partition_of(frame: &Frame) -> Option<PartitionId> {
         | Frame::Newest(_)
         | Frame::Clock { .. }
         | Frame::Condition(_)
+        | Frame::Time(_)
         | Frame::MapWanted
         | Frame::Map(_) => None,
     }

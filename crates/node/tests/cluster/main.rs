@@ -2,6 +2,7 @@
 
 mod agreement;
 mod bootstrap;
+mod clocks;
 mod feeds;
 mod levels;
 mod lies;

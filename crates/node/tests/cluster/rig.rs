@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use txn::{
     Args, Call, FnProcedure, Key, NodeId, Outcome, PartitionId, PartitionRoute, Procedure,
-    Registry, Reply, Request, RequestId, Tx, Value, ZoneId,
+    Registry, Reply, Request, RequestId, SessionId, Tx, Value, ZoneId,
 };
 
 const TICK_MS: u64 = 50;
@@ -64,6 +64,7 @@ struct Process {
     refused: Vec<(RequestId, Outcome)>,
     /// Reads that may run.
     readable: usize,
+    warnings: Vec<String>,
 }
 
 /// A host: what outlives its processes.
@@ -170,6 +171,8 @@ pub struct Rig {
     hosts: BTreeMap<NodeId, Host>,
     pub wire: Wire,
     now_ms: u64,
+    /// How far machines' clocks were set.
+    pub set_ms: BTreeMap<NodeId, i64>,
     nonces: u64,
     /// Additions that were answered, by partition.
     pub answered: BTreeMap<PartitionId, i64>,
@@ -244,7 +247,8 @@ impl Rig {
             pair,
             hosts: BTreeMap::new(),
             wire: Wire::default(),
-            now_ms: 1_000_000,
+            now_ms: 1_700_000_000_000,
+            set_ms: BTreeMap::new(),
             nonces: 0,
             answered: BTreeMap::new(),
             sent: BTreeMap::new(),
@@ -339,6 +343,7 @@ impl Rig {
             changed: Vec::new(),
             refused: Vec::new(),
             readable: 0,
+            warnings: Vec::new(),
         });
     }
 
@@ -403,6 +408,21 @@ impl Rig {
 
     pub fn node(&self, node: NodeId) -> &ClusterNode {
         &self.process(node).expect("it runs").node
+    }
+
+    /// What a node's operator was told.
+    pub fn warnings(&self, node: NodeId) -> &[String] {
+        &self.process(node).expect("it runs").warnings
+    }
+
+    /// True time, which everybody's steady clock shows.
+    pub fn now_ms(&self) -> u64 {
+        self.now_ms
+    }
+
+    /// Time passes without ticks.
+    pub fn wait_ms(&mut self, ms: u64) {
+        self.now_ms += ms;
     }
 
     pub fn is_running(&self, node: NodeId) -> bool {
@@ -619,6 +639,9 @@ impl Rig {
                     == execute::Progress::Worked
                 {}
                 for committed in committed.drain(..) {
+                    if committed.request.id.session == SessionId::INTERNAL {
+                        continue;
+                    }
                     let Ok(Reply::Integer(sum)) = committed.outcome else {
                         assert!(self.tap.is_some(), "no sum");
                         continue;
@@ -649,6 +672,7 @@ impl Rig {
         }
         process.node.say(sent, now_ms, &mut process.effects);
         process.node.executed(foreign, now_ms, &mut process.effects);
+        process.warnings.append(&mut process.effects.warnings);
         for (to, bytes) in process.effects.frames.drain(..) {
             self.wire.send(node, to, bytes, &self.registry);
         }
@@ -690,7 +714,9 @@ impl Rig {
         self.wire.tick();
         let nodes: Vec<NodeId> = self.hosts.keys().copied().collect();
         for &node in &nodes {
-            self.handle(node, ClusterEvent::Tick);
+            let set_ms = self.set_ms.get(&node).copied().unwrap_or(0);
+            let wall_ms = self.now_ms.saturating_add_signed(set_ms);
+            self.handle(node, ClusterEvent::Tick { wall_ms });
         }
         let mut left = 20_000;
         loop {

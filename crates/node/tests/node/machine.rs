@@ -260,29 +260,3 @@ fn a_stopping_node_takes_nothing_and_syncs_what_it_has() {
         assert_eq!(rig.acknowledged(), 4);
     }
 }
-
-#[test]
-fn a_clock_that_is_set_back_delays_neither_syncs_nor_the_next_try() {
-    let mut rig = rig(FsyncPolicy::Everysec);
-    rig.now_ms = 10_000_000;
-    rig.tick(0);
-    rig.submit("a", 1).unwrap();
-    rig.tick(1000);
-    rig.end_sync();
-    rig.submit("a", 1).unwrap();
-    rig.now_ms -= 3_600_000;
-    rig.tick(0);
-    assert_eq!(rig.syncs_asked, 1, "a second is not over");
-    rig.tick(1000);
-    assert_eq!(rig.syncs_asked, 2);
-    rig.end_sync();
-
-    rig.disk.fill_up_after(0);
-    rig.submit("a", 1).unwrap();
-    rig.disk.make_space();
-    rig.now_ms -= 3_600_000;
-    rig.tick(0);
-    assert!(rig.submit("a", 1).is_err(), "it is not tried again yet");
-    rig.tick(1000);
-    rig.submit("a", 1).unwrap();
-}

@@ -1,5 +1,6 @@
 //! Tests of the node with its log on a virtual disk.
 
+mod clock;
 mod expiry;
 mod machine;
 mod recovery;

@@ -51,7 +51,10 @@ pub struct Rig {
     /// What clients were told, in that order.
     pub replies: Vec<(RequestId, Outcome)>,
     pub warnings: Vec<String>,
+    /// The steady time.
     pub now_ms: u64,
+    /// How far the machine's clock was set ahead of it.
+    pub set_ms: i64,
     sequence: u64,
     session: SessionId,
     add: Arc<dyn Procedure>,
@@ -60,6 +63,16 @@ pub struct Rig {
 impl Rig {
     /// Recovers a node from the disk.
     pub fn recover(disk: &Arc<VirtualDisk>, options: NodeOptions) -> Result<Rig, RecoverError> {
+        Rig::recover_at(disk, options, 1_000_000, 0)
+    }
+
+    /// Recovers a node at a time, with a clock that was set.
+    pub fn recover_at(
+        disk: &Arc<VirtualDisk>,
+        options: NodeOptions,
+        now_ms: u64,
+        set_ms: i64,
+    ) -> Result<Rig, RecoverError> {
         let mut registry = Registry::new();
         registry.register(add_procedure()).unwrap();
         redis_surface::register(&mut registry).unwrap();
@@ -74,7 +87,7 @@ impl Rig {
             &|| Arc::new(Serial::new()),
             &mut |told| progress.push(told),
         )?;
-        Ok(Rig {
+        let mut rig = Rig {
             disk: disk.clone(),
             session: ordo_node::session::compose(recovered.node.boot(), 0, 0),
             node: recovered.node,
@@ -87,10 +100,13 @@ impl Rig {
             syncs_asked: 0,
             replies: Vec::new(),
             warnings: Vec::new(),
-            now_ms: 1_000_000,
+            now_ms,
+            set_ms,
             sequence: 0,
             add: add_procedure(),
-        })
+        };
+        rig.tick(0);
+        Ok(rig)
     }
 
     /// Who sends the requests.
@@ -144,7 +160,9 @@ impl Rig {
     /// Time passes.
     pub fn tick(&mut self, elapsed_ms: u64) {
         self.now_ms += elapsed_ms;
-        self.handle(Event::Tick);
+        self.handle(Event::Tick {
+            wall_ms: self.now_ms.saturating_add_signed(self.set_ms),
+        });
     }
 
     fn drive(&mut self) {

@@ -90,6 +90,13 @@ pub enum Control {
         /// The behaviour.
         level: u32,
     },
+    /// What the time of day is at the epochs behind this one: see [`txn::clock`]. Needs behaviour 2.
+    CorrectClock {
+        /// The offset that this was decided on: it changes nothing behind another.
+        before_ms: i64,
+        /// The offset from here on.
+        offset_ms: i64,
+    },
 }
 
 /// Why replicas cannot be placed as somebody wishes.
@@ -128,6 +135,14 @@ pub enum Changed {
     Slots(SlotMove),
     /// A checkpoint is taken at the end of this epoch.
     Checkpoint,
+    /// The time of day is another one behind this epoch, unless the offset was not what the change was decided on: a
+    /// transaction at every partition looks.
+    Clock {
+        /// What the offset should be until here.
+        before_ms: i64,
+        /// What it is then from here on.
+        offset_ms: i64,
+    },
     /// Replicas are to be with other nodes. The map has a new version, and a checkpoint is taken at the end of this epoch.
     Placed,
     /// A process got its boot id.
@@ -282,6 +297,13 @@ impl PartitionMap {
                 self.level = *level;
                 self.changed()
             }
+            &Control::CorrectClock {
+                before_ms,
+                offset_ms,
+            } => Changed::Clock {
+                before_ms,
+                offset_ms,
+            },
         }
     }
 
@@ -350,6 +372,7 @@ const TAG_RAISE_LEVEL: u8 = 5;
 const TAG_CHECKPOINT: u8 = 6;
 const TAG_DRAIN: u8 = 7;
 const TAG_MOVE_SLOTS: u8 = 8;
+const TAG_CORRECT_CLOCK: u8 = 12;
 
 impl Control {
     /// Appends the record.
@@ -420,6 +443,14 @@ impl Control {
                 put_varint(out, u64::from(*version));
                 put_varint(out, u64::from(*level));
             }
+            Control::CorrectClock {
+                before_ms,
+                offset_ms,
+            } => {
+                out.push(TAG_CORRECT_CLOCK);
+                put_varint(out, before_ms.cast_unsigned());
+                put_varint(out, offset_ms.cast_unsigned());
+            }
         }
     }
 
@@ -472,6 +503,10 @@ impl Control {
                 version: take(reader)?,
                 level: take(reader)?,
             },
+            TAG_CORRECT_CLOCK => Control::CorrectClock {
+                before_ms: reader.varint()?.cast_signed(),
+                offset_ms: reader.varint()?.cast_signed(),
+            },
             _ => return None,
         })
     }
@@ -501,6 +536,10 @@ impl fmt::Display for Control {
                 )
             }
             Control::RaiseLevel { level, .. } => write!(f, "behaviour {level} comes into force"),
+            Control::CorrectClock { offset_ms, .. } => write!(
+                f,
+                "the time of day is the order's time less {offset_ms} ms from here on"
+            ),
         }
     }
 }

@@ -109,6 +109,7 @@ mod tests {
             out: None,
             waiting: false,
             leaving: false,
+            clock_ahead_ms: 0,
         };
         let partition = |(id, nodes): (usize, &&[u16])| PartitionStatus {
             id: id as u16,

@@ -180,6 +180,18 @@ fn problems(status: &ClusterStatus) -> Vec<String> {
             ),
         });
     }
+    for node in status.nodes.iter().filter(|node| node.clock_ahead_ms != 0) {
+        let word = if node.clock_ahead_ms < 0 {
+            "behind"
+        } else {
+            "ahead of"
+        };
+        problems.push(format!(
+            "The clock of node {} is {:.1} s {word} the cluster's time of day: set it right. No time to live depends on it.",
+            node.name,
+            node.clock_ahead_ms.unsigned_abs() as f64 / 1_000.0
+        ));
+    }
     let staying = status.nodes.iter().filter(|node| !node.leaving);
     let newest = staying.clone().map(|node| node.level).max().unwrap_or(0);
     if newest > status.level {

@@ -76,6 +76,7 @@ fn cluster() -> ClusterStatus {
         out: None,
         waiting: false,
         leaving: false,
+        clock_ahead_ms: 0,
     };
     let replica = |node, role: &str, lag| ReplicaStatus {
         node,

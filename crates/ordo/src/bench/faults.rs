@@ -2,6 +2,7 @@
 
 use super::{new_directory, program};
 use anyhow::{Result, bail};
+use bench::faults::clocks::library;
 use bench::faults::network::Network;
 use bench::faults::processes::Setting;
 use bench::faults::script::Fault;
@@ -27,6 +28,13 @@ pub struct FaultsArgs {
     /// Only these faults; all that are possible if not given. An unknown name lists them.
     #[arg(long, value_delimiter = ',')]
     faults: Vec<Fault>,
+    /// Set the nodes' clocks by up to an hour, and judge times to live. Only that, unless --faults says otherwise. Needs libfaketime
+    /// (Debian: apt-get install faketime), which the nodes run under; it leaves the monotonic clock as it is.
+    #[arg(long)]
+    clock_steps: bool,
+    /// Where libfaketimeMT.so.1 is, if not where Debian has it.
+    #[arg(long, requires = "clock_steps")]
+    faketime: Option<PathBuf>,
     /// namespaces gives each node a network of its own and needs root; loopback can cut no links.
     #[arg(long, default_value = "namespaces", value_parser = ["namespaces", "loopback"])]
     network: String,
@@ -64,6 +72,11 @@ pub fn run(args: FaultsArgs) -> Result<()> {
     if namespaces && let Some(missing) = Network::missing() {
         bail!("{missing}; --network loopback works without, and leaves out faults of links");
     }
+    let faketime = match (args.clock_steps, args.faketime) {
+        (false, _) => None,
+        (true, Some(library)) => Some(library),
+        (true, None) => Some(library()?),
+    };
     let seed = args.seed.unwrap_or_else(drawn_seed);
     eprintln!("seed {seed}: --seed {seed} repeats the script, though not the machine's timing");
     let directory = new_directory("ordo-faults-")?;
@@ -76,6 +89,7 @@ pub fn run(args: FaultsArgs) -> Result<()> {
             partitions: args.partitions,
             appendfsync: args.appendfsync,
             arguments: Vec::new(),
+            faketime,
             directory: args.dir.unwrap_or_else(|| directory.path().to_owned()),
         },
         namespaces,

@@ -17,6 +17,7 @@ pub fn started(nodes: usize, zones: usize, partitions: u16, directory: &Path) ->
         appendfsync: "no".to_owned(),
         arguments: Vec::new(),
         directory: directory.to_owned(),
+        faketime: None,
     };
     let mut processes = Processes::new(setting, None).expect("prepared");
     for node in 0..nodes {

@@ -3,6 +3,7 @@
 use super::options::{self, TimeKind};
 use super::strings::argument;
 use crate::errors;
+use txn::clock::date_ms;
 use txn::{Blob, Entry, Key, Outcome, Reply, Tx};
 
 /// When EXPIRE and its like take effect.
@@ -49,7 +50,8 @@ impl Condition {
 
 async fn expire_at(tx: &mut Tx, args: &[Blob], kind: TimeKind, command: &'static str) -> Outcome {
     let condition = argument!(Condition::parse(&args[2..]));
-    let Some(at_ms) = kind.to_ms(argument!(options::integer(&args[1])), tx.now_ms()) else {
+    let value = argument!(options::integer(&args[1]));
+    let Some(at_ms) = kind.to_ms(value, tx).await? else {
         return Ok(errors::invalid_expire(command));
     };
     let key = Key::from(&args[0]);
@@ -116,11 +118,16 @@ pub async fn pttl(tx: &mut Tx, args: &[Blob]) -> Outcome {
 }
 /// EXPIRETIME key
 pub async fn expiretime(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    time_of(tx, &args[0], |at_ms| at_ms.saturating_add(500) / 1000).await
+    let offset_ms = tx.clock_offset_ms().await?;
+    time_of(tx, &args[0], |at_ms| {
+        date_ms(at_ms, offset_ms).saturating_add(500) / 1000
+    })
+    .await
 }
 /// PEXPIRETIME key
 pub async fn pexpiretime(tx: &mut Tx, args: &[Blob]) -> Outcome {
-    time_of(tx, &args[0], |at_ms| at_ms).await
+    let offset_ms = tx.clock_offset_ms().await?;
+    time_of(tx, &args[0], |at_ms| date_ms(at_ms, offset_ms)).await
 }
 
 /// PERSIST key

@@ -135,12 +135,13 @@ pub async fn flush(tx: &mut Tx, args: &[Blob]) -> Outcome {
     Ok(Reply::OK)
 }
 
-/// TIME: the time of the transaction's epoch, the only clock there is.
+/// TIME: the time of day at the transaction's epoch, the only clock there is.
 pub async fn time(tx: &mut Tx, _args: &[Blob]) -> Outcome {
     let part = |value: u64| Reply::bulk(itoa::Buffer::new().format(value));
+    let date_ms = tx.date_ms().await?;
     Ok(Reply::Array(vec![
-        part(tx.now_ms() / 1000),
-        part(tx.now_ms() % 1000 * 1000),
+        part(date_ms / 1000),
+        part(date_ms % 1000 * 1000),
     ]))
 }
 

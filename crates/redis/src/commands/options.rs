@@ -4,7 +4,7 @@ use crate::chance::REPEATED_MAX;
 use crate::errors;
 use crate::parse;
 use std::ops::Range;
-use txn::{Blob, Reply, Tx};
+use txn::{Blob, Reply, Stop, Tx};
 
 /// Whether an argument is this word, whatever its case.
 pub fn is(argument: &Blob, word: &str) -> bool {
@@ -82,32 +82,42 @@ impl TimeKind {
             _ => return None,
         })
     }
-    /// Milliseconds since 1970; `None` if that is beyond what fits. May be negative.
-    pub fn to_ms(self, value: i64, now_ms: u64) -> Option<i64> {
-        let now_ms = i64::try_from(now_ms).ok()?;
+    /// How far epoch time is ahead of what the argument counts from: its date, or else the transaction's own time.
+    async fn origin_ms(self, tx: &mut Tx) -> Result<i64, Stop> {
         match self {
-            TimeKind::Seconds => value.checked_mul(1000)?.checked_add(now_ms),
-            TimeKind::Milliseconds => value.checked_add(now_ms),
-            TimeKind::AtSeconds => value.checked_mul(1000),
-            TimeKind::AtMilliseconds => Some(value),
+            TimeKind::Seconds | TimeKind::Milliseconds => Ok(tx.now_ms().cast_signed()),
+            TimeKind::AtSeconds | TimeKind::AtMilliseconds => tx.clock_offset_ms().await,
         }
+    }
+
+    /// The epoch time that an argument means; `None` if that is beyond what fits. May be negative.
+    pub async fn to_ms(self, value: i64, tx: &mut Tx) -> Result<Option<i64>, Stop> {
+        let value_ms = match self {
+            TimeKind::Seconds | TimeKind::AtSeconds => value.checked_mul(1000),
+            TimeKind::Milliseconds | TimeKind::AtMilliseconds => Some(value),
+        };
+        let origin_ms = self.origin_ms(tx).await?;
+        Ok(value_ms.and_then(|value_ms| value_ms.checked_add(origin_ms)))
     }
 }
 
 /// The time from which the entry of `command` expires: it must be positive as given and as a date.
-pub fn expiry_ms(
-    tx: &Tx,
+pub async fn expiry_ms(
+    tx: &mut Tx,
     kind: TimeKind,
     argument: &Blob,
     command: &'static str,
-) -> Result<u64, Reply> {
-    let value = integer(argument)?;
+) -> Result<Result<u64, Reply>, Stop> {
+    let value = match integer(argument) {
+        Ok(value) => value,
+        Err(error) => return Ok(Err(error)),
+    };
     let at_ms = if value > 0 {
-        kind.to_ms(value, tx.now_ms())
+        kind.to_ms(value, tx).await?
     } else {
         None
     };
-    at_ms
-        .and_then(|at_ms| u64::try_from(at_ms).ok())
-        .ok_or_else(|| errors::invalid_expire(command))
+    // A date before the first epoch is past, and 0 is no expiry.
+    let at_ms = at_ms.map(|at_ms| at_ms.max(1).cast_unsigned());
+    Ok(at_ms.ok_or_else(|| errors::invalid_expire(command)))
 }

@@ -268,7 +268,7 @@ pub async fn set(tx: &mut Tx, args: &[Blob]) -> Outcome {
         return Ok(errors::SYNTAX);
     };
     let mut expires_at_ms = match options.expiry {
-        Some((kind, time)) => argument!(options::expiry_ms(tx, kind, time, "set")),
+        Some((kind, time)) => argument!(options::expiry_ms(tx, kind, time, "set").await?),
         None => 0,
     };
     let mut reply = Reply::OK;
@@ -311,7 +311,7 @@ pub async fn setnx(tx: &mut Tx, args: &[Blob]) -> Outcome {
 }
 
 async fn set_for(tx: &mut Tx, args: &[Blob], kind: TimeKind, command: &'static str) -> Outcome {
-    let expires_at_ms = argument!(options::expiry_ms(tx, kind, &args[1], command));
+    let expires_at_ms = argument!(options::expiry_ms(tx, kind, &args[1], command).await?);
     tx.put_entry(
         &Key::from(&args[0]),
         Entry {
@@ -376,7 +376,7 @@ pub async fn getex(tx: &mut Tx, args: &[Blob]) -> Outcome {
         return Ok(Reply::Nil);
     };
     let expires_at_ms = match expiry {
-        Some((kind, time)) => argument!(options::expiry_ms(tx, kind, time, "getex")),
+        Some((kind, time)) => argument!(options::expiry_ms(tx, kind, time, "getex").await?),
         None if persists => 0,
         None => found.expires_at_ms,
     };

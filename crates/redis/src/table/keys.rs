@@ -6,7 +6,7 @@ use crate::commands::sort;
 use crate::parse;
 use std::iter::{StepBy, successors};
 use std::ops::Range;
-use txn::{Blob, Footprint, Key, KeySets, Weight};
+use txn::{Blob, Footprint, Key, KeySets, Weight, clock};
 
 use super::Flags;
 
@@ -124,6 +124,26 @@ impl Command {
         }
     }
 
+    /// Whether it takes or shows a date, which depends on the clock's offset ([`txn::clock`]).
+    fn tells_dates(&self, args: &[Blob]) -> bool {
+        let has = |words: &[&str]| {
+            let mut options = args.iter().skip(1);
+            options.any(|arg| {
+                words
+                    .iter()
+                    .any(|word| arg.eq_ignore_ascii_case(word.as_bytes()))
+            })
+        };
+        match self.name {
+            "time" | "xadd" | "expireat" | "pexpireat" | "expiretime" | "pexpiretime" => true,
+            "set" | "getex" => has(&["EXAT", "PXAT"]),
+            "restore" => has(&["ABSTTL"]),
+            "xclaim" => has(&["TIME"]),
+            "xinfo" | "xinfo|stream" => has(&["FULL"]),
+            _ => false,
+        }
+    }
+
     fn key_sets(&self, args: &[Blob]) -> Option<KeySets> {
         let mut sets = KeySets::default();
         if self.keys.is_empty() && (self.is(Flags::READONLY) || self.is(Flags::WRITE)) {
@@ -145,6 +165,9 @@ impl Command {
                 args.get(place.checked_sub(1)?).cloned()
             })?;
             set.extend(places.map(|place| Key::from(&args[place - 1])));
+        }
+        if self.tells_dates(args) {
+            sets.reads.push(clock::offset_key());
         }
         normalize(&mut sets);
         Some(sets)

@@ -58,6 +58,10 @@ pub struct NodeStatus {
     /// Whether it is about to leave for good.
     #[serde(default)]
     pub leaving: bool,
+    /// By how many milliseconds its clock is ahead of the time of day that the answering node goes by, if that is more than
+    /// `clock_ahead_ms_max`, and else 0. Negative if it is behind.
+    #[serde(default)]
+    pub clock_ahead_ms: i64,
 }
 
 /// A partition.

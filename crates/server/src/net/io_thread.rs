@@ -535,7 +535,6 @@ impl IoThread {
             counts: &self.counters.calls,
             shared: &self.shared,
             config: &self.config,
-            now_ms: self.now_ms,
         });
     }
 

@@ -3,6 +3,7 @@
 use super::calls::CallCounts;
 use super::latency::{COMMAND, FAST_COMMAND};
 use super::slowlog::SlowEntry;
+use crate::clock::wall_ms;
 use crate::config::Config;
 use crate::shared::Shared;
 use parking_lot::Mutex;
@@ -74,8 +75,6 @@ pub struct Books<'a> {
     pub shared: &'a Shared,
     /// The settings.
     pub config: &'a Config,
-    /// The time, in milliseconds since 1970.
-    pub now_ms: u64,
 }
 
 impl Tally {
@@ -180,7 +179,7 @@ impl Tally {
                 let is_fast = ended.call.number.command().is(Flags::FAST);
                 let event = if is_fast { FAST_COMMAND } else { COMMAND };
                 let took = Duration::from_nanos(ns);
-                books.shared.latency.note(event, took, books.now_ms / 1000);
+                books.shared.latency.note(event, took, wall_ms() / 1000);
             }
             if ns >= slow_ns && ended.is_logged() {
                 ended.log(books, ns / 1000);
@@ -205,7 +204,7 @@ impl Ended {
         });
         let entry = SlowEntry {
             id: 0,
-            at_s: books.now_ms / 1000,
+            at_s: wall_ms() / 1000,
             us,
             words: self.call.words(),
             address,

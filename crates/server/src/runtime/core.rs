@@ -160,11 +160,19 @@ impl Core {
             .unwrap_or_else(|| Err(Refused::ReadOnly(BROKEN.into())))
     }
 
-    /// Time passes.
-    pub fn tick(&mut self, now_ms: u64) -> Outcome {
+    /// Time passes, and the machine's clock shows this.
+    pub fn tick(&mut self, now_ms: u64, wall_ms: u64) -> Outcome {
         match &mut self.machine {
-            Machine::Alone(_) => self.alone(Event::Tick, now_ms),
-            Machine::Member(_) => self.member(ClusterEvent::Tick, now_ms),
+            Machine::Alone(_) => self.alone(Event::Tick { wall_ms }, now_ms),
+            Machine::Member(_) => self.member(ClusterEvent::Tick { wall_ms }, now_ms),
+        }
+    }
+
+    /// The epoch time, less the steady time.
+    pub fn epoch_lead_ms(&self) -> i64 {
+        match &self.machine {
+            Machine::Alone(alone) => alone.node.epoch_lead_ms(),
+            Machine::Member(member) => member.node.epoch_lead_ms(),
         }
     }
 

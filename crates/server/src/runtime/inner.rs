@@ -4,13 +4,14 @@ use super::core;
 use super::core::{FileWork, Machine};
 use super::port::{PortShared, Replies};
 use super::{Inner, LIGHT_SURPLUS, StrictRead};
+use crate::clock::wall_ms;
 use crate::cluster::identity::Identity;
 use execute::{ReadOutcome, SnapshotReader};
 use node::cluster::ClusterEvent;
 use order::PartitionMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use txn::{Request, Stop};
 
 /// A node that is out keeps a strict read for so long that waits for what is still being executed.
@@ -20,24 +21,37 @@ impl Inner {
     /// Runs a read at the newest final snapshot of its partition.
     pub(super) fn read(&self, reader: &mut SnapshotReader, request: &Arc<Request>) -> ReadOutcome {
         if self.partitions_count == 1 {
-            return reader.run(request, self.now_ms());
+            return reader.run(request, self.epoch_ms());
         }
         match self.outside.routing.with(|map| map.slots_wanted(request)) {
-            Ok(wanted) => reader.run_where(request, wanted, self.now_ms()),
+            Ok(wanted) => reader.run_where(request, wanted, self.epoch_ms()),
             Err(stop) => ReadOutcome::Done(Err(stop)),
         }
     }
 
+    /// The steady time.
     pub(super) fn now_ms(&self) -> u64 {
-        SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| since.as_millis() as u64)
+        self.clock.now_ms()
+    }
+
+    /// The epoch time.
+    pub(super) fn epoch_ms(&self) -> u64 {
+        let lead_ms = self.epoch_lead_ms.load(Ordering::Relaxed);
+        self.now_ms().saturating_add_signed(lead_ms)
+    }
+
+    /// Lets time pass for the node.
+    pub(super) fn tick(&self) -> core::Outcome {
+        let mut core = self.core.lock();
+        let outcome = core.tick(self.now_ms(), wall_ms());
+        self.epoch_lead_ms
+            .store(core.epoch_lead_ms(), Ordering::Relaxed);
+        outcome
     }
 
     /// An event of a kind has ended that began then.
     pub(super) fn note_latency(&self, event: &'static str, began: Instant) {
-        self.latency
-            .note(event, began.elapsed(), self.now_ms() / 1000);
+        self.latency.note(event, began.elapsed(), wall_ms() / 1000);
     }
 
     /// Delivers replies, and tells those who wait for room or for a final commit.

@@ -5,6 +5,7 @@ use super::leaders::{LeadersTold, NodesTold};
 use super::port::Replies;
 use super::routing::SharedRouting;
 use super::{Inner, Membership};
+use crate::clock::wall_ms;
 use crate::cluster::{
     ChangeAnswer, ChangeTicket, ClusterChange, ClusterCounters, ClusterStatus, ClusterView,
     NodeStatus, PartitionStatus, ReplicaStatus, SlotKeys, called,
@@ -157,7 +158,7 @@ impl Member {
                 self.checkpoint_in_progress = false;
                 self.checkpoints += 1;
                 self.last_checkpoint = *epoch;
-                self.last_checkpoint_at_ms = now_ms;
+                self.last_checkpoint_at_ms = wall_ms();
                 self.checkpoint_error = None;
             }
             ClusterEvent::CheckpointFailed(error) => {
@@ -167,7 +168,7 @@ impl Member {
             }
             _ => {}
         }
-        let is_tick = matches!(event, ClusterEvent::Tick);
+        let is_tick = matches!(event, ClusterEvent::Tick { .. });
         self.node.handle(event, now_ms, &mut self.effects);
         let mut outcome = self.drive(hands, now_ms);
         if is_tick {
@@ -549,6 +550,7 @@ impl Member {
             // Who asks is seen by those who answer.
             waiting: false,
             leaving: entry.leaving,
+            clock_ahead_ms: self.node.wrong_clock_ms(node),
         });
         let partitions = map.partition_ids().map(|partition| {
             let entry = map.partition(partition);

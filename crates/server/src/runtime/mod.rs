@@ -59,6 +59,7 @@ pub use status::RuntimeStatus;
 use self::core::{Core, Machine};
 use self::engines::Engines;
 use self::member::{Awaited, Outside};
+use crate::clock::SteadyClock;
 use crate::cluster::ChangeTicket;
 use crate::disk::RealDisk;
 use crate::observe::LatencyEvents;
@@ -70,7 +71,7 @@ use parking_lot::{Condvar, Mutex};
 use port::{Ports, Replies};
 use replaying::Replaying;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -112,6 +113,9 @@ pub struct Runtime {
 
 /// What the runtime's threads share.
 struct Inner {
+    clock: SteadyClock,
+    /// The epoch time, less the steady time.
+    epoch_lead_ms: AtomicI64,
     engines: Engines,
     core: Mutex<Core>,
     /// The replies of a peer's thread that steps the engines: one at a time.
@@ -556,7 +560,7 @@ impl Runtime {
         }
     }
 
-    /// The wall clock, in milliseconds since 1970.
+    /// The steady time, in milliseconds: nobody can set it. It began with the date at which the process started.
     pub fn now_ms(&self) -> u64 {
         self.inner.now_ms()
     }
@@ -564,6 +568,11 @@ impl Runtime {
     /// The requests of the order that this node does not execute.
     pub fn skips(&self) -> &Skips {
         &self.inner.skips
+    }
+
+    /// The epoch time, by which entries expire.
+    pub fn epoch_ms(&self) -> u64 {
+        self.inner.epoch_ms()
     }
 
     /// The engine, of the first partition if there are several.

@@ -11,6 +11,7 @@ use super::routing::SharedRouting;
 use super::threads;
 use super::turns::{Taker, Turns};
 use super::{ASK_OTHERS, ASK_OTHERS_FIRST, Inner, Runtime, TELL_EVERY};
+use crate::clock::SteadyClock;
 use crate::cluster::identity;
 use crate::disk::RealDisk;
 use crate::peers::{PeerOptions, Peers};
@@ -22,7 +23,7 @@ use node::cluster::{ClusterNode, ClusterRecoverError, ClusterStart, LoadedEngine
 use node::{RecoverError, Recovered, RecoveryReport};
 use order::{Journal, PartitionMap, Preparer, Skips};
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -338,6 +339,8 @@ impl Runtime {
             ports.set_spread(member.node.is_spread());
         }
         let inner = Arc::new(Inner {
+            clock: SteadyClock::start(),
+            epoch_lead_ms: AtomicI64::new(0),
             engines,
             peer_worker: Mutex::default(),
             strict: Mutex::default(),
@@ -385,6 +388,9 @@ impl Runtime {
             stop_asked: Condvar::new(),
             progress: Condvar::new(),
         });
+        // A node by itself takes nothing before it knows the time.
+        let outcome = inner.tick();
+        inner.follow(outcome, None);
         let runtime = Arc::new(Runtime {
             inner: inner.clone(),
             threads: Mutex::default(),

@@ -561,13 +561,13 @@ fn reads_at_a_snapshot_refuse_to_write_and_leave_expiries_to_the_order() {
     // The write's epoch must be before the expiry, however slow the machine is; then wait until the clock is behind it.
     let mut expires_at_ms = 0;
     while runtime.engine().view().final_time_ms() >= expires_at_ms {
-        expires_at_ms = runtime.now_ms() + 30;
+        expires_at_ms = runtime.epoch_ms() + 30;
         client
             .call("put", &["a", "v", &expires_at_ms.to_string()])
             .unwrap();
     }
     let request = client.request("get", &["a"]);
-    while runtime.now_ms() < expires_at_ms {
+    while runtime.epoch_ms() < expires_at_ms {
         std::thread::yield_now();
     }
     assert!(matches!(
@@ -595,7 +595,7 @@ fn expired_entries_are_removed_without_a_reader() {
     opts.expire = registry().by_name("expire").cloned();
     let (runtime, _) = start(opts);
     let mut client = Client::new(&runtime);
-    let soon = (runtime.now_ms() + 10).to_string();
+    let soon = (runtime.epoch_ms() + 10).to_string();
     for i in 0..500 {
         client
             .call("put", &[&format!("gone-{i}"), "v", &soon])

@@ -327,7 +327,7 @@ pub(super) fn tick(inner: &Arc<Inner>, every: Duration) {
                 return;
             }
         }
-        let outcome = inner.core.lock().tick(inner.now_ms());
+        let outcome = inner.tick();
         inner.follow(outcome, None);
         inner.give_up_strict_reads();
         inner.look_at_map();

@@ -2,6 +2,7 @@
 
 use super::{Completion, Desk, Reach, Session};
 use crate::acl;
+use crate::clock::wall_ms;
 use crate::shared::Shared;
 use redis_surface::acl::check::sort_denied;
 use redis_surface::acl::{
@@ -152,7 +153,7 @@ impl Session {
         let len_max = desk.config.acllog_max_len as usize;
         desk.shared
             .acl
-            .note(user, denial, client, desk.now_ms, len_max);
+            .note(user, denial, client, wall_ms(), len_max);
     }
 
     /// Users have changed: ends the connection if its user is gone, or takes away what it listens to.
@@ -355,5 +356,5 @@ pub(super) fn log(desk: &Desk<'_>, argv: &Args) -> Reply {
         },
         _ => return errors::subcommand_syntax("ACL", &argv[1]),
     };
-    desk.shared.acl.log(count, desk.now_ms)
+    desk.shared.acl.log(count, wall_ms())
 }

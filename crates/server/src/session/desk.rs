@@ -37,7 +37,6 @@ impl Desk<'_> {
             counts: &self.counters.calls,
             shared: self.shared,
             config: self.config,
-            now_ms: self.now_ms,
         });
     }
 

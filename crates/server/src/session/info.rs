@@ -4,6 +4,7 @@ use super::Desk;
 use super::cluster::topology::{Topology, split_address};
 use super::keyspace::Keyspace;
 use super::memory::MemoryUse;
+use crate::clock::wall_ms;
 use crate::cluster::ClusterView;
 use crate::config::foreign::Parameter;
 use crate::hub::Kind;
@@ -125,7 +126,7 @@ fn server(desk: &Desk<'_>, out: &mut String) {
     field(out, "process_id", std::process::id());
     field(out, "run_id", &desk.shared.run_id);
     field(out, "tcp_port", desk.shared.address.port());
-    field(out, "server_time_usec", desk.now_ms * 1000);
+    field(out, "server_time_usec", wall_ms() * 1000);
     field(out, "uptime_in_seconds", uptime_s);
     field(out, "uptime_in_days", uptime_s / 86_400);
     let hz = Parameter::named("hz").map_or("", |hz| hz.get(desk.config));
@@ -630,7 +631,7 @@ fn keyspace(desk: &Desk<'_>, out: &mut String) {
         keys,
         expires,
         ttl_ms_average,
-    } = Keyspace::of(runtime.kept(), runtime.now_ms());
+    } = Keyspace::of(runtime.kept(), runtime.epoch_ms());
     if keys > 0 {
         let told = format_args!("keys={keys},expires={expires},avg_ttl={ttl_ms_average}");
         field(out, "db0", told);

@@ -2,23 +2,30 @@
 //!
 //! 1. *agreement*: an epoch has the same digest (and so, because digests are chained, the same batches), the same time, the
 //!    same map behind it, and the same last position of each partition, at every node that has confirmed it.
-//! 2. *time*: it never goes back from epoch to epoch, and never is later than all clocks have been: it comes from one of them.
+//! 2. *time*: it never goes back from epoch to epoch. It is not ahead of true time, whatever anybody does to clocks: so no time to
+//!    live is shorter than it says. Only where so many nodes start at once that nobody may know the time, it may be what a majority's
+//!    clocks show. Once the world has healed it goes on as true time does.
 //! 3. *real time*: a command that was sent after another was answered, in whichever partitions, lies in a later epoch, or
 //!    sees that epoch whole if it is a read.
 //! 4. *connection order*: the requests of a connection have places in the order in which they were sent.
-//!
-//! How far a stamp may be ahead of the others' clocks is not judged. A leader knows the others' clocks by what they said,
-//! which is as old as frames are slow, and its own clock may have jumped since: no bound holds at every moment. What holds
-//! is that it hands over once it has noticed.
 
 use super::watch::PartitionWatch;
 use crate::watch::real_time::Place as Decided;
-use crate::world::Violation;
+use crate::world::{EPOCH_MS, Violation};
 use order::PartitionMap;
 use order::merge::EpochEnd;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use txn::{Epoch, PartitionId, Position, RequestId, SessionId};
+
+/// What a node has heard of another one's clock is not older than this.
+const HEARD_MS: u64 = 5_000;
+/// Steady clocks, and the slew, are off by one part in so many, at most.
+const DRIFT_PER: u64 = 800;
+/// What rounding to milliseconds makes of times.
+const ROUNDED_MS: i64 = 5;
+/// How long it may take, in a healed world, until an epoch that was begun is confirmed.
+const AGREED_MS: u64 = 8_000;
 
 /// What is known of the end of an epoch.
 struct End {
@@ -33,8 +40,14 @@ struct End {
 pub(super) struct Epochs {
     /// Those after which a node has stood still for a moment.
     ends: BTreeMap<Epoch, End>,
-    /// The latest time that a node has seen on its clock.
-    clock_ms: u64,
+    /// A majority of a group.
+    majority: usize,
+    /// How far an epoch's time may be ahead of true time.
+    ahead_ms_max: i64,
+    /// How far a majority's clocks were ahead of true time lately, and when.
+    clocks_ahead: VecDeque<(u64, i64)>,
+    /// The first epoch that was confirmed in a healed world: when, and its time.
+    healed: Option<(u64, u64)>,
     /// The newest epoch of what was answered.
     reached: Epoch,
     /// Where each connection's requests are, at each of their partitions.
@@ -51,9 +64,68 @@ const PARTITIONS_MAX: u16 = u16::MAX;
 type Place = (Epoch, PartitionId, Position);
 
 impl Epochs {
-    /// A node looks at its clock.
-    pub fn shown(&mut self, clock_ms: u64) {
-        self.clock_ms = self.clock_ms.max(clock_ms);
+    /// Of a cluster whose groups have a replica in each of so many zones.
+    pub fn new(zones: u16) -> Epochs {
+        Epochs {
+            majority: usize::from(zones / 2 + 1),
+            ..Epochs::default()
+        }
+    }
+
+    /// How far all clocks are ahead of true time, and how many nodes that run do not know the epoch time.
+    pub fn looked(&mut self, true_ms: u64, mut clocks_ahead_ms: Vec<i64>, unset: usize) {
+        clocks_ahead_ms.sort_unstable_by(|a, b| b.cmp(a));
+        let reached_ms = clocks_ahead_ms
+            .get(self.majority.saturating_sub(1))
+            .copied();
+        self.clocks_ahead
+            .push_back((true_ms, reached_ms.unwrap_or(0)));
+        while self
+            .clocks_ahead
+            .front()
+            .is_some_and(|&(at_ms, _)| at_ms + HEARD_MS < true_ms)
+        {
+            self.clocks_ahead.pop_front();
+        }
+        if unset >= self.majority {
+            let lately = self
+                .clocks_ahead
+                .iter()
+                .map(|&(_, ahead_ms)| ahead_ms)
+                .max();
+            self.ahead_ms_max = self.ahead_ms_max.max(lately.unwrap_or(0));
+        }
+    }
+
+    fn judge_time(
+        &mut self,
+        end: &EpochEnd,
+        true_ms: u64,
+        is_healed: bool,
+    ) -> Result<(), Violation> {
+        let since_ms = true_ms - EPOCH_MS;
+        let drifted_ms = (since_ms / DRIFT_PER).cast_signed();
+        let ahead_ms = end.time_ms.cast_signed() - true_ms.cast_signed();
+        if ahead_ms > self.ahead_ms_max + drifted_ms + ROUNDED_MS {
+            let text = format!(
+                "{:?} is at {} ms, which is {ahead_ms} ms ahead of true time: times to live end early",
+                end.epoch, end.time_ms
+            );
+            return Err(Violation::new("time", text));
+        }
+        if is_healed {
+            let (since_ms, from_ms) = *self.healed.get_or_insert((true_ms, end.time_ms));
+            let passed_ms = true_ms - since_ms;
+            let least_ms = passed_ms.saturating_sub(passed_ms / DRIFT_PER + AGREED_MS);
+            if end.time_ms < from_ms + least_ms {
+                let text = format!(
+                    "{:?} is at {} ms, {passed_ms} ms after an epoch at {from_ms} ms: time stands still",
+                    end.epoch, end.time_ms
+                );
+                return Err(Violation::new("time", text));
+            }
+        }
+        Ok(())
     }
 
     /// A node that keeps these partitions has confirmed an epoch, and those before it.
@@ -61,14 +133,17 @@ impl Epochs {
         &mut self,
         end: &EpochEnd,
         local: impl Iterator<Item = PartitionId>,
+        true_ms: u64,
+        is_healed: bool,
     ) -> Result<(), Violation> {
         let epoch = end.epoch;
-        if end.time_ms > self.clock_ms {
-            let text = format!(
-                "{epoch:?} is at {} ms, and no clock has shown more than {} ms",
-                end.time_ms, self.clock_ms
-            );
-            return Err(Violation::new("time", text));
+        if self
+            .ends
+            .keys()
+            .next_back()
+            .is_none_or(|&newest| newest < epoch)
+        {
+            self.judge_time(end, true_ms, is_healed)?;
         }
         let earlier = self.ends.range(..epoch).next_back();
         let later = self.ends.range(Epoch(epoch.0 + 1)..).next();

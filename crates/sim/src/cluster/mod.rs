@@ -406,7 +406,7 @@ impl Cluster {
             partitions: (0..plan.partitions)
                 .map(|_| PartitionWatch::new())
                 .collect(),
-            epochs: Epochs::default(),
+            epochs: Epochs::new(zones),
             open: vec![false; sites.len()],
             clients,
             loading,
@@ -520,7 +520,7 @@ impl System for Cluster {
         self.tally.ends += 1;
         self.open[usize::from(host)] = false;
         let site = &mut self.sites[usize::from(host)];
-        site.runs = false;
+        (site.runs, site.knows_time) = (false, false);
         if end == End::DiskLost {
             site.lose_disk();
             if site.has_forgotten && matches!(site.post, Post::Joins { .. }) {

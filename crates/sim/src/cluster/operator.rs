@@ -191,7 +191,10 @@ impl Cluster {
             return;
         };
         self.operator.moves -= 1;
+        // Only one joins beside those that replace others: the other spare hosts are theirs.
+        let none_joins = self.operator.tasks.iter().all(|task| task.old.is_some());
         if core.draw.percent(30)
+            && none_joins
             && let Some(host) = self.spare_host()
         {
             let zones = map.zones.len() as u64;

@@ -17,7 +17,7 @@ use crate::traffic::Draft;
 use crate::watch::real_time::Place;
 use crate::watch::recorder::Recorder;
 use crate::watch::{invariant, leak};
-use crate::world::{Address, Core, Input, Start, Violation};
+use crate::world::{Address, Core, EPOCH_MS, Input, Start, Violation};
 use execute::siblings::exchange;
 use execute::sparkle::{Options as SparkleOptions, Sparkle};
 use execute::{
@@ -491,10 +491,19 @@ impl Turn<'_> {
     pub(super) fn me(&self) -> Address {
         Address::Host(self.host)
     }
-    fn now_ms(&mut self) -> u64 {
-        let now_ms = self.core.clock_ms(self.host);
-        self.system.epochs.shown(now_ms);
-        now_ms
+    fn now_ms(&self) -> u64 {
+        self.core.steady_ms(self.host)
+    }
+
+    /// Tells the oracle of time what all clocks show, and who knows the time.
+    fn look_at_clocks(&mut self) {
+        let true_ms = EPOCH_MS + self.core.now_ns() / 1_000_000;
+        let hosts = 0..self.system.sites.len() as u16;
+        let ahead_ms = |host| self.core.clock_ms(host).cast_signed() - true_ms.cast_signed();
+        let clocks_ahead_ms = hosts.map(ahead_ms).collect();
+        let sites = self.system.sites.iter();
+        let unset = sites.filter(|site| site.runs && !site.knows_time).count();
+        self.system.epochs.looked(true_ms, clocks_ahead_ms, unset);
     }
 
     /// What something that usually costs `ns` costs now.
@@ -509,7 +518,7 @@ impl Turn<'_> {
     }
 
     pub(super) fn take(&mut self, input: Input<Frame, Timer>) -> Result<(), Violation> {
-        set_local_clock_ms(self.now_ms());
+        set_local_clock_ms(self.core.clock_ms(self.host));
         match input {
             Input::Frame { from, frame } => {
                 self.process.inbox.push((from, frame));
@@ -523,7 +532,11 @@ impl Turn<'_> {
             Input::Timer(Timer::Tick) => {
                 self.core
                     .set_timer(self.me(), self.system.plan.tick_ns, Timer::Tick);
-                self.handle(ClusterEvent::Tick)?;
+                let wall_ms = self.core.clock_ms(self.host);
+                self.look_at_clocks();
+                self.handle(ClusterEvent::Tick { wall_ms })?;
+                let knows_time = self.process.node.clock().is_set;
+                self.system.sites[usize::from(self.host)].knows_time = knows_time;
                 self.process.ticks += 1;
                 if self.process.ticks.is_multiple_of(COLLECT_TICKS) {
                     for lane in self.process.lanes.values() {

@@ -39,6 +39,8 @@ pub(super) struct Site {
     pub identity: Option<Identity>,
     /// A process runs there.
     pub runs: bool,
+    /// The process knows the epoch time.
+    pub knows_time: bool,
     /// Its process was refused, and nobody starts it again.
     pub rests: bool,
     /// Its disk was lost since its first process started.
@@ -56,6 +58,7 @@ impl Site {
             post,
             identity: None,
             runs: false,
+            knows_time: false,
             rests: false,
             lost_disk: false,
             has_booted: false,

@@ -205,7 +205,7 @@ impl Process {
             ],
             snapshot: RefCell::new(None),
         };
-        core.set_timer(Address::Host(host), TICK_NS, Timer::Tick);
+        core.set_timer(Address::Host(host), 0, Timer::Tick);
         core.set_timer(Address::Host(host), PREPARE_NS, Timer::Prepared);
         if judged {
             core.set_timer(Address::Host(host), PREPARE_NS, Timer::Look);
@@ -304,7 +304,7 @@ impl Turn<'_> {
         Address::Host(self.host)
     }
     fn now_ms(&self) -> u64 {
-        self.core.clock_ms(self.host)
+        self.core.steady_ms(self.host)
     }
 
     /// What something that usually costs `ns` costs now.
@@ -319,7 +319,7 @@ impl Turn<'_> {
     }
 
     pub(super) fn take(&mut self, input: Input<Frame, Timer>) -> Result<(), Violation> {
-        set_local_clock_ms(self.now_ms());
+        set_local_clock_ms(self.core.clock_ms(self.host));
         match input {
             Input::Frame {
                 from: Address::Client(client),
@@ -341,7 +341,8 @@ impl Turn<'_> {
             }
             Input::Timer(Timer::Tick) => {
                 self.core.set_timer(self.me(), TICK_NS, Timer::Tick);
-                self.handle(Event::Tick)?;
+                let wall_ms = self.core.clock_ms(self.host);
+                self.handle(Event::Tick { wall_ms })?;
                 self.process.engine.view().collect(COLLECTED);
                 self.resubmit()?;
             }
@@ -544,7 +545,9 @@ impl Turn<'_> {
         let view = self.process.engine.view();
         let position = view.final_position();
         let snapshot_ms = view.final_time_ms();
-        let now_ms = self.core.clock_ms(self.host).max(snapshot_ms);
+        let lead_ms = self.process.node.epoch_lead_ms();
+        let now_ms = self.now_ms().saturating_add_signed(lead_ms);
+        let now_ms = now_ms.max(snapshot_ms);
         match self.process.reader.run(request, now_ms) {
             ReadOutcome::Done(outcome) => {
                 if self.system.plan.judged {

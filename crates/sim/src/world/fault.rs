@@ -535,7 +535,9 @@ fn draw_fault(draw: &mut Draw, stage: Stage, weights: &[u32]) -> Fault {
         4 => Fault::Pause { host, for_ms },
         5 => Fault::ClockJump {
             host,
-            by_ms: draw.pick(&[-100_000, -1_000, -20, 20, 1_000, 100_000]),
+            by_ms: draw.pick(&[
+                -3_600_000, -100_000, -1_000, -20, 20, 1_000, 100_000, 3_600_000,
+            ]),
         },
         6 => Fault::ClockDrift {
             host,

@@ -23,6 +23,8 @@ pub struct Host {
     /// A bit that flipped while the process was down.
     pub(super) flipped: Option<(String, u64, u8)>,
     clock: Clock,
+    /// What processes count time by: nobody can set it.
+    steady: Clock,
 }
 
 /// How a process ends.
@@ -33,6 +35,9 @@ pub(super) struct Death {
     pub lose_disk: bool,
     pub down_ms: u64,
 }
+
+/// The most that a steady clock is off, in parts in a million.
+const STEADY_PPM_MAX: i64 = 100;
 
 /// A clock that may jump and drift.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +51,26 @@ struct Clock {
 }
 
 impl Clock {
+    const RIGHT: Clock = Clock {
+        since_ns: 0,
+        shown_ns: EPOCH_MS as i128 * 1_000_000,
+        ppm: 0,
+    };
+
+    fn jumps(&mut self, now_ns: u64, by_ms: i64) {
+        self.shown_ns = self.shows_ns(now_ns) + i128::from(by_ms) * 1_000_000;
+        self.since_ns = now_ns;
+    }
+
+    fn drifts(&mut self, now_ns: u64, ppm: i64) {
+        self.jumps(now_ns, 0);
+        self.ppm = ppm;
+    }
+
+    fn shows_ms(&self, now_ns: u64) -> u64 {
+        u64::try_from(self.shows_ns(now_ns) / 1_000_000).unwrap_or(0)
+    }
+
     fn shows_ns(&self, now_ns: u64) -> i128 {
         let elapsed = i128::from(now_ns - self.since_ns);
         self.shown_ns + elapsed + elapsed * i128::from(self.ppm) / 1_000_000
@@ -63,11 +88,8 @@ impl Host {
             disk_factor: 1,
             death: None,
             flipped: None,
-            clock: Clock {
-                since_ns: 0,
-                shown_ns: i128::from(EPOCH_MS) * 1_000_000,
-                ppm: 0,
-            },
+            clock: Clock::RIGHT,
+            steady: Clock::RIGHT,
         }
     }
 
@@ -92,15 +114,19 @@ impl Host {
 
     /// What the host's clock shows, in milliseconds since 1970.
     pub(super) fn clock_ms(&self, now_ns: u64) -> u64 {
-        u64::try_from(self.clock.shows_ns(now_ns) / 1_000_000).unwrap_or(0)
+        self.clock.shows_ms(now_ns)
+    }
+    /// What its processes count, in milliseconds.
+    pub(super) fn steady_ms(&self, now_ns: u64) -> u64 {
+        self.steady.shows_ms(now_ns)
     }
     pub(super) fn clock_jumps(&mut self, now_ns: u64, by_ms: i64) {
-        self.clock.shown_ns = self.clock.shows_ns(now_ns) + i128::from(by_ms) * 1_000_000;
-        self.clock.since_ns = now_ns;
+        self.clock.jumps(now_ns, by_ms);
     }
     pub(super) fn clock_drifts(&mut self, now_ns: u64, ppm: i64) {
-        self.clock_jumps(now_ns, 0);
-        self.clock.ppm = ppm;
+        self.clock.drifts(now_ns, ppm);
+        let steady_ppm = ppm.clamp(-STEADY_PPM_MAX, STEADY_PPM_MAX);
+        self.steady.drifts(now_ns, steady_ppm);
     }
 }
 
@@ -117,5 +143,6 @@ mod tests {
         host.clock_drifts(10_000_000, 500_000);
         assert_eq!(host.clock_ms(10_000_000), EPOCH_MS + 7);
         assert_eq!(host.clock_ms(30_000_000), EPOCH_MS + 37);
+        assert_eq!(host.steady_ms(30_000_000), EPOCH_MS + 30);
     }
 }

@@ -308,6 +308,10 @@ impl<S: System> Core<S> {
     pub fn clock_ms(&self, host: u16) -> u64 {
         self.hosts[usize::from(host)].clock_ms(self.now_ns)
     }
+    /// What the processes of a host count time by: a clock that nobody can set.
+    pub fn steady_ms(&self, host: u16) -> u64 {
+        self.hosts[usize::from(host)].steady_ms(self.now_ns)
+    }
     /// A host.
     pub fn host(&self, host: u16) -> &Host {
         &self.hosts[usize::from(host)]

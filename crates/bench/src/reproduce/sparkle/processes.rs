@@ -153,6 +153,7 @@ impl Study {
                 appendfsync: "no".to_owned(),
                 arguments: Vec::new(),
                 directory: directory.path().to_owned(),
+                faketime: None,
             },
             None,
         )?;

@@ -60,7 +60,7 @@ impl ClusterNode {
             if view.final_position() < executor.next.prev() {
                 continue;
             }
-            let look = executor.expiry.look(view, self.now_ms);
+            let look = executor.expiry.look(view, self.clock.epoch_ms(self.now_ms));
             let procedure = match look.space {
                 Space::User => users.clone(),
                 Space::System => system.clone(),
@@ -173,13 +173,16 @@ impl ClusterNode {
     /// Makes the batches that are due in the groups that this node leads. Whether it made any.
     pub(super) fn propose(&mut self, effects: &mut ClusterEffects) -> bool {
         let mut any = false;
+        if !self.clock.is_set() {
+            return false;
+        }
+        let stamp_ms = self.clock.stamp_ms(self.now_ms);
         let begun = self.begun.max(self.merge.newest());
         let in_flight_max = self.options.epochs_in_flight_max;
         let led: Vec<PartitionId> = self.leads.keys().copied().collect();
         for partition in led {
             let held = self.merge.held(partition);
             let in_flight = self.merge.unconfirmed(partition);
-            let stamp_ms = self.stamp_ms(partition);
             let (Some(lead), Some(group)) = (
                 self.leads.get_mut(&partition),
                 self.groups.get_mut(&partition),
@@ -208,12 +211,6 @@ impl ClusterNode {
             self.tell_begun(effects);
         }
         any
-    }
-
-    /// What a batch is stamped with: this node's clock, unless that is ahead of a majority's.
-    pub(super) fn stamp_ms(&self, partition: PartitionId) -> u64 {
-        let beyond_ms = self.ahead_ms(partition) - self.options.clock_ahead_ms_max.cast_signed();
-        self.now_ms.saturating_sub(beyond_ms.max(0).cast_unsigned())
     }
 
     /// Tells leaders of groups of which this node keeps no replica that an epoch was begun: they have no other way to know.

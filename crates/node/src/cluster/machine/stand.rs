@@ -85,39 +85,6 @@ impl ClusterNode {
         }
     }
 
-    /// A leader whose clock is ahead of a majority's hands over to one that is not.
-    pub(super) fn look_at_clocks(&mut self) {
-        let leads: Vec<PartitionId> = self.leads.keys().copied().collect();
-        for partition in leads {
-            if self.ahead_ms(partition) <= self.options.clock_ahead_ms_max.cast_signed() {
-                continue;
-            }
-            let me = self.options.me;
-            let members = self.groups[&partition].members();
-            let others = members.voters.iter().copied().filter(|&node| node != me);
-            if let Some(to) = others.into_iter().find(|&node| self.may_lead(node)) {
-                self.transfer(partition, to);
-            }
-        }
-    }
-
-    /// How far this node's clock is ahead of those of a majority of a group, at most.
-    pub(super) fn ahead_ms(&self, partition: PartitionId) -> i64 {
-        let me = self.options.me;
-        let voters = self.groups[&partition].members().voters;
-        let others: Vec<NodeId> = voters.iter().copied().filter(|&node| node != me).collect();
-        let mut ahead = self.peers.ahead_of(&others, self.silent_since());
-        // A majority that this node is no member of is one of the others; whom it does not hear is not ahead of.
-        let majority = voters.len() / 2 + 1;
-        ahead.sort_by(|a, b| b.cmp(a));
-        ahead.get(majority.saturating_sub(1)).copied().unwrap_or(0)
-    }
-
-    /// Whether another node's clock is near this one's, or behind: one that is ahead would hand over again what it got.
-    pub(in crate::cluster) fn is_clock_right(&self, node: NodeId) -> bool {
-        self.peers.is_ahead_ms(node) <= self.options.clock_ahead_ms_max.cast_signed() / 2
-    }
-
     pub(in crate::cluster) fn transfer(&mut self, partition: PartitionId, to: NodeId) {
         if let Some(group) = self.groups.get_mut(&partition) {
             // One that does not lead has nothing to hand over.

@@ -145,7 +145,11 @@ pub async fn restore(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let now_ms = tx.now_ms();
     let expires_at_ms = match ttl_ms {
         0 => 0,
-        at_ms if options.is_absolute => at_ms,
+        date_ms if options.is_absolute => {
+            let offset_ms = tx.clock_offset_ms().await?;
+            // 0 is no expiry.
+            date_ms.saturating_add_signed(offset_ms).max(1)
+        }
         ttl_ms => match now_ms.checked_add(ttl_ms) {
             Some(at_ms) if i64::try_from(at_ms).is_ok() => at_ms,
             _ => return Ok(errors::invalid_expire("restore")),

@@ -184,7 +184,11 @@ pub async fn xadd(tx: &mut Tx, args: &[Blob]) -> Outcome {
         return Ok(Reply::Nil);
     }
     let (mut stream, expires_at_ms) = to_change(found);
-    let id = argument!(next_id(&wanted, &stream, tx.now_ms()));
+    let date_ms = match wanted {
+        NewId::Any => tx.date_ms().await?,
+        _ => 0,
+    };
+    let id = argument!(next_id(&wanted, &stream, date_ms));
     stream.append(StreamEntry {
         id,
         fields: Arc::from(fields),

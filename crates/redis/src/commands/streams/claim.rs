@@ -25,7 +25,7 @@ fn number(text: &Blob, what: &str) -> Result<i64, Reply> {
 }
 
 impl Claim {
-    fn parse(words: &[Blob], now_ms: u64) -> Result<Claim, Reply> {
+    fn parse(words: &[Blob], now_ms: u64, clock_offset_ms: i64) -> Result<Claim, Reply> {
         let ids: Vec<StreamId> = words.iter().map_while(|word| id(word, 0).ok()).collect();
         let mut rest = &words[ids.len()..];
         let mut claim = Claim {
@@ -37,7 +37,12 @@ impl Claim {
             last_id: StreamId::MIN,
         };
         // Nonsense is now: clients may count from a clock of their own.
-        let past = |ms: i64| u64::try_from(ms).ok().filter(|&ms| ms <= now_ms);
+        let past = |date_ms: i64| {
+            let ms = u64::try_from(date_ms)
+                .ok()?
+                .checked_add_signed(clock_offset_ms);
+            ms.filter(|&ms| ms <= now_ms)
+        };
         loop {
             rest = match rest {
                 [] => return Ok(claim),
@@ -148,7 +153,11 @@ pub async fn xclaim(tx: &mut Tx, args: &[Blob]) -> Outcome {
     };
     let group = &args[1];
     let least_idle_ms = argument!(number(&args[3], "min-idle-time")).max(0) as u64;
-    let claim = argument!(Claim::parse(&args[4..], tx.now_ms()));
+    let clock_offset_ms = match args[4..].iter().any(|word| options::is(word, "TIME")) {
+        true => tx.clock_offset_ms().await?,
+        false => 0,
+    };
+    let claim = argument!(Claim::parse(&args[4..], tx.now_ms(), clock_offset_ms));
     let terms = Terms {
         consumer: &args[2],
         now_ms: tx.now_ms(),

@@ -6,7 +6,7 @@ use crate::commands::options;
 use crate::commands::strings::{argument, found};
 use crate::errors;
 use txn::value::{Consumer, StreamGroup, StreamValue};
-use txn::{Blob, Intent, Key, Outcome, Reply, Tx};
+use txn::{Blob, Intent, Key, Outcome, Reply, Tx, clock};
 
 /// Entries that Redis keeps in a node of its tree: what the numbers of nodes are reckoned from.
 const NODE_ENTRIES: usize = 100;
@@ -116,28 +116,36 @@ pub async fn of_stream(tx: &mut Tx, args: &[Blob]) -> Outcome {
             map.push(field("last-entry", or_nil(stream.last())));
         }
         Some(limit) => {
+            let offset_ms = tx.clock_offset_ms().await?;
+            let date = |epoch_ms| clock::date_ms(epoch_ms, offset_ms).cast_signed();
             let entries = stream.iter().take(limit).map(entry_reply);
             map.push(field("entries", Reply::Array(entries.collect())));
             let groups = stream
                 .groups()
-                .map(|(name, group)| full_group(&stream, name, group, limit));
+                .map(|(name, group)| full_group(&stream, name, group, limit, &date));
             map.push(field("groups", Reply::Array(groups.collect())));
         }
     }
     Ok(Reply::Map(map))
 }
 
-fn full_group(stream: &StreamValue, name: &Blob, group: &StreamGroup, limit: usize) -> Reply {
+fn full_group(
+    stream: &StreamValue,
+    name: &Blob,
+    group: &StreamGroup,
+    limit: usize,
+    date: &dyn Fn(u64) -> i64,
+) -> Reply {
     let pending = group.pending().iter().take(limit).map(|pending| {
         Reply::Array(vec![
             id_reply(pending.id),
             Reply::Bulk(pending.consumer.clone()),
-            Reply::Integer(pending.delivered_ms as i64),
+            Reply::Integer(date(pending.delivered_ms)),
             Reply::Integer(pending.deliveries as i64),
         ])
     });
     let consumers = group.consumers().iter();
-    let consumers = consumers.map(|consumer| full_consumer(group, consumer, limit));
+    let consumers = consumers.map(|consumer| full_consumer(group, consumer, limit, date));
     Reply::Map(vec![
         field("name", Reply::Bulk(name.clone())),
         field("last-delivered-id", id_reply(group.last_id)),
@@ -149,21 +157,26 @@ fn full_group(stream: &StreamValue, name: &Blob, group: &StreamGroup, limit: usi
     ])
 }
 
-fn full_consumer(group: &StreamGroup, consumer: &Consumer, limit: usize) -> Reply {
+fn full_consumer(
+    group: &StreamGroup,
+    consumer: &Consumer,
+    limit: usize,
+    date: &dyn Fn(u64) -> i64,
+) -> Reply {
     let pending = consumer.pending().iter().take(limit);
     let pending = pending
         .filter_map(|&id| group.pending_of(id))
         .map(|pending| {
             Reply::Array(vec![
                 id_reply(pending.id),
-                Reply::Integer(pending.delivered_ms as i64),
+                Reply::Integer(date(pending.delivered_ms)),
                 Reply::Integer(pending.deliveries as i64),
             ])
         });
-    let active_ms = consumer.active_ms.map_or(-1, |ms| ms as i64);
+    let active_ms = consumer.active_ms.map_or(-1, date);
     Reply::Map(vec![
         field("name", Reply::Bulk(consumer.name.clone())),
-        field("seen-time", Reply::Integer(consumer.seen_ms as i64)),
+        field("seen-time", Reply::Integer(date(consumer.seen_ms))),
         field("active-time", Reply::Integer(active_ms)),
         field("pel-count", number(consumer.pending().len())),
         field("pending", Reply::Array(pending.collect())),

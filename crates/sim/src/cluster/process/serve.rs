@@ -207,13 +207,15 @@ impl Turn<'_> {
         request: &Arc<Request>,
     ) -> Result<Option<(Outcome, Position)>, Violation> {
         let partition = request.route.partitions[0];
+        let lead_ms = self.process.node.epoch_lead_ms();
+        let now_ms = self.now_ms().saturating_add_signed(lead_ms);
         let Some(lane) = self.process.lanes.get_mut(&partition) else {
             return Ok(None);
         };
         let view = lane.engine.view();
         let position = view.final_position();
         let snapshot_ms = view.final_time_ms();
-        let now_ms = self.core.clock_ms(self.host).max(snapshot_ms);
+        let now_ms = now_ms.max(snapshot_ms);
         let outcome = match self.process.node.map().slots_wanted(request) {
             Ok(wanted) => lane.reader.run_where(request, wanted, now_ms),
             Err(stop) => ReadOutcome::Done(Err(stop)),

@@ -26,7 +26,11 @@ impl Turn<'_> {
         if self.system.plan.judged && end.epoch > process.confirmed {
             process.confirmed = end.epoch;
             let local = process.lanes.keys().copied();
-            self.system.epochs.confirmed(end, local)?;
+            let true_ms = EPOCH_MS + self.core.now_ns() / 1_000_000;
+            let is_healed = self.core.healed_ns().is_some();
+            self.system
+                .epochs
+                .confirmed(end, local, true_ms, is_healed)?;
         }
         Ok(())
     }
