@@ -19,10 +19,8 @@
 //! ```
 //!
 //! Two things the merge changes in what the groups have agreed on, where slots have moved: see [`crate::moves`]. What an operator has
-//! had skipped, it replaces: see [`crate::skip`].
-//! Where an epoch
-//! corrects the clock, the merge puts a transaction behind the epoch's others that notes the new offset at every partition
-//! ([`txn::clock`]).
+//! had skipped, it replaces: see [`crate::skip`]. Where an epoch corrects the clock, the merge puts a transaction behind the
+//! epoch's others that notes the new offset at every partition ([`txn::clock`]).
 //!
 //! Invariants:
 //! 1. `confirmed <= delivered <= held`, for each feed; a confirmed epoch is never retracted.

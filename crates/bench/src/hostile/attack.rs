@@ -57,7 +57,14 @@ const LEFT_OUT: &[&str] = &[
     "auth",
     "hello",
     // They wait as long as they say: short waits are among the well-formed commands.
-    "blpop", "brpop", "blmove", "brpoplpush", "blmpop", "bzpopmin", "bzpopmax", "bzmpop",
+    "blpop",
+    "brpop",
+    "blmove",
+    "brpoplpush",
+    "blmpop",
+    "bzpopmin",
+    "bzpopmax",
+    "bzmpop",
 ];
 
 impl Shared {
