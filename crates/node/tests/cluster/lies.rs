@@ -564,14 +564,6 @@ fn change(frame: &mut Frame, dice: &mut Dice, registry: &Registry, node: &Cluste
                 *standing = Standing::decode(&mut Reader::new(&dice.bytes(&bytes)));
             }
         },
-        // What a node says of itself: it may be anything.
-        Frame::Condition(condition) => {
-            *condition = match dice.below(3) {
-                0 => Condition::Well,
-                1 => Condition::Ending,
-                _ => Condition::Out("a lie".into()),
-            }
-        }
         Frame::Time(epoch_ms) => *epoch_ms = Some(dice.number(epoch_ms.unwrap_or(0))),
         Frame::MapWanted => *frame = Frame::Map(Box::new((**node.map()).clone())),
         Frame::Map(map) => {
