@@ -28,6 +28,7 @@ fn attack(nodes: usize, commands: u64) {
             zones: nodes,
             partitions: 1,
             appendfsync: "no".to_owned(),
+            faketime: None,
             arguments: arguments.map(str::to_owned).into(),
             directory: directory.path().to_owned(),
         },

@@ -69,6 +69,7 @@ pub fn run(args: HostileArgs) -> Result<()> {
             zones: args.nodes,
             partitions: args.partitions,
             appendfsync: "everysec".to_owned(),
+            faketime: None,
             arguments: settings.chain(policy.map(str::to_owned)).collect(),
             directory: args.dir.unwrap_or_else(|| directory.path().to_owned()),
         },

@@ -266,7 +266,7 @@ impl Store {
         let tx = Tx::new(TxContext {
             position: Position(1),
             now_ms: 1_700_000_000_000,
-            shared_seed: None,
+            ..TxContext::default()
         });
         let mut access: Box<dyn Access> = Box::new(Overlay {
             given: self.given.clone(),
