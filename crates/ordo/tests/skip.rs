@@ -1,5 +1,10 @@
 //! Requests of the order that are not executed because an operator says so: real processes.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "what asks processes until they have come so far has a clock and pauses"
+)]
+
 mod three;
 
 use server::client::{Answer, Client, put_command};
@@ -230,7 +235,7 @@ fn the_request_at_which_each_start_ends_is_named_and_skipped() {
     server.kill();
     assert_eq!(
         named(&server.data(), &["redis.eval", "poison"]),
-        [name.clone()]
+        std::slice::from_ref(&name)
     );
 
     let file = server.data().join("replaying.txt");

@@ -181,7 +181,7 @@ fn what_a_crash_leaves_unconfirmed_is_not_counted_as_speculated() {
     let text = "seed = 7\nsystem = \"cluster\"\nworkload = \"bank\"\nengine = \"sparkle\"\nnodes = 1\nworkers = 4\nclients = 3\n\
                 operations = 100\npipeline = 4\nfsync = \"always\"\n\
                 [[faults]]\nat_ms = 20\nfault = \"crash\"\nhost = 0\npower = true\nat_disk_operation = 3\ndown_ms = 50\n\
-                [[faults]]\nat_ms = 120\nfault = \"disk-full\"\nhost = 0\nafter_bytes = 2000\nfor_ms = 300\n";
+                [[faults]]\nat_ms = 400\nfault = \"disk-full\"\nhost = 0\nafter_bytes = 2000\nfor_ms = 300\n";
     let tally = pass(&Options::from_toml(text).expect("a scenario")).tally;
     assert!(tally.executed > 100, "{tally:?}");
     assert!(tally.speculated <= tally.executed, "{tally:?}");

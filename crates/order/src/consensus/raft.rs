@@ -90,7 +90,6 @@ impl RaftGroup {
             term: hard_state.term,
             vote: hard_state.vote,
             commit: hard_state.commit,
-            ..RaftHardState::default()
         };
         let storage = Storage::new(base, entries, hard_state, trail_bytes_max);
         let raft = RawNode::new(&config, storage, &Logger::root(Discard, o!()))

@@ -88,7 +88,6 @@ impl Storage {
             learners: numbers(&members.learners),
             learners_next: numbers(&members.learners_next),
             auto_leave: members.auto_leave,
-            ..ConfState::default()
         }
     }
 }

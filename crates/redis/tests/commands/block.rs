@@ -224,7 +224,10 @@ fn footprints_are_the_union_of_the_commands() {
         with(&["get a", "rename b a", "foo"]),
         (sets(&["w"], &["a", "b"]), false, light)
     );
-    assert_eq!(with(&["time"]), (sets(&["b", "w"], &[]), false, light));
+    assert_eq!(
+        with(&["time"]),
+        (sets(&["b", "w", "clock"], &[]), false, light)
+    );
     assert_eq!(with(&["get a", "dbsize"]), (None, true, light));
     assert_eq!(with(&["keys *"]), (None, true, Weight::Heavy));
     assert_eq!(with(&["flushall"]), (None, false, light));

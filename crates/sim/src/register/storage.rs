@@ -69,7 +69,6 @@ impl Record {
                 term: take_u64(&mut body)?,
                 vote: take_u64(&mut body)?,
                 commit: take_u64(&mut body)?,
-                ..HardState::default()
             });
         }
         if flags & 2 != 0 {

@@ -2,6 +2,7 @@
 
 use super::handshake::Refusal;
 use super::*;
+use crate::peers::handshake::WANTED_BYTES_MAX;
 
 /// Node 1 dials node 2, of which one thing is not as it should be; both know each other.
 fn refused(spoil: impl Fn(&mut PeerOptions), text: &str) {
@@ -197,7 +198,8 @@ fn a_crowd_from_one_address_does_not_push_others_out() {
     eventually("the crowd", || {
         one.peers.stats().crowded_out as usize > door::HANDSHAKES_MAX
     });
-    slow.write_all(&[b'?'; 54]).expect("the door still listens");
+    slow.write_all(&[b'?'; WANTED_BYTES_MAX - 4])
+        .expect("the door still listens");
     assert_eq!(read_to_end(&mut slow), [Refusal::OtherFormat as u8]);
     drop(crowd);
 }
