@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use txn::hash::FixedMap;
 
-/// So many failures of an address delay nothing: somebody mistypes.
-pub const FREE: u32 = 3;
+/// So many failures of an address delay nothing: somebody mistypes, or a fleet starts with an old password.
+pub const FREE: u32 = 8;
 /// How long the first attempt waits that does.
 const DELAY_MIN: Duration = Duration::from_millis(100);
 /// After so long an address has a failure less.
@@ -187,7 +187,7 @@ impl State {
 mod tests {
     use super::*;
 
-    const DELAY_MAX: Duration = Duration::from_secs(3);
+    const DELAY_MAX: Duration = Duration::from_secs(1);
 
     fn address(number: u32) -> IpAddr {
         IpAddr::V4((0x0a00_0000 + number).into())
@@ -204,8 +204,8 @@ mod tests {
             delays.push(attempt.delay.as_millis());
             note(1, start);
         }
-        assert_eq!(delays[..9], [0, 0, 0, 100, 200, 400, 800, 1600, 3000]);
-        assert!(delays[9..].iter().all(|&ms| ms == 3000));
+        assert_eq!(delays[..13], [0, 0, 0, 0, 0, 0, 0, 0, 100, 200, 400, 800, 1000]);
+        assert!(delays[13..].iter().all(|&ms| ms == 1000));
         assert_eq!(
             failures.begin(address(2), start, DELAY_MAX).delay,
             Duration::ZERO
@@ -214,10 +214,10 @@ mod tests {
             let now = start + Duration::from_secs(seconds);
             failures.begin(address(1), now, DELAY_MAX).delay.as_millis()
         };
-        // Of nineteen failures twelve are forgiven, and in the end all.
+        // Of 24 failures thirteen are forgiven, and in the end all.
         assert_eq!(
-            (delay_at(9), delay_at(120), delay_at(129), delay_at(160)),
-            (3000, 1600, 1600, 100)
+            (delay_at(9), delay_at(130), delay_at(139), delay_at(150)),
+            (1000, 800, 800, 200)
         );
         assert_eq!((delay_at(170), delay_at(10_000)), (0, 0));
         assert_eq!(
@@ -231,12 +231,13 @@ mod tests {
         let failures = Arc::new(AuthFailures::default());
         let start = Instant::now();
         let begin = || failures.begin(address(1), start, DELAY_MAX);
-        let attempts: Vec<Attempt> = (0..6).map(|_| begin()).collect();
+        let attempts: Vec<Attempt> = (0..FREE + 3).map(|_| begin()).collect();
         let delays: Vec<_> = attempts
             .iter()
             .map(|attempt| attempt.delay.as_millis())
             .collect();
-        assert_eq!(delays, [0, 0, 0, 100, 200, 400]);
+        assert_eq!(delays[..FREE as usize], [0; FREE as usize]);
+        assert_eq!(delays[FREE as usize..], [100, 200, 400]);
         drop(attempts);
         assert_eq!(begin().delay, Duration::ZERO, "none has failed");
         assert!(failures.0.lock().addresses.is_empty());
@@ -255,7 +256,7 @@ mod tests {
         let failures = Arc::new(AuthFailures::default());
         let start = Instant::now();
         let note = |number, now| failures.note((address(number), 1).into(), b"bob", now);
-        for _ in 0..9 {
+        for _ in 0..FREE + 6 {
             note(0, start);
         }
         for number in 1..2 * ADDRESSES_MAX as u32 {

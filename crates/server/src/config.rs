@@ -225,7 +225,7 @@ settings! {
         "The password that clients must give with AUTH. Empty: that of requirepass-file, or else of the variable ORDO_REQUIREPASS, or else none. On the command line every user of the machine could see it.";
     requirepass_file: String, "requirepass-file", Kind::Text, "", AtStart,
         "The file that has the password, and nothing else. Only the server's user should read it.";
-    auth_delay_max_ms: u64, "auth-delay-max-ms", Kind::Number(0, 60_000), "3000", Anytime,
+    auth_delay_max_ms: u64, "auth-delay-max-ms", Kind::Number(0, 60_000), "1000", Anytime,
         "Milliseconds that AUTH waits at most when there were failures from its address (docs/acl.md). 0: it never waits.";
     aclfile: String, "aclfile", Kind::Text, "", AtStart,
         "The file of the users (docs/acl.md), in the data's directory unless it says otherwise. A server that stands alone reads it whenever it starts, a cluster when it has no users yet. Empty: none.";

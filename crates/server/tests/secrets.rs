@@ -186,7 +186,7 @@ fn failed_authentications_make_the_next_wait_and_nothing_else() {
     known.talk(&[("AUTH right", "OK"), ("SET k v", "OK")]);
     let mut guessing = server.client();
     let wrong = "-WRONGPASS invalid username-password pair or user is disabled.";
-    for _ in 0..3 {
+    for _ in 0..8 {
         guessing.talk(&[("AUTH wrong", wrong)]);
     }
     // From here on each waits: a right password as well as a wrong one, in whatever connection, and what is sent behind it.
@@ -212,7 +212,7 @@ fn failed_authentications_make_the_next_wait_and_nothing_else() {
     let mut gone = server.client();
     gone.send(&["AUTH", "right"]);
     drop(gone);
-    assert_eq!(known.info_number("acl_access_denied_auth"), 4);
+    assert_eq!(known.info_number("acl_access_denied_auth"), 9);
     known.talk(&[
         ("CONFIG SET auth-delay-max-ms 0", "OK"),
         ("CONFIG RESETSTAT", "OK"),
