@@ -204,7 +204,10 @@ mod tests {
             delays.push(attempt.delay.as_millis());
             note(1, start);
         }
-        assert_eq!(delays[..13], [0, 0, 0, 0, 0, 0, 0, 0, 100, 200, 400, 800, 1000]);
+        assert_eq!(
+            delays[..13],
+            [0, 0, 0, 0, 0, 0, 0, 0, 100, 200, 400, 800, 1000]
+        );
         assert!(delays[13..].iter().all(|&ms| ms == 1000));
         assert_eq!(
             failures.begin(address(2), start, DELAY_MAX).delay,

@@ -4,8 +4,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// What the machine's clock shows, in milliseconds since 1970. Somebody may set it at any time.
 pub fn wall_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_millis() as u64)
+    wall().as_millis() as u64
+}
+
+fn wall() -> Duration {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
 }
 
 /// Time since the machine started, in which it may have slept.
@@ -30,22 +35,44 @@ fn counted() -> Duration {
 #[derive(Clone, Copy, Debug)]
 pub struct SteadyClock {
     /// The date less what is counted.
-    began_ms: u64,
+    began: Duration,
 }
+
+/// The wall clock may be read as much later than the steady one without seeming ahead of it.
+const READ_APART_NS: i128 = 100_000;
 
 impl SteadyClock {
     /// A clock that begins now.
     pub fn start() -> SteadyClock {
-        let counted_ms = counted().as_millis() as u64;
         SteadyClock {
-            began_ms: wall_ms().saturating_sub(counted_ms),
+            began: wall().saturating_sub(counted()),
         }
+    }
+
+    fn now(&self) -> Duration {
+        self.began + counted()
     }
 
     /// The steady time, in milliseconds.
     pub fn now_ms(&self) -> u64 {
-        self.began_ms + counted().as_millis() as u64
+        self.now().as_millis() as u64
     }
+
+    /// The steady time and what the machine's clock shows, in milliseconds.
+    ///
+    /// Their distance is rounded up, so that a node that follows it is never behind the dates that clients of this machine
+    /// read: a key that they give until a date would live a millisecond longer than they think.
+    pub fn with_wall_ms(&self) -> (u64, u64) {
+        let steady = self.now();
+        beside(steady, wall())
+    }
+}
+
+fn beside(steady: Duration, wall: Duration) -> (u64, u64) {
+    let steady_ms = steady.as_millis() as u64;
+    let ahead_ns = wall.as_nanos().cast_signed() - steady.as_nanos().cast_signed();
+    let ahead_ms = (ahead_ns - READ_APART_NS).div_euclid(1_000_000) as i64 + 1;
+    (steady_ms, steady_ms.saturating_add_signed(ahead_ms))
 }
 
 #[cfg(test)]
@@ -57,11 +84,30 @@ mod tests {
         let before_ms = wall_ms();
         let clock = SteadyClock::start();
         let mut last_ms = clock.now_ms();
-        assert!(last_ms + 1 >= before_ms, "{last_ms}, {before_ms}");
+        assert!(last_ms >= before_ms, "{last_ms}, {before_ms}");
         for _ in 0..1_000 {
             let now_ms = clock.now_ms();
             assert!(now_ms >= last_ms);
             last_ms = now_ms;
         }
+    }
+
+    #[test]
+    fn what_follows_the_machines_clock_is_at_most_a_millisecond_ahead_and_not_behind() {
+        let steady = Duration::from_micros(5_000_900);
+        let lead_ms = |wall: Duration| {
+            let (steady_ms, wall_ms) = beside(steady, wall);
+            assert_eq!(steady_ms, 5_000);
+            wall_ms.cast_signed() - steady_ms.cast_signed()
+        };
+        assert_eq!(lead_ms(steady), 0, "in step");
+        for ahead_us in (0..3_000).step_by(10) {
+            let wall = steady + Duration::from_micros(ahead_us);
+            let error_us = lead_ms(wall) * 1_000 - ahead_us.cast_signed();
+            assert!((-100..1_000).contains(&error_us), "{ahead_us}: {error_us}");
+        }
+        assert_eq!(lead_ms(steady - Duration::from_micros(1_500)), -1);
+        assert_eq!(lead_ms(steady - Duration::from_secs(2)), -2_000);
+        assert_eq!(beside(steady, Duration::ZERO), (5_000, 0));
     }
 }

@@ -43,7 +43,8 @@ impl Inner {
     /// Lets time pass for the node.
     pub(super) fn tick(&self) -> core::Outcome {
         let mut core = self.core.lock();
-        let outcome = core.tick(self.now_ms(), wall_ms());
+        let (now_ms, wall_ms) = self.clock.with_wall_ms();
+        let outcome = core.tick(now_ms, wall_ms);
         self.epoch_lead_ms
             .store(core.epoch_lead_ms(), Ordering::Relaxed);
         outcome
