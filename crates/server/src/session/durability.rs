@@ -6,7 +6,7 @@
 //! asking, and nothing is said of the others.
 
 use super::{Desk, Hold, Session};
-use crate::cluster::ChangeTicket;
+use crate::cluster::{ChangeTicket, ReplicaStatus};
 use redis_surface::commands::options;
 use txn::{Blob, Reply};
 
@@ -34,8 +34,11 @@ fn certain(desk: &Desk<'_>) -> i64 {
     let Some(view) = desk.shared.runtime.cluster_view() else {
         return 0;
     };
-    let replicas = view.map.partitions.iter().map(|entry| entry.replicas.len());
-    (replicas.min().unwrap_or(0) / 2) as i64
+    // Replicas without a vote have no part in what is acknowledged.
+    let votes = |replica: &&ReplicaStatus| !["learner", "expected"].contains(&&*replica.role);
+    let partitions = view.status.partitions.iter();
+    let voters = partitions.map(|found| found.replicas.iter().filter(votes).count());
+    (voters.min().unwrap_or(0) / 2) as i64
 }
 
 fn durable(local: i64, replicas: i64) -> Reply {
