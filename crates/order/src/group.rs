@@ -163,6 +163,11 @@ impl GroupBatch {
         has_format.then_some(Epoch(reader.varint()?))
     }
 
+    /// What [`GroupBatch::encode`] wrote, without the submissions.
+    pub fn start_of(bytes: &[u8]) -> Option<GroupBatch> {
+        GroupBatch::take_start(&mut Reader::new(bytes))
+    }
+
     /// What a node needs of it that keeps these partitions and no replica of the group: what they execute, and all that
     /// concerns the cluster.
     pub fn part_for(&self, partitions: &[PartitionId]) -> GroupBatch {

@@ -27,8 +27,8 @@ use order::{Control, Disk, GroupImage, GroupImages, PartitionMap, Streams};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
-use store::Snapshot;
 use store::checkpoint::{CheckpointError, Header};
+use store::{Image, Snapshot};
 use txn::codec::{Reader, put_bytes, put_varint};
 use txn::mutant::{Mutant, is_active};
 use txn::{Epoch, NodeId, PartitionId, Position};
@@ -74,6 +74,17 @@ pub struct Needed {
     epochs: BTreeSet<Epoch>,
     /// What is newer than this is not spoken of.
     upto: Epoch,
+}
+
+/// Refuses a directory in which a server by itself has left checkpoints. (Its log is refused when the journal is opened.)
+pub fn refuse_alone<D: Disk>(disk: &D) -> Result<(), LoadError> {
+    let positions = crate::checkpoint::list(disk).map_err(LoadError::List)?;
+    match positions.first() {
+        None => Ok(()),
+        Some(&position) => Err(LoadError::OfAlone {
+            name: crate::checkpoint::file_name(position),
+        }),
+    }
 }
 
 /// Removes the checkpoints that are not needed, what was begun of them included.
@@ -248,20 +259,32 @@ pub(super) fn load<D: Disk>(
     base: &Base,
     engine: &Arc<dyn Engine>,
 ) -> Result<u64, LoadError> {
+    let view = engine.view();
+    let (header, bytes) = read(disk, partition, base, |image| view.load(image))?;
+    view.loaded(header.position, header.time_ms, &header.clears);
+    Ok(bytes)
+}
+
+/// Reads the checkpoint that a group's base tells of, and hands each record to `load`. Gives its header and the
+/// size of its file.
+pub(super) fn read<D: Disk>(
+    disk: &D,
+    partition: PartitionId,
+    base: &Base,
+    load: impl FnMut(Image),
+) -> Result<(Header, u64), LoadError> {
     let state = BaseState::decode(&base.state).ok_or(LoadError::Base(partition))?;
     let name = file_name(partition, state.epoch);
-    let view = engine.view();
     let file = |cause| LoadError::File {
         name: name.clone(),
         cause,
     };
-    let header = read_file(disk, &name, |image| view.load(image)).map_err(file)?;
+    let header = read_file(disk, &name, load).map_err(file)?;
     let bytes = file_bytes(disk, &name).map_err(|error| file(error.into()))?;
     if (header.position.next(), header.digest) != (state.next, state.digest) {
         return Err(LoadError::Foreign { name });
     }
-    view.loaded(header.position, header.time_ms, &header.clears);
-    Ok(bytes)
+    Ok((header, bytes))
 }
 
 /// Why a checkpoint could not be loaded.
@@ -283,6 +306,19 @@ pub enum LoadError {
         /// Why.
         cause: CheckpointError,
     },
+    /// The directory is that of a server by itself, whose checkpoints are not read here.
+    #[error(
+        "{name} is of a server that stands alone, and a node of a cluster would start without its data: nothing \
+         was changed. Start that server as before (without --cluster and --node), or this node in a directory of \
+         its own (--dir)"
+    )]
+    OfAlone {
+        /// A file that says so.
+        name: String,
+    },
+    /// The directory cannot be looked at.
+    #[error("listing the directory failed: {0}: check that it belongs to the user who runs this")]
+    List(io::Error),
     /// A log begins at another epoch than the others, and there is no checkpoint of all.
     #[error(
         "the journal has all logs from the checkpoint of epoch {} on, but that of {partition}, whose checkpoint is missing: \
@@ -308,7 +344,7 @@ pub enum LoadError {
 
 /// A checkpoint that is on the disk.
 #[derive(Clone, Debug)]
-struct Taken {
+pub(super) struct Taken {
     epoch: Epoch,
     /// What each group's log begins with behind it.
     bases: BTreeMap<PartitionId, Base>,
@@ -370,6 +406,25 @@ impl Begin {
 pub(super) fn candidate(images: &GroupImages) -> Option<(Epoch, BTreeMap<PartitionId, Base>)> {
     let taken = Taken::decode(&images.get(&CANDIDATES)?.base.state)?;
     Some((taken.epoch, taken.bases))
+}
+
+/// What the journal holds in the place of its candidate, with other bases; nothing if it has none.
+pub(super) fn candidate_with(
+    images: &GroupImages,
+    change: impl Fn(PartitionId, &Base) -> Result<Base, LoadError>,
+) -> Result<Option<Kept>, LoadError> {
+    let Some(image) = images.get(&CANDIDATES) else {
+        return Ok(None);
+    };
+    let mut taken = Taken::decode(&image.base.state).ok_or(LoadError::Base(CANDIDATES))?;
+    for (&partition, base) in &mut taken.bases {
+        *base = change(partition, base)?;
+    }
+    Ok(Some(kept_aside(
+        CANDIDATES,
+        image.base.index,
+        taken.encode(),
+    )))
 }
 
 /// The epoch of the newest checkpoint that the journal tells of; 0 if there is none.

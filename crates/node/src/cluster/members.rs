@@ -3,7 +3,9 @@
 //! The map says who should keep a replica; the group's members are who has one. Each leader compares the two now and then
 //! and takes one step: a wanted node becomes a learner; once all wanted nodes have nearly everything, one joint change
 //! makes them voters and lets the others go; a change that its leader did not end is ended by the next one. Every step is a
-//! function of what is, so nothing is lost with a leader that falls in the middle.
+//! function of what is, so nothing is lost with a leader that falls in the middle. Where no voter is to leave, each
+//! wanted node becomes one as soon as it can: that is so only behind the loss of a majority
+//! ([`survivor`](super::survivor)).
 //!
 //! Invariants:
 //! 1. A node becomes a voter only once the order has given a process of it its boot id. From then on a directory without
@@ -119,10 +121,13 @@ pub(super) fn next_step(situation: &Situation<'_>) -> Option<Step> {
         return Some(Step::Change(MemberChange::AddLearner(missing)));
     }
     let able = |node: &&NodeId| live.contains(node) && ready.contains(node);
+    // Where no voter is to leave, nobody has to be waited for: a cluster that goes on with one survivor gets its
+    // voters back one by one.
+    let all_stay = members.voters.iter().all(|node| wanted.contains(node));
     let newcomers: Vec<NodeId> = wanted
         .iter()
         .copied()
-        .filter(|node| !is_voter(node))
+        .filter(|node| !is_voter(node) && (!all_stay || able(&node)))
         .collect();
     if !newcomers.iter().all(|node| able(&node)) {
         return None;
@@ -547,6 +552,16 @@ mod tests {
                 "it is not heard",
                 (2, &[2, 3, 4], &[1, 2, 3], &[], &[4], &[1, 2, 3], ALL),
                 None,
+            ),
+            (
+                "one survivor is left, and waits for others",
+                (1, &[1, 2, 3], &[1], &[], &[2, 3], &[1], &[1]),
+                None,
+            ),
+            (
+                "one of two that were lost is replaced",
+                (1, &[1, 3, 4], &[1], &[], &[2, 3, 4], &[1, 4], &[1, 4]),
+                replace(&[4], &[2]),
             ),
             (
                 "it takes over",

@@ -83,6 +83,7 @@ mod reads;
 mod recover;
 mod retired;
 mod shape;
+pub mod survivor;
 
 pub use bootstrap::{IDENTITY, Nonces, Standing, joined_record};
 pub use checkpoint::{ClusterCheckpoint, LoadError, Written};

@@ -147,7 +147,7 @@ fn first_base(map: &PartitionMap, partition: PartitionId) -> (Base, BaseState) {
 }
 
 /// A base and what it says; that of a group that has never had a checkpoint if there is none.
-fn read_base(
+pub(super) fn read_base(
     map: &PartitionMap,
     partition: PartitionId,
     base: Option<&Base>,

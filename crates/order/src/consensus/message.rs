@@ -185,6 +185,29 @@ pub(super) fn members_change(data: &[u8]) -> Option<ConfChangeV2> {
     (change.get_changes().len() <= CHANGES_MAX).then_some(change)
 }
 
+/// Writes a change of the members as the library writes it, and [`members_change`] reads it.
+pub(super) fn put_members_change(change: &ConfChangeV2, out: &mut Vec<u8>) {
+    let transition = change.get_transition() as u64;
+    if transition != 0 {
+        put_varint(out, 1 << 3);
+        put_varint(out, transition);
+    }
+    for single in change.get_changes() {
+        let mut data = Vec::new();
+        for (tag, number) in [
+            (1 << 3, single.get_change_type() as u64),
+            (2 << 3, single.node_id),
+        ] {
+            if number != 0 {
+                put_varint(&mut data, tag);
+                put_varint(&mut data, number);
+            }
+        }
+        put_varint(out, 2 << 3 | 2);
+        put_bytes(out, &data);
+    }
+}
+
 /// More nodes than a change can name.
 const CHANGES_MAX: usize = 2 * NODES_MAX as usize;
 
@@ -247,6 +270,9 @@ mod tests {
         explicit.set_transition(ConfChangeTransition::Explicit);
         for change in [ConfChangeV2::default(), replaces, explicit] {
             let bytes = change.write_to_bytes().expect("bytes");
+            let mut ours = Vec::new();
+            put_members_change(&change, &mut ours);
+            assert_eq!(ours, bytes);
             assert_eq!(members_change(&bytes), Some(change));
         }
         // The bytes that logs of older builds have.

@@ -15,10 +15,12 @@
 mod examine;
 mod message;
 mod raft;
+mod sole;
 mod storage;
 
 pub use message::describe;
 pub use raft::{ELECTION_TICKS, RaftGroup};
+pub use sole::sole_member;
 
 use bytes::Bytes;
 use txn::codec::{Reader, put_bytes, put_varint};

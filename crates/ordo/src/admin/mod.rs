@@ -9,6 +9,7 @@ mod placement;
 mod rebalance;
 mod requests;
 mod show;
+mod survivor;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
@@ -20,8 +21,9 @@ use server::tls::ClientTls;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use txn::RequestName;
+use txn::hash::mix;
 
 /// How long a node may take to answer. A change waits for its place in the order.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -130,6 +132,18 @@ enum AdminCommand {
         #[arg(long)]
         yes: bool,
     },
+    /// Makes a new cluster of the one node that is left, where the others are gone for good. What only they had is lost.
+    Recover {
+        /// Says that the directory is that of the node that is left.
+        #[arg(long, required = true)]
+        from_survivor: bool,
+        /// The data directory of that node, which is stopped.
+        #[arg(long, value_name = "DIR")]
+        dir: PathBuf,
+        /// Does it. Without it, this only tells what that means, and what there is.
+        #[arg(long)]
+        yes: bool,
+    },
     /// Lets another replica lead a partition.
     TransferLeader {
         /// The partition's number.
@@ -137,6 +151,13 @@ enum AdminCommand {
         /// The name or the number of the node that is to lead it.
         node: String,
     },
+}
+
+/// A number that nobody can guess: of logs, the seed of checksums.
+fn unguessable() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let nanos = since.map_or(0, |since| since.as_nanos() as u64);
+    mix(nanos ^ u64::from(std::process::id()) << 40)
 }
 
 /// Runs `ordo admin`.
@@ -150,6 +171,7 @@ pub fn run(admin: &Admin) -> Result<()> {
             dir,
             yes,
         } => return requests::skip(names, dir, *yes, out),
+        AdminCommand::Recover { dir, yes, .. } => return survivor::recover(dir, *yes, out),
         _ => {}
     }
     let variable = std::env::var(PASSWORD_VARIABLE).ok();
@@ -240,7 +262,9 @@ fn run_to(admin: &Admin, access: &Access, out: &mut dyn Write) -> Result<()> {
             writeln!(out, "{}", node.move_slots(*first, *last, *partition)?)?;
         }
         // See `run`.
-        AdminCommand::Requests { .. } | AdminCommand::Skip { .. } => {}
+        AdminCommand::Requests { .. }
+        | AdminCommand::Skip { .. }
+        | AdminCommand::Recover { .. } => {}
         AdminCommand::TransferLeader {
             partition,
             node: who,

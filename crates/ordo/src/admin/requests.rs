@@ -8,7 +8,6 @@ use server::skips;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 use txn::{Registry, RequestName};
 
 /// What it means to skip a request.
@@ -119,9 +118,7 @@ fn read(dir: &Path) -> Result<Vec<Listed>> {
     let disk = Arc::new(RealDisk::open(dir)?);
     let mut registry = Registry::new();
     redis_surface::register(&mut registry)?;
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    // Of the log, too, nobody may guess the seed of a checksum.
-    let boot_id = txn::hash::mix(since.map_or(0, |since| since.as_nanos() as u64));
+    let boot_id = super::unguessable();
     let bytes = order::SEGMENT_BYTES_DEFAULT;
     Ok(match is_member {
         true => list_member(&disk, bytes, boot_id, &registry)?,

@@ -106,7 +106,10 @@ impl Refusal {
                 "it does not understand this node's handshake: run builds that can work together"
             }
             Refusal::OtherCluster => {
-                "it belongs to another cluster: correct its address, or the cluster's name in this node's description"
+                "it belongs to another cluster: correct its address, or the cluster's name in this node's \
+                 description. If the cluster was recovered from another node while this one was gone (ordo \
+                 admin recover), it goes on without this one for good: stop this node, and start a new one \
+                 with an empty directory"
             }
             Refusal::OtherNode => {
                 "another node answers at that address: correct the address in the cluster's description"
@@ -138,7 +141,9 @@ impl Refusal {
                 "what it sent is no handshake that this build knows. Only nodes of the cluster may connect to this port"
             }
             Refusal::OtherCluster => {
-                "it belongs to another cluster. Correct the addresses in that node's description of its cluster"
+                "it belongs to another cluster. Correct the addresses in that node's description of its cluster. \
+                 If this cluster was recovered from one node (ordo admin recover), that node is one of those \
+                 that were lost: stop it, and replace it by a new one"
             }
             Refusal::OtherNode => {
                 "it looks for another node here. Correct this node's address in the cluster's description"

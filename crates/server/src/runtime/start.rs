@@ -18,6 +18,7 @@ use crate::peers::{PeerOptions, Peers};
 use crate::skips;
 use execute::siblings::Twins;
 use execute::{Assignment, Pause, SnapshotReader, WorkerId};
+use node::cluster::checkpoint::refuse_alone;
 use node::cluster::levels::check_level;
 use node::cluster::{ClusterNode, ClusterRecoverError, ClusterStart, LoadedEngines, joined_record};
 use node::{RecoverError, Recovered, RecoveryReport};
@@ -140,6 +141,7 @@ impl Runtime {
         // Before anything is touched.
         check_level(&identity.map, node_options.level).map_err(StartError::Cluster)?;
         let disk = Arc::new(RealDisk::open(&options.dir)?);
+        refuse_alone(&*disk)?;
         let worker_ids = options.workers + options.ports + 2;
         let (mut journal, images, report) =
             Journal::open(disk.clone(), options.segment_bytes, log_boot_id())

@@ -74,7 +74,7 @@ fn image(base: Base) -> GroupImage {
     }
 }
 
-fn taken(epoch: u64, of: &[PartitionId]) -> Taken {
+pub(in crate::cluster) fn taken(epoch: u64, of: &[PartitionId]) -> Taken {
     Taken {
         epoch: Epoch(epoch),
         bases: bases(epoch, &map(of), of),
@@ -84,7 +84,7 @@ fn taken(epoch: u64, of: &[PartitionId]) -> Taken {
 }
 
 /// A journal whose logs begin behind one checkpoint, and that knows of another.
-fn images(own: u64, of: &[PartitionId], candidate: Taken) -> GroupImages {
+pub(in crate::cluster) fn images(own: u64, of: &[PartitionId], candidate: Taken) -> GroupImages {
     let map = map(of);
     let own = of.iter().map(|&partition| match own {
         0 => (partition, GroupImage::default()),

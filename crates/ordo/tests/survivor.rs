@@ -1,0 +1,348 @@
+//! A cluster of three of which one node is left: real processes.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "what asks processes until they have come so far has a clock and pauses"
+)]
+
+mod three;
+
+use server::client::{Answer, Client};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output};
+use three::{Build, Cluster, NAMES, REPLY_PATIENCE, free_address};
+use txn::hash::hash_bytes;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_ordo");
+const SECRET: &str = "a secret that only this test knows";
+
+/// A process that ends with the test.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Both fail if it has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn said(output: &Output) -> String {
+    let all = [&output.stdout, &output.stderr];
+    all.map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+        .concat()
+}
+
+/// What `ordo admin recover` says of a directory, and whether it has succeeded.
+fn recover(dir: &Path, words: &[&str]) -> (bool, String) {
+    let output = Command::new(PROGRAM)
+        .args(["admin", "recover", "--from-survivor", "--dir"])
+        .arg(dir)
+        .args(words)
+        .output()
+        .expect("it runs");
+    (output.status.success(), said(&output))
+}
+
+fn refused(dir: &Path, words: &[&str], why: &str) {
+    let (done, said) = recover(dir, words);
+    assert!(!done && said.contains(why), "{said}");
+}
+
+/// The files of a directory, each with a hash of what it has.
+fn files(dir: &Path) -> Vec<(String, u64)> {
+    let entries = std::fs::read_dir(dir).expect("a directory");
+    let mut all: Vec<(String, u64)> = entries
+        .map(|entry| {
+            let entry = entry.expect("an entry");
+            let name = entry.file_name().into_string().expect("a name");
+            (
+                name,
+                hash_bytes(&std::fs::read(entry.path()).expect("a file")),
+            )
+        })
+        .collect();
+    all.sort();
+    all
+}
+
+fn has_checkpoint(dir: &Path) -> Option<()> {
+    let is_one = |(name, _): &(String, u64)| name.starts_with("checkpoint-");
+    files(dir).iter().any(is_one).then_some(())
+}
+
+fn described(name: &str, zone: &str, peer: &str, client: &str) -> String {
+    format!(
+        "[[node]]\nname = \"{name}\"\nzone = \"{zone}\"\npeer_address = \"{peer}\"\nclient_address = \"{client}\"\n"
+    )
+}
+
+fn serve(cluster: &Path, node: &str, dir: &Path, log: &Path) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command
+        .args(["serve", "--node", node, "--bind", "127.0.0.1", "--cluster"])
+        .arg(cluster)
+        .arg("--dir")
+        .arg(dir)
+        .stderr(File::create(log).expect("a file"));
+    command
+}
+
+/// A new node takes the place of a lost one. Gives its process and where it answers.
+fn replace(cluster: &Cluster, lost: &str, new: &str) -> (Process, String) {
+    let (peer, client) = (free_address(), free_address());
+    let zone = format!("zone-{lost}");
+    let status = cluster.status(0);
+    let survivor = status.nodes.iter().find(|node| node.name == NAMES[0]);
+    let survivor = survivor.expect("it is there");
+    let text = format!(
+        "name = \"upgrade\"\nsecret = \"{SECRET}\"\npartitions = 3\n{}{}joins = true\n",
+        described(
+            &survivor.name,
+            &survivor.zone,
+            &survivor.peer_address,
+            &survivor.client_address
+        ),
+        described(new, &zone, &peer, &client)
+    );
+    let file = cluster.file(&format!("{new}.toml"));
+    std::fs::write(&file, text).expect("written");
+    let admin = |words: &[&str]| {
+        let output = Command::new(PROGRAM)
+            .args(["admin", "--address", &cluster.clients[0]])
+            .args(words)
+            .output()
+            .expect("it runs");
+        assert!(output.status.success(), "{}", said(&output));
+    };
+    let addresses = ["--peer-address", &peer, "--client-address", &client];
+    let known = ["add-node", new, "--zone", &zone];
+    admin(&[&known[..], &addresses[..]].concat());
+    let log = cluster.file(&format!("{new}.log"));
+    let process = serve(&file, new, &cluster.file(new), &log).spawn();
+    admin(&["remove-node", lost]);
+    (Process(process.expect("it starts")), client)
+}
+
+/// What a node answers, once it does.
+fn call(cluster: &Cluster, address: &str, words: &[&str]) -> String {
+    cluster.until(0, &format!("{address} answers {words:?}"), || {
+        let mut client = Client::open(address, REPLY_PATIENCE).ok()?;
+        match client.call(words) {
+            Ok(Answer::Text(text)) => Some(text),
+            _ => None,
+        }
+    })
+}
+
+#[test]
+fn a_cluster_goes_on_with_the_one_node_that_is_left_of_three() {
+    let build = Build {
+        program: PROGRAM.into(),
+        words: Vec::new(),
+    };
+    let mut cluster = Cluster::start(&build);
+    let key = |number: usize| format!("k{number}");
+    let value = |number: usize| format!("v{number}");
+    for number in 0..30 {
+        let set = cluster.call(number % 3, &["SET", &key(number), &value(number)]);
+        assert_eq!(set, "OK");
+    }
+    assert_eq!(cluster.call(1, &["SET", "long", "1", "EX", "1000"]), "OK");
+    // Some of it is in checkpoints, and the rest only in logs.
+    cluster.call(0, &["BGSAVE"]);
+    for (place, name) in NAMES.iter().enumerate() {
+        cluster.until(place, "it has a checkpoint", || {
+            has_checkpoint(&cluster.file(name))
+        });
+    }
+    // From here on, what is acknowledged is on the disk of the one that will be left.
+    cluster.kill(2);
+    for number in 30..60 {
+        let set = cluster.call(number % 2, &["SET", &key(number), &value(number)]);
+        assert_eq!(set, "OK");
+    }
+    let set = cluster.call(1, &["MSET", "x", "1", "y", "2", "z", "3"]);
+    assert_eq!(set, "OK");
+    assert_eq!(cluster.call(1, &["SET", "short", "1", "PX", "500"]), "OK");
+    let dir = cluster.file("a");
+    refused(&dir, &["--yes"], "in use by another process");
+    cluster.kill(1);
+    cluster.kill(0);
+    std::fs::remove_dir_all(cluster.file("c")).expect("removed");
+
+    // It says what it means, and wants to be told twice.
+    // Whoever opens the journal leaves a note in it.
+    let beside_log = || -> Vec<_> {
+        let is_log = |name: &str| name.starts_with("log-") || name.starts_with("prepared-");
+        files(&dir)
+            .into_iter()
+            .filter(|(name, _)| !is_log(name))
+            .collect()
+    };
+    let before = beside_log();
+    refused(&dir, &[], "nothing was changed: add --yes");
+    let (_, said) = recover(&dir, &[]);
+    for text in [
+        "the node a of a cluster with the other nodes b, c",
+        "partition 2: kept up to epoch",
+        "lost for good",
+        "It cannot be taken back",
+    ] {
+        assert!(said.contains(text), "{text}: {said}");
+    }
+    assert_eq!(beside_log(), before);
+    let (done, said) = recover(&dir, &["--yes"]);
+    assert!(done && said.contains("of a new cluster now"), "{said}");
+    let (done, said) = recover(&dir, &["--yes"]);
+    assert!(done && said.contains("done already"), "{said}");
+
+    cluster.run(0, &build);
+    for number in 0..60 {
+        assert_eq!(cluster.call(0, &["GET", &key(number)]), value(number));
+    }
+    let values: Vec<String> = ["x", "y", "z"]
+        .iter()
+        .map(|key| cluster.call(0, &["GET", key]))
+        .collect();
+    assert_eq!(values, ["1", "2", "3"]);
+    let left: u64 = cluster.call(0, &["TTL", "long"]).parse().expect("seconds");
+    assert!((1..=1000).contains(&left), "{left}");
+    cluster.until(0, "what has expired is gone", || {
+        (cluster.call(0, &["EXISTS", "short"]) == "0").then_some(())
+    });
+    assert_eq!(cluster.call(0, &["MSET", "x", "4", "k0", "again"]), "OK");
+    assert_eq!(
+        cluster.call(0, &["WAIT", "1", "100"]),
+        "0",
+        "nobody else has it"
+    );
+
+    // A lost node comes back with its data: both say so, and nothing comes of it.
+    cluster.run(1, &build);
+    for place in [0, 1] {
+        cluster.until(place, "it refuses, or is refused", || {
+            let said = cluster.said(place);
+            (said.contains("belongs to another cluster") && said.contains("was recovered from"))
+                .then_some(())
+        });
+    }
+    assert_eq!(cluster.call(0, &["SET", "k1", "again"]), "OK");
+    cluster.kill(1);
+    // And so does one that takes itself for a new one, under its old name.
+    std::fs::remove_dir_all(cluster.file("b")).expect("removed");
+    cluster.run(1, &build);
+    let refusals = |place: usize| cluster.said(place).matches("was recovered from").count();
+    let before = refusals(1);
+    cluster.until(1, "it is refused again", || {
+        (refusals(1) > before).then_some(())
+    });
+    cluster.kill(1);
+
+    let (_d, at_d) = replace(&cluster, "b", "d");
+    // The first one to come counts, before the others are there.
+    cluster.until(0, "d has a vote", || {
+        let status = cluster.status(0);
+        let d = status.nodes.iter().find(|node| node.name == "d")?.id;
+        let votes = |found: &server::cluster::PartitionStatus| {
+            let mut replicas = found.replicas.iter();
+            replicas.any(|replica| replica.node == d && replica.role == "follower")
+        };
+        status.partitions.iter().all(votes).then_some(())
+    });
+    let (_e, at_e) = replace(&cluster, "c", "e");
+    cluster.until(0, "the lost ones are out of the map", || {
+        let status = cluster.status(0);
+        let names: Vec<&str> = status.nodes.iter().map(|node| &*node.name).collect();
+        (names == ["a", "d", "e"]).then_some(())
+    });
+    cluster.kill(0);
+    for address in [&at_d, &at_e] {
+        assert_eq!(call(&cluster, address, &["GET", "x"]), "4");
+        assert_eq!(call(&cluster, address, &["GET", "k0"]), "again");
+        assert_eq!(call(&cluster, address, &["GET", "k1"]), "again");
+        for number in 2..60 {
+            assert_eq!(
+                call(&cluster, address, &["GET", &key(number)]),
+                value(number)
+            );
+        }
+        assert_eq!(call(&cluster, address, &["SET", "k2", &value(2)]), "OK");
+    }
+    cluster.run(0, &build);
+    assert_eq!(cluster.call(0, &["GET", "k59"]), value(59));
+    cluster.kill(0);
+    let (done, said) = recover(&dir, &[]);
+    assert!(!done && said.contains("the other nodes d, e"), "{said}");
+}
+
+#[test]
+fn a_server_by_itself_and_a_node_of_a_cluster_do_not_take_each_others_directories() {
+    let parent = tempfile::tempdir().expect("a directory");
+    let dir: PathBuf = parent.path().join("data");
+    refused(
+        &dir,
+        &["--yes"],
+        "not the data directory of a node of a cluster",
+    );
+    assert!(!dir.exists(), "a mistyped name");
+    let address = free_address();
+    let port = address.rsplit(':').next().expect("a port");
+    let alone = Command::new(PROGRAM)
+        .args(["serve", "--bind", "127.0.0.1", "--port", port, "--dir"])
+        .arg(&dir)
+        .stderr(File::create(parent.path().join("alone.log")).expect("a file"))
+        .spawn();
+    let alone = Process(alone.expect("it starts"));
+    let start = std::time::Instant::now();
+    loop {
+        let client = Client::open(&address, REPLY_PATIENCE).ok();
+        let answer =
+            client.map(|mut client| (client.call(&["SET", "k", "v"]), client.call(&["SAVE"])));
+        if let Some((Ok(Answer::Text(_)), Ok(Answer::Text(_)))) = answer {
+            break;
+        }
+        assert!(start.elapsed() < three::PATIENCE, "it does not serve");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    drop(alone);
+    refused(
+        &dir,
+        &["--yes"],
+        "not the data directory of a node of a cluster",
+    );
+
+    let text = format!(
+        "name = \"other\"\nsecret = \"{SECRET}\"\npartitions = 2\n{}",
+        described("a", "zone-a", &free_address(), &free_address())
+    );
+    let file = parent.path().join("cluster.toml");
+    std::fs::write(&file, text).expect("written");
+    let log = parent.path().join("member.log");
+    let refuses = |why: &str| {
+        let before = files(&dir);
+        let status = serve(&file, "a", &dir, &log).status().expect("it runs");
+        let said = std::fs::read_to_string(&log).expect("a log");
+        assert!(!status.success() && said.contains(why), "{said}");
+        assert_eq!(files(&dir), before, "{why}");
+    };
+    refuses("is of a server that stands alone");
+    let remove = |prefix: &str| {
+        let names = files(&dir).into_iter().map(|(name, _)| name);
+        for name in names.filter(|name| name.starts_with(prefix)) {
+            std::fs::remove_file(dir.join(name)).expect("removed");
+        }
+    };
+    let kept = parent.path().join("kept");
+    let (name, _) = files(&dir)
+        .into_iter()
+        .find(|(name, _)| name.starts_with("checkpoint-"))
+        .expect("a checkpoint");
+    std::fs::rename(dir.join(&name), &kept).expect("moved");
+    refuses("the input log of a node on its own");
+    // Without the log, a checkpoint is enough to say whose the directory is.
+    std::fs::rename(&kept, dir.join(&name)).expect("moved");
+    remove("log-");
+    refuses("is of a server that stands alone");
+}
