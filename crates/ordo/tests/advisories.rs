@@ -140,8 +140,21 @@ fn vendored() -> Vec<Advisory> {
     advisories.advisory
 }
 
-/// The advisories of a checkout of the database against these crates.
-fn of_database(database: &Path, names: &[(String, String)]) -> Vec<Advisory> {
+/// The advisories of a checkout of the database against these crates. The error tells that the path is no such
+/// checkout.
+fn of_database(database: &Path, names: &[(String, String)]) -> Result<Vec<Advisory>, String> {
+    let crates = database.join("crates");
+    let entries = std::fs::read_dir(&crates)
+        .map_err(|error| format!("ORDO_ADVISORY_DB: {}: {error}", crates.display()))?;
+    if !entries
+        .flatten()
+        .any(|entry| holds_advisories(&entry.path()))
+    {
+        return Err(format!(
+            "ORDO_ADVISORY_DB: {} has no directory with advisories: give a checkout of RustSec's advisory-db",
+            crates.display()
+        ));
+    }
     let mut advisories = Vec::new();
     for (name, _) in names {
         let Ok(files) = std::fs::read_dir(database.join("crates").join(name)) else {
@@ -167,7 +180,34 @@ fn of_database(database: &Path, names: &[(String, String)]) -> Vec<Advisory> {
     }
     advisories.sort_by(|a, b| a.id.cmp(&b.id));
     advisories.dedup();
-    advisories
+    Ok(advisories)
+}
+
+/// Whether a directory has a file that is named as the database names an advisory.
+fn holds_advisories(path: &Path) -> bool {
+    let is_advisory = |file: std::fs::DirEntry| {
+        let name = file.file_name();
+        let name = name.to_string_lossy();
+        name.starts_with("RUSTSEC-") && name.ends_with(".md")
+    };
+    std::fs::read_dir(path).is_ok_and(|files| files.flatten().any(is_advisory))
+}
+
+/// The vendored advisories, and what a checkout of the database has beside them.
+fn all(database: Option<&Path>, locked: &[(String, String)]) -> Result<Vec<Advisory>, String> {
+    let mut advisories = vendored();
+    let Some(database) = database else {
+        return Ok(advisories);
+    };
+    for advisory in of_database(database, locked)? {
+        if advisories.iter().all(|known| known.id != advisory.id) {
+            println!("advisories.toml lacks {advisory:?}");
+        }
+        if !advisories.contains(&advisory) {
+            advisories.push(advisory);
+        }
+    }
+    Ok(advisories)
 }
 
 #[test]
@@ -179,17 +219,11 @@ fn no_crate_has_an_advisory() {
         "{} crates: the lock file was not read",
         locked.len()
     );
-    let mut advisories = vendored();
-    if let Some(database) = std::env::var_os("ORDO_ADVISORY_DB") {
-        let found = of_database(Path::new(&database), &locked);
-        for advisory in found
-            .iter()
-            .filter(|found| advisories.iter().all(|known| known.id != found.id))
-        {
-            println!("advisories.toml lacks {advisory:?}");
-        }
-        advisories = found;
-    }
+    let database = std::env::var_os("ORDO_ADVISORY_DB");
+    let advisories = match all(database.as_deref().map(Path::new), &locked) {
+        Ok(advisories) => advisories,
+        Err(problem) => panic!("{problem}"),
+    };
     let known = known(&locked, &advisories);
     assert!(
         known.is_empty(),
@@ -225,7 +259,7 @@ fn what_is_known_against_a_version_is_found() {
             .collect();
         assert_eq!(ids, Vec::from_iter(id), "{name} {version}: {known:?}");
     }
-    // What stands in for a crate is not that crate.
+    // A crate of the repository that stands in for a crate is not that crate.
     assert_eq!(lock("protobuf", "2.900.0", ""), []);
 }
 
@@ -242,7 +276,39 @@ fn the_database_is_read() {
     std::fs::write(of_crate.join("RUSTSEC-2.md"), withdrawn).expect("a file");
     let locked = [("one", "1.2.2"), ("two", "1.0.0")]
         .map(|(name, version)| (name.to_owned(), version.to_owned()));
-    let advisories = of_database(dir.path(), &locked);
+    let advisories = of_database(dir.path(), &locked).expect("a database");
     assert_eq!(advisories.len(), 1);
     assert_eq!(known(&locked, &advisories).len(), 1);
+}
+
+#[test]
+fn a_database_adds_to_the_vendored_advisories_and_must_be_one() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let names = [("sha2".to_owned(), "0.10.8".to_owned())];
+    // A mistyped path, and a directory that is something else.
+    for path in [dir.path().join("mistyped"), dir.path().to_owned()] {
+        let problem = all(Some(&path), &names).expect_err("no database");
+        assert!(problem.contains("ORDO_ADVISORY_DB"), "{problem}");
+    }
+    let of_crate = dir.path().join("crates/sha2");
+    std::fs::create_dir_all(&of_crate).expect("a directory");
+    let problem = all(Some(dir.path()), &names).expect_err("no advisories");
+    assert!(
+        problem.contains("no directory with advisories"),
+        "{problem}"
+    );
+    let text = "```toml\n[advisory]\nid = \"RUSTSEC-2099-0001\"\npackage = \"sha2\"\n\
+                [versions]\npatched = [\">= 9.0.0\"]\n```\n# It was made up\n";
+    std::fs::write(of_crate.join("RUSTSEC-2099-0001.md"), text).expect("written");
+    let advisories = all(Some(dir.path()), &names).expect("a database");
+    assert_eq!(advisories.len(), vendored().len() + 1);
+    let found = known(&names, &advisories);
+    assert!(
+        matches!(&found[..], [one] if one.contains("RUSTSEC-2099-0001")),
+        "{found:?}"
+    );
+    // What is vendored counts as well, also where the database does not have it.
+    let names = [("fxhash".to_owned(), "0.2.1".to_owned())];
+    let advisories = all(Some(dir.path()), &names).expect("a database");
+    assert_eq!(known(&names, &advisories).len(), 1);
 }
