@@ -4,6 +4,7 @@
 //! What Redis lets nobody change while it runs is told and not taken, and so is what would promise something that Ordo does not do.
 
 use super::Config;
+use super::parameter::bytes_from_text;
 
 /// Parameters that take yes or no, with Redis's defaults.
 const FLAGS: &str = "\
@@ -18,16 +19,51 @@ replica-ignore-disk-write-errors=no replica-ignore-maxmemory=yes replica-lazy-fl
 replica-read-only=yes replica-serve-stale-data=yes sanitize-dump-payload=no \
 stop-writes-on-bgsave-error=yes";
 
-/// Parameters that take numbers.
-const NUMBERS: &str = "\
-active-defrag-cycle-max=25 active-defrag-cycle-min=1 active-defrag-ignore-bytes=104857600 \
-active-defrag-max-scan-fields=1000 active-defrag-threshold-lower=10 active-defrag-threshold-upper=100 \
-active-expire-effort=1 auto-aof-rewrite-min-size=67108864 auto-aof-rewrite-percentage=100 \
-cluster-link-sendbuf-limit=0 cluster-migration-barrier=1 cluster-node-timeout=15000 \
-cluster-replica-validity-factor=10 hz=10 maxmemory-eviction-tenacity=10 repl-backlog-size=1048576 \
-repl-backlog-ttl=3600 repl-diskless-sync-delay=5 repl-diskless-sync-max-replicas=0 \
-repl-ping-replica-period=10 repl-timeout=60 replica-priority=100 set-max-listpack-entries=128 \
-set-max-listpack-value=64";
+/// The largest number of parameters that Redis keeps in 32 bits.
+const INT_MAX: i64 = i32::MAX as i64;
+
+/// Parameters that take numbers, with Redis's bounds.
+const NUMBERS: &[(&str, i64, i64)] = &[
+    (
+        "auto-aof-rewrite-percentage=100 cluster-migration-barrier=1 \
+         cluster-replica-validity-factor=10 hz=10 repl-diskless-sync-delay=5 repl-diskless-sync-max-replicas=0 replica-priority=100",
+        0,
+        INT_MAX,
+    ),
+    ("repl-ping-replica-period=10 repl-timeout=60", 1, INT_MAX),
+    (
+        "cluster-node-timeout=15000 repl-backlog-ttl=3600 set-max-listpack-entries=128 \
+         set-max-listpack-value=64",
+        0,
+        i64::MAX,
+    ),
+    ("active-defrag-max-scan-fields=1000", 1, i64::MAX),
+    (
+        "active-defrag-cycle-max=25 active-defrag-cycle-min=1",
+        1,
+        99,
+    ),
+    (
+        "active-defrag-threshold-lower=10 active-defrag-threshold-upper=100",
+        0,
+        1000,
+    ),
+    ("active-expire-effort=1", 1, 10),
+    ("maxmemory-eviction-tenacity=10", 0, 100),
+];
+
+/// Parameters that take numbers of bytes, also with units, and the least that Redis takes. CONFIG GET tells
+/// them in bytes.
+const MEMORY: &[(&str, i64)] = &[
+    (
+        "active-defrag-ignore-bytes=104857600 repl-backlog-size=1048576",
+        1,
+    ),
+    (
+        "auto-aof-rewrite-min-size=67108864 cluster-link-sendbuf-limit=0",
+        0,
+    ),
+];
 
 /// Parameters that take any text.
 const TEXTS: &str = "\
@@ -72,7 +108,10 @@ const OLD_NAMES: &[(&str, &str)] = &[
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Takes {
     Flag,
-    Number,
+    /// From the first to the second.
+    Number(i64, i64),
+    /// This number of bytes, or more.
+    Memory(i64),
     Text,
     Nothing,
 }
@@ -87,13 +126,16 @@ pub struct Parameter {
 }
 
 fn parameters() -> impl Iterator<Item = Parameter> {
-    let lists = [
+    let others = [
         (FLAGS, Takes::Flag),
-        (NUMBERS, Takes::Number),
         (TEXTS, Takes::Text),
         (FIXED, Takes::Nothing),
     ];
-    lists.into_iter().flat_map(|(list, takes)| {
+    let numbers = NUMBERS.iter();
+    let numbers = numbers.map(|&(list, min, max)| (list, Takes::Number(min, max)));
+    let memory = MEMORY.iter().map(|&(list, min)| (list, Takes::Memory(min)));
+    let lists = others.into_iter().chain(numbers).chain(memory);
+    lists.flat_map(|(list, takes)| {
         let words = list.split(' ').filter_map(|word| word.split_once('='));
         words.map(move |(name, default)| Parameter {
             name,
@@ -130,24 +172,71 @@ impl Parameter {
 
     /// Remembers a value, or tells why Redis would not take it.
     pub fn set(self, config: &mut Config, text: &str) -> Result<(), String> {
-        let is_taken = match self.takes {
-            Takes::Flag => text.eq_ignore_ascii_case("yes") || text.eq_ignore_ascii_case("no"),
-            Takes::Number => text.parse::<i64>().is_ok(),
-            Takes::Text => true,
-            Takes::Nothing if text == self.default => true,
+        let kept = match self.takes {
+            Takes::Flag => flag(text)?,
+            Takes::Number(min, max) => {
+                let number: Option<i64> = text.parse().ok();
+                // "+5" and "05" are none, as in Redis.
+                let number = number.filter(|number| number.to_string() == text);
+                within(
+                    number.ok_or("argument couldn't be parsed into an integer")?,
+                    min,
+                    max,
+                )?
+            }
+            Takes::Memory(min) => {
+                let bytes = bytes_from_text(text).ok_or("argument must be a memory value")?;
+                within(i64::try_from(bytes).unwrap_or(-1), min, i64::MAX)?
+            }
+            Takes::Text => text.to_ascii_lowercase(),
+            Takes::Nothing if text == self.default => text.to_owned(),
             Takes::Nothing => return Err("can't set immutable config".to_owned()),
         };
-        if !is_taken {
-            return Err(match self.takes {
-                Takes::Flag => "argument must be 'yes' or 'no'".to_owned(),
-                _ => "argument couldn't be parsed into an integer".to_owned(),
-            });
-        }
-        config
-            .remembered
-            .insert(self.name, text.to_ascii_lowercase());
+        config.remembered.insert(self.name, kept);
         Ok(())
     }
+}
+
+fn flag(text: &str) -> Result<String, String> {
+    match text.to_ascii_lowercase() {
+        flag if flag == "yes" || flag == "no" => Ok(flag),
+        _ => Err("argument must be 'yes' or 'no'".to_owned()),
+    }
+}
+
+fn within(number: i64, min: i64, max: i64) -> Result<String, String> {
+    match (min..=max).contains(&number) {
+        true => Ok(number.to_string()),
+        false => Err(format!(
+            "argument must be between {min} and {max} inclusive"
+        )),
+    }
+}
+
+/// Whether a name is that of a setting with one value here, of which CONFIG SET takes every value of Redis,
+/// because Ordo does what tools ask for with it. The error tells why Redis would not take the value.
+pub fn is_without_effect(name: &str, value: &str) -> Result<bool, String> {
+    match name {
+        "appendonly" => flag(value).map(|_| true),
+        "save" if is_schedule(value) => Ok(true),
+        "save" => Err("Invalid save parameters".to_owned()),
+        _ => Ok(false),
+    }
+}
+
+/// Whether a text is a schedule of snapshots: pairs of seconds and changes, or nothing.
+fn is_schedule(text: &str) -> bool {
+    if text.is_empty() {
+        return true;
+    }
+    let numbers: Option<Vec<i64>> = text.split(' ').map(|word| word.parse().ok()).collect();
+    let numbers = numbers.unwrap_or_default();
+    let (pairs, odd) = numbers.as_chunks::<2>();
+    odd.is_empty()
+        && !pairs.is_empty()
+        && pairs
+            .iter()
+            .all(|&[seconds, changes]| seconds >= 1 && changes >= 0)
 }
 
 #[cfg(test)]
@@ -178,6 +267,40 @@ mod tests {
                 "fifty",
                 Err("argument couldn't be parsed into an integer"),
             ),
+            (
+                "hz",
+                "-5",
+                Err("argument must be between 0 and 2147483647 inclusive"),
+            ),
+            (
+                "hz",
+                "+5",
+                Err("argument couldn't be parsed into an integer"),
+            ),
+            (
+                "hz",
+                "10mb",
+                Err("argument couldn't be parsed into an integer"),
+            ),
+            (
+                "active-expire-effort",
+                "11",
+                Err("argument must be between 1 and 10 inclusive"),
+            ),
+            ("repl-backlog-size", "100MB", Ok("104857600")),
+            (
+                "repl-backlog-size",
+                "-1",
+                Err("argument must be a memory value"),
+            ),
+            (
+                "repl-backlog-size",
+                "0",
+                Err("argument must be between 1 and 9223372036854775807 inclusive"),
+            ),
+            ("auto-aof-rewrite-min-size", "64mb", Ok("67108864")),
+            ("active-defrag-ignore-bytes", "100mb", Ok("104857600")),
+            ("cluster-link-sendbuf-limit", "1gb", Ok("1073741824")),
             ("lazyfree-lazy-expire", "YES", Ok("yes")),
             (
                 "lazyfree-lazy-expire",
@@ -198,6 +321,33 @@ mod tests {
             }
         }
         assert_eq!(parameter("replica-read-only").get(&config), "no");
+        // Every default is a value that is taken, and told as it is.
+        for parameter in parameters().filter(|parameter| !parameter.default.is_empty()) {
+            let mut config = Config::default();
+            assert_eq!(parameter.set(&mut config, parameter.default), Ok(()));
+            assert_eq!(parameter.get(&config), parameter.default);
+        }
         assert_eq!(parameter("activerehashing").get(&config), "yes");
+    }
+
+    #[test]
+    fn values_that_have_no_effect_are_values_of_redis() {
+        for (name, value, is_taken) in [
+            ("appendonly", "no", true),
+            ("appendonly", "YES", true),
+            ("appendonly", "junk", false),
+            ("save", "", true),
+            ("save", "900 1 300 0", true),
+            ("save", "junk", false),
+            ("save", "900", false),
+            ("save", "900 1 junk", false),
+            ("save", "0 1", false),
+            ("save", "900 -1", false),
+            ("save", "900  1", false),
+        ] {
+            let found = is_without_effect(name, value);
+            assert_eq!(found.is_ok(), is_taken, "{name} {value}");
+        }
+        assert_eq!(is_without_effect("timeout", "junk"), Ok(false));
     }
 }

@@ -21,7 +21,7 @@ fn refusal(text: &str, kind: &Kind) -> String {
 }
 
 /// Reads a number of bytes with Redis's units.
-fn bytes_from_text(text: &str) -> Option<u64> {
+pub(super) fn bytes_from_text(text: &str) -> Option<u64> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
     let scale: u64 = match unit.to_ascii_lowercase().as_str() {

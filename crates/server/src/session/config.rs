@@ -64,9 +64,6 @@ pub(super) fn names(argv: &[Blob], setting: &str) -> bool {
     names.into_iter().any(|name| super::is_word(name, setting))
 }
 
-/// Settings with one value here, of which CONFIG SET takes any: what tools ask with them for, they have.
-const WITHOUT_EFFECT: &[&str] = &["appendonly", "save"];
-
 /// CONFIG SET: all pairs, or none.
 pub(super) fn set(desk: &Desk<'_>, pairs: &[Blob]) -> Reply {
     let (pairs, odd) = pairs.as_chunks::<2>();
@@ -112,7 +109,7 @@ pub(super) fn set(desk: &Desk<'_>, pairs: &[Blob]) -> Reply {
                         "can't set immutable config: change it at the next start of the server",
                     ));
                 }
-                if WITHOUT_EFFECT.contains(&known) {
+                if foreign::is_without_effect(known, &value).map_err(|problem| failed(&problem))? {
                     tracing::info!("CONFIG SET {known} has no effect: {}", setting.help);
                     continue;
                 }
