@@ -174,6 +174,73 @@ fn a_password_is_hashed_before_anything_keeps_or_shows_it() {
     ]);
 }
 
+/// The words of one command, of which some have spaces.
+const MISTYPED: &[&[&str]] = &[
+    &["bob", "on >open-sesame-1"],
+    &["bob", ">right", "open-sesame-2"],
+    &["bob", "#open-sesame-3"],
+    &["bob", "+open-sesame-4"],
+    &["bob", "(+get", "open-sesame-5)"],
+    &["bob", "(+get", "open-sesame-6"],
+    &["bob", "(~*", "~x", "open-sesame-7)"],
+    &["bob >open-sesame-8"],
+];
+
+#[test]
+fn a_mistyped_rule_is_refused_and_nothing_keeps_or_shows_it() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let settings = [
+        ("user", "limited on >right ~* &* +@all -debug"),
+        ("slowlog-log-slower-than", "0"),
+        ("slowlog-max-len", "10000"),
+    ];
+    let server = TestServer::start_in(dir.path(), &settings);
+    let mut client = server.client();
+    let mut limited = server.client();
+    limited.talk(&[("AUTH limited right", "OK")]);
+    let mut monitor = server.client();
+    monitor.talk(&[("MONITOR", "OK")]);
+    for one in [&mut client, &mut limited] {
+        // By itself, and in a block, whose reply has the refusal at its place.
+        let command = |rules: &[&'static str]| [&["ACL", "SETUSER"], rules].concat();
+        for rules in MISTYPED {
+            let reply = show(&one.call(&command(rules)));
+            assert!(reply.starts_with("-ERR "), "{rules:?}: {reply}");
+        }
+        one.talk(&[("MULTI", "OK")]);
+        for rules in MISTYPED {
+            assert_eq!(show(&one.call(&command(rules))), "QUEUED");
+        }
+        one.talk(&[("ACL SETUSER seen on", "QUEUED")]);
+        let replies = one.line("EXEC");
+        assert_eq!(
+            replies.matches("-ERR ").count(),
+            MISTYPED.len(),
+            "{replies}"
+        );
+        assert!(replies.contains("-ERR Error in ACL SETUSER modifier '(hidden)': Syntax error"));
+        assert!(!replies.contains(SECRET), "{replies}");
+    }
+    client.talk(&[
+        (
+            "ACL SETUSER bob plain",
+            "-ERR Error in ACL SETUSER modifier 'plain': Syntax error",
+        ),
+        ("ACL GETUSER bob", "nil"),
+        ("ECHO the-end", "\"the-end\""),
+    ]);
+    let mut monitored = String::new();
+    while !monitored.contains("the-end") {
+        monitored += &(show(&monitor.read()) + "\n");
+    }
+    for text in [monitored, shown(&mut client)] {
+        assert_eq!(text.lines().find(|line| line.contains(SECRET)), None);
+    }
+    server.stop();
+    assert!(occurrences(dir.path(), "seen") > 0);
+    assert_eq!(occurrences(dir.path(), SECRET), 0);
+}
+
 #[test]
 fn failed_authentications_make_the_next_wait_and_nothing_else() {
     let settings = [

@@ -4,10 +4,17 @@
 //! commands. The slow log and monitors show commands without any secret ([`redacted`]).
 
 use super::password::PasswordHash;
-use txn::{Args, Blob};
+use super::user::{RulesError, User, merge_selectors};
+use super::{RuleError, has_spaces};
+use crate::errors;
+use txn::{Args, Blob, Reply};
 
 /// Stands for a secret. Redis calls it so.
 const REDACTED: &[u8] = b"(redacted)";
+/// Stands for a user's name that no user could have.
+const HIDDEN_NAME: &[u8] = b"(hidden name)";
+/// Stands for rules with a selector that does not end.
+const UNMATCHED: &[u8] = b"(hidden";
 
 /// Settings whose values are secrets.
 const SECRET_SETTINGS: &[&str] = &[
@@ -25,11 +32,13 @@ const TELLTALES: &[&str] = &["setuser", "requirepass", "masterauth", "'auth'", "
 enum Secret {
     /// A rule of ACL SETUSER, which may hold a password.
     Rule,
+    /// The name of the user that ACL SETUSER makes.
+    Name,
     /// A value of `requirepass`.
     Password,
     /// A password that a command gives to show who its client is, or a secret setting.
     Plain,
-    /// What tells more than others need to know: names of users, texts of scripts.
+    /// What tells more than others need to know: texts of scripts.
     Private,
 }
 
@@ -42,29 +51,50 @@ pub fn redacted(words: &[Blob]) -> Vec<Blob> {
     shown
 }
 
-/// The words of a command, its name first, with hashes instead of the passwords that it sets. `None` if it sets none. A command with a
-/// command inside (ORDO.IDEMPOTENT, ACL DRYRUN) keeps no secret of that.
-pub fn hashed(words: &[Blob]) -> Option<Args> {
-    let secrets = secrets(words);
-    let is_own = inner_command(words).is_none();
-    let mut rules = Rules::default();
-    let mut kept = words.to_vec();
-    for (place, secret) in secrets {
-        let word = &words[place];
-        kept[place] = match secret {
-            Secret::Rule => Blob::from(rules.hashed(word)),
-            Secret::Password => Blob::from(hashed_setting(word)),
-            Secret::Plain if !is_own => Blob::new(REDACTED),
-            Secret::Plain | Secret::Private => continue,
-        };
-    }
-    (kept != words).then(|| kept.into_iter().collect())
+/// A command as it may be kept: see [`hashed`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kept {
+    /// Its words, its name first.
+    pub words: Args,
+    /// The error that ACL SETUSER replies to what its client sent, where the words alone decide it.
+    pub refusal: Option<Reply>,
 }
 
-/// The rules of a user, with hashes instead of passwords.
-pub fn hashed_rules<'a>(words: impl IntoIterator<Item = &'a [u8]>) -> Vec<Vec<u8>> {
-    let mut rules = Rules::default();
-    words.into_iter().map(|word| rules.hashed(word)).collect()
+/// A command with hashes instead of the passwords that it sets, and with other words instead of rules that no
+/// user could have, because such a rule may be a mistyped password. The order refuses these words as it would
+/// have refused the client's. `None` if the command may be kept as its client sent it. A command with a command
+/// inside (ORDO.IDEMPOTENT, ACL DRYRUN) keeps no secret of that.
+pub fn hashed(words: &[Blob]) -> Option<Kept> {
+    let is_own = inner_command(words).is_none();
+    let (mut kept, mut refusal) = (words.to_vec(), None);
+    for (place, secret) in secrets(words) {
+        let word = &words[place];
+        kept[place] = match secret {
+            Secret::Rule => {
+                // All words behind the first rule are rules.
+                let (rules, error) = judged(&words[place..]);
+                kept.splice(place.., rules);
+                refusal = refusal.or(error);
+                break;
+            }
+            Secret::Name if has_spaces(word) => {
+                refusal = Some(errors::USER_NAME_WITH_SPACES);
+                Blob::new(HIDDEN_NAME)
+            }
+            Secret::Password => Blob::from(hashed_setting(word)),
+            Secret::Plain if !is_own => Blob::new(REDACTED),
+            Secret::Name | Secret::Plain | Secret::Private => continue,
+        };
+    }
+    (kept != words).then(|| Kept {
+        words: kept.into_iter().collect(),
+        refusal: refusal.filter(|_| is_own),
+    })
+}
+
+/// The rules of a user as they may be kept.
+pub fn hashed_rules(words: &[Blob]) -> Vec<Blob> {
+    judged(words).0
 }
 
 /// A value of `requirepass`: `#` and a hash, or nothing.
@@ -76,45 +106,54 @@ fn hashed_setting(value: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The rules of a user, one after the other.
-#[derive(Default)]
-struct Rules {
-    /// A selector began in an earlier word.
-    is_in_selector: bool,
-}
-
-impl Rules {
-    fn hashed(&mut self, word: &[u8]) -> Vec<u8> {
-        let begins = word.starts_with(b"(");
-        if !self.is_in_selector && !begins {
-            return match word {
+/// The rules of a user as they may be kept, and the error of the first rule that no user could have.
+fn judged(words: &[Blob]) -> (Vec<Blob>, Option<Reply>) {
+    let rules = match merge_selectors(words) {
+        Ok(rules) => rules,
+        // The order looks at nothing else then.
+        Err(word) => {
+            let error = RulesError::Unmatched(shown(word, UNMATCHED));
+            return (vec![Blob::new(UNMATCHED)], Some(error.reply()));
+        }
+    };
+    let mut refusal = None;
+    let kept = rules.into_iter().map(|rule| {
+        let Some((error, stand_in)) = refused(&rule) else {
+            return Blob::from(match &rule[..] {
                 [b'>', password @ ..] => PasswordHash::of(password).behind(b'#'),
                 [b'<', password @ ..] => PasswordHash::of(password).behind(b'!'),
-                other => other.to_vec(),
-            };
-        }
-        let ends = word.ends_with(b")");
-        self.is_in_selector = !ends;
-        // A selector has no passwords. Somebody may try it all the same, and the refusal must not keep what was tried.
-        let inner = word.strip_suffix(b")").unwrap_or(word);
-        let rules: Vec<Vec<u8>> = inner
-            .split(|&byte| byte == b' ')
-            .map(hashed_in_selector)
-            .collect();
-        let mut rules = rules.join(&b' ');
-        rules.extend(ends.then_some(b')'));
-        rules
-    }
+                _ => rule,
+            });
+        };
+        let reply = || RulesError::Rule(shown(rule, stand_in), error).reply();
+        refusal.get_or_insert_with(reply);
+        Blob::new(stand_in)
+    });
+    (kept.collect(), refusal)
 }
 
-fn hashed_in_selector(rule: &[u8]) -> Vec<u8> {
-    let is_before = |byte: &u8| matches!(byte, b'(' | b'"' | b'\'');
-    let begin = rule.iter().take_while(|byte| is_before(byte)).count();
-    match rule[begin..] {
-        [b'>' | b'<', ref password @ ..] => {
-            [&rule[..begin], &PasswordHash::of(password).behind(b'#')].concat()
-        }
-        _ => rule.to_vec(),
+/// Why no user could have a rule, and another rule that fails alike.
+fn refused(rule: &[u8]) -> Option<(RuleError, &'static [u8])> {
+    let error = User::new(false).apply(rule, false).err()?;
+    let stand_in: &[u8] = match error {
+        RuleError::Syntax => b"(hidden)",
+        RuleError::UnknownCommand => b"+(hidden)",
+        RuleError::ArgumentOfSubcommand => b"+acl|cat|(hidden)",
+        RuleError::BadHash => b"#(hidden)",
+        // In a selector only: a new user has neither all keys nor all channels.
+        RuleError::KeyAfterAll => b"(~* ~hidden)",
+        RuleError::ChannelAfterAll => b"(&* &hidden)",
+        // Other users may have it.
+        RuleError::NoSuchPassword => return None,
+    };
+    Some((error, stand_in))
+}
+
+/// What an error shows of a word: clients write errors into logs of their own.
+fn shown(word: Vec<u8>, stand_in: &[u8]) -> Vec<u8> {
+    match word.iter().any(|byte| b"<>#!".contains(byte)) {
+        true => stand_in.to_vec(),
+        false => word,
     }
 }
 
@@ -145,7 +184,7 @@ fn secrets(words: &[Blob]) -> Vec<(usize, Secret)> {
         () if is(0, "acl") && is(1, "setuser") => {
             let mut secrets: Vec<_> = all_behind(2, Secret::Rule);
             if let Some((_, name)) = secrets.first_mut() {
-                *name = Secret::Private;
+                *name = Secret::Name;
             }
             secrets
         }
@@ -319,15 +358,15 @@ mod tests {
             ),
             (
                 "acl setuser bob (>one) >one",
-                format!("acl setuser bob ({add}) {add}"),
+                format!("acl setuser bob (hidden) {add}"),
             ),
             (
                 "acl setuser bob (~>x >one ) >one",
-                format!("acl setuser bob (~>x {add} ) {add}"),
+                format!("acl setuser bob (hidden) {add}"),
             ),
             (
-                "acl setuser bob (\"<one",
-                format!("acl setuser bob (\"{add}"),
+                "acl setuser bob >one (\"<one",
+                "acl setuser bob (hidden".to_owned(),
             ),
             (
                 "config set timeout 1 requirepass one",
@@ -342,14 +381,14 @@ mod tests {
                 "ordo.idempotent 1 auth (redacted)".to_owned(),
             ),
         ] {
-            let kept = hashed(&words(line)).expect("it sets a password");
+            let kept = hashed(&words(line)).expect("it sets a password").words;
             assert_eq!(text(&kept), want);
             assert_eq!(hashed(&kept), None, "{want}");
         }
         let with_spaces = [&b"ACL"[..], b"SETUSER", b"bob", b">one and two"].map(Blob::new);
         let kept = hashed(&with_spaces).expect("it sets a password");
         assert_eq!(
-            kept[3].as_bytes(),
+            kept.words[3].as_bytes(),
             PasswordHash::of(b"one and two").behind(b'#')
         );
         for line in [
@@ -359,6 +398,85 @@ mod tests {
             "set a >one",
         ] {
             assert_eq!(hashed(&words(line)), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_rule_that_no_user_could_have_is_hidden_and_refused_as_it_would_have_been() {
+        let hash = "0".repeat(64);
+        for (rules, kept, shown) in [
+            (&["on >secret"][..], &["(hidden)"][..], "'(hidden)': Syntax"),
+            (&["secret"], &["(hidden)"], "'secret': Syntax"),
+            (&["#secret"], &["#(hidden)"], "'#(hidden)': The password"),
+            (&["!secret"], &["#(hidden)"], "'#(hidden)': The password"),
+            (&["+@all >secret"], &["+(hidden)"], "'+(hidden)': Unknown"),
+            (&["-secret"], &["+(hidden)"], "'-secret': Unknown"),
+            (&["+get| secret"], &["(hidden)"], "'+get| secret': Syntax"),
+            (
+                &["+config|get|secret"],
+                &["+acl|cat|(hidden)"],
+                "'+config|get|secret': Allowing",
+            ),
+            (&["~* >secret"], &["(hidden)"], "'(hidden)': Syntax"),
+            (
+                &["on", "(+get", "secret)", "off"],
+                &["on", "(hidden)", "off"],
+                "'(+get secret)': Syntax",
+            ),
+            (
+                &["(~*", "~a", "secret)"],
+                &["(~* ~hidden)"],
+                "Adding a pattern",
+            ),
+            (
+                &["(&*", "&a", "secret)"],
+                &["(&* &hidden)"],
+                "Adding a pattern",
+            ),
+            (&["secret", "(+get"], &["(hidden"], "starting at '(+get'"),
+        ] {
+            let words: Vec<Blob> = ["acl", "setuser", "bob"]
+                .iter()
+                .chain(rules)
+                .map(|word| Blob::from(*word))
+                .collect();
+            let found = hashed(&words).expect("something to hide");
+            assert_eq!(
+                found.words[3..],
+                *kept
+                    .iter()
+                    .map(|word| Blob::from(*word))
+                    .collect::<Vec<_>>()
+            );
+            let error = format!("{:?}", found.refusal);
+            assert!(error.contains(shown), "{rules:?}: {error}");
+            // What is kept is refused for the same reason.
+            let reason = |words: &[Blob]| {
+                let error = User::new(false)
+                    .apply_all(words, false)
+                    .expect_err("refused");
+                let text = format!("{:?}", error.reply());
+                text.rsplit("': ").next().map(str::to_owned)
+            };
+            if shown.starts_with('\'') {
+                assert_eq!(reason(&found.words[3..]), reason(&words[3..]));
+            }
+        }
+        let inner = words("acl dryrun bob acl setuser bob secret");
+        let found = hashed(&inner).expect("something to hide");
+        assert_eq!(
+            text(&found.words),
+            "acl dryrun bob acl setuser bob (hidden)"
+        );
+        assert_eq!(found.refusal, None);
+        let name = [&b"acl"[..], b"setuser", b"bob >secret"].map(Blob::new);
+        let found = hashed(&name).expect("something to hide");
+        assert_eq!(text(&found.words), "acl setuser (hidden name)");
+        assert_eq!(found.refusal, Some(errors::USER_NAME_WITH_SPACES));
+        // What other users could have is the order's to refuse.
+        for rule in [&format!("!{hash}"), "~a", "&a", "+get|a", "reset", ""] {
+            let words = ["acl", "setuser", "bob", "allkeys", "allchannels", rule];
+            assert_eq!(hashed(&words.map(Blob::from)), None, "{rule}");
         }
     }
 }

@@ -87,7 +87,7 @@ impl User {
     /// words.
     pub fn apply_all(&mut self, words: &[Blob], all_channels: bool) -> Result<(), RulesError> {
         let mut changed = self.clone();
-        for rule in merge_selectors(words)? {
+        for rule in merge_selectors(words).map_err(RulesError::Unmatched)? {
             changed
                 .apply(&rule, all_channels)
                 .map_err(|error| RulesError::Rule(rule, error))?;
@@ -313,8 +313,9 @@ impl RulesError {
     }
 }
 
-/// Puts selectors that stand in several words together.
-fn merge_selectors(words: &[Blob]) -> Result<Vec<Vec<u8>>, RulesError> {
+/// Puts selectors that stand in several words together. The error is the word in which a selector begins that
+/// does not end.
+pub(super) fn merge_selectors(words: &[Blob]) -> Result<Vec<Vec<u8>>, Vec<u8>> {
     let mut rules = Vec::new();
     let mut open: Option<(&Blob, Vec<u8>)> = None;
     for word in words {
@@ -332,7 +333,7 @@ fn merge_selectors(words: &[Blob]) -> Result<Vec<Vec<u8>>, RulesError> {
         }
     }
     match open {
-        Some((word, _)) => Err(RulesError::Unmatched(word.to_vec())),
+        Some((word, _)) => Err(word.to_vec()),
         None => Ok(rules),
     }
 }

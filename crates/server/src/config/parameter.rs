@@ -177,8 +177,8 @@ fn without_passwords(line: &str) -> String {
     if !rules.iter().any(has_password) {
         return line.to_owned();
     }
-    let rules = redis_surface::acl::secrets::hashed_rules(rules.iter().map(Blob::as_bytes));
-    let words = std::iter::once(name.as_bytes()).chain(rules.iter().map(Vec::as_slice));
+    let rules = redis_surface::acl::secrets::hashed_rules(rules);
+    let words = std::iter::once(name.as_bytes()).chain(rules.iter().map(Blob::as_bytes));
     let words: Vec<String> = words.map(quoted).collect();
     words.join(" ")
 }

@@ -394,10 +394,11 @@ impl Session {
             }
         };
         let (command, place) = (resolved.command, Some(resolved.number()));
+        let mut refusal = None;
         if may_set_passwords(command)
-            && let Some(without_passwords) = secrets::hashed(&argv)
+            && let Some(kept) = secrets::hashed(&argv)
         {
-            argv = without_passwords;
+            (argv, refusal) = (kept.words, kept.refusal);
         }
         self.client.note_command(resolved.number());
         if self.user_is_gone(desk) {
@@ -479,6 +480,10 @@ impl Session {
         self.note_reads(desk, command, &argv, true);
         if !matches!(command.run, Run::Connection(_)) {
             self.forget_caching();
+        }
+        if let Some(error) = refusal {
+            self.call_is_about(|| Subject::Words(Box::new(argv)));
+            return self.answer(desk, &error);
         }
         if command.is(Flags::BLOCKING)
             && let Some(wait) = Wait::of(&argv)
