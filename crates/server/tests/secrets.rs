@@ -119,6 +119,14 @@ fn a_password_is_hashed_before_anything_keeps_or_shows_it() {
                 "EVAL return{redis.call('CONFIG','SET','requirepass','whispered-4')} 0",
                 "-",
             ),
+            (
+                "EVAL return{redis.call('acl',ARGV[1],ARGV[2],ARGV[3])} 0 setuser bob >whispered-5",
+                "-",
+            ),
+            (
+                "EVAL return{redis.call([=[Hello]=],3,[[AUTH]],'bob','whispered-6')} 0",
+                "-",
+            ),
         ] {
             let reply = one.line(line);
             let is_it = match want {

@@ -24,8 +24,11 @@ const SECRET_SETTINGS: &[&str] = &[
     "user",
 ];
 
-/// What a script that carries a password for ACL, CONFIG or AUTH has in its text. No such script succeeds.
-const TELLTALES: &[&str] = &["setuser", "requirepass", "masterauth", "'auth'", "\"auth\""];
+/// What a script that carries a password for ACL or CONFIG may have in its text. No such script succeeds.
+const TELLTALES: &[&str] = &["setuser", "requirepass", "masterauth"];
+/// The commands that take passwords. A script that calls one has its name in quotes or in long brackets
+/// (`[[auth]]`).
+const NAMES_IN_SCRIPTS: &[&str] = &["acl", "auth", "config", "hello"];
 
 /// Why a word is not shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -248,13 +251,34 @@ fn secrets_inside(words: &[Blob]) -> Vec<(usize, Secret)> {
     }
 }
 
-/// Whether a script's text may hold a password.
+/// Whether a script's text may hold a password, or call a command with a password that is an argument.
 fn tells(text: Option<&Blob>) -> bool {
-    let has = |text: &Blob, telltale: &str| {
-        let mut parts = text.windows(telltale.len());
-        parts.any(|part| part.eq_ignore_ascii_case(telltale.as_bytes()))
-    };
-    text.is_some_and(|text| TELLTALES.iter().any(|telltale| has(text, telltale)))
+    text.is_some_and(|text| {
+        let mut telltales = TELLTALES.iter();
+        telltales.any(|telltale| places(text, telltale).next().is_some())
+            || NAMES_IN_SCRIPTS.iter().any(|name| {
+                places(text, name).any(|place| is_quoted(text, place, place + name.len()))
+            })
+    })
+}
+
+/// Where a text has a word, in any case.
+fn places<'a>(text: &'a [u8], word: &'a str) -> impl Iterator<Item = usize> + 'a {
+    let mut parts = text.windows(word.len()).enumerate();
+    std::iter::from_fn(move || parts.find(|(_, part)| part.eq_ignore_ascii_case(word.as_bytes())))
+        .map(|(place, _)| place)
+}
+
+/// Whether Lua may take this part of a script for a string.
+fn is_quoted(text: &[u8], from: usize, to: usize) -> bool {
+    // Lua leaves out a line end behind a long bracket.
+    let is_line_end = |byte: &&u8| matches!(byte, b'\r' | b'\n');
+    let mut before = text[..from].iter().rev().skip_while(is_line_end);
+    match (before.next(), text.get(to)) {
+        (Some(b'\'' | b'"'), Some(b'\'' | b'"')) => true,
+        (Some(b'['), Some(b']')) => before.find(|byte| **byte != b'=') == Some(&b'['),
+        _ => false,
+    }
 }
 
 #[cfg(test)]
@@ -322,6 +346,26 @@ mod tests {
             (
                 "eval redis.call('AUTH',ARGV[1]) 0 p",
                 "eval (redacted) (redacted) (redacted)",
+            ),
+            (
+                "eval redis.call([[AUTH]],ARGV[1]) 0 p",
+                "eval (redacted) (redacted) (redacted)",
+            ),
+            (
+                "eval redis.call([==[\nAcl]==],ARGV[1]) 0 p",
+                "eval (redacted) (redacted) (redacted)",
+            ),
+            (
+                "eval redis.call(\"CONFIG\",ARGV[1]) 0 p",
+                "eval (redacted) (redacted) (redacted)",
+            ),
+            (
+                "eval redis.call('hello',3,ARGV[1]) 0 p",
+                "eval (redacted) (redacted) (redacted)",
+            ),
+            (
+                "eval redis.call('GET','acl:'..x[acl]..'hello.') 0 p",
+                "eval redis.call('GET','acl:'..x[acl]..'hello.') 0 p",
             ),
             (
                 "eval redis.call('GET','author') 0 p",
