@@ -70,5 +70,5 @@ pub mod session;
 pub use checkpoint::{CheckpointFailed, CheckpointJob, CheckpointWritten};
 pub use machine::{Effects, Event, Node, Refused, Status};
 pub use options::{CHECKPOINT_BYTES_DEFAULT, FsyncPolicy, Limits, NodeOptions, UnknownFsyncPolicy};
-pub use recover::{RecoverError, Recovered, RecoveryProgress, RecoveryReport, described, recover};
+pub use recover::{RecoverError, Recovered, RecoveryProgress, RecoveryReport, recover};
 pub use route::{Asker, Route, route};

@@ -2,7 +2,7 @@
 
 use crate::checkpoint;
 use crate::cluster::LoadError;
-use crate::recover::{RecoverError, described};
+use crate::recover::RecoverError;
 use order::skip::name_of;
 use order::{Disk, GroupBatch, Journal, Log, LogOptions, OpenError, Tail};
 use std::sync::Arc;
@@ -18,17 +18,20 @@ pub struct Listed {
     pub time_ms: u64,
     /// The partitions that execute it.
     pub partitions: Vec<PartitionId>,
-    /// What it does, as far as a line has room for it.
+    /// What the caller says of it.
     pub text: String,
 }
 
+/// Says in a line what a request does. The caller knows which of its words are secrets.
+pub type Describe = fn(&Request) -> String;
+
 impl Listed {
-    fn of(epoch: Epoch, time_ms: u64, request: &Request) -> Listed {
+    fn of(epoch: Epoch, time_ms: u64, request: &Request, describe: Describe) -> Listed {
         Listed {
             name: name_of(epoch, request),
             time_ms,
             partitions: request.route.partitions.to_vec(),
-            text: described(request),
+            text: describe(request),
         }
     }
 }
@@ -56,6 +59,7 @@ pub fn list_alone<D: Disk>(
     segment_bytes: u64,
     log_boot_id: u64,
     registry: &Registry,
+    describe: Describe,
 ) -> Result<Vec<Listed>, ListError> {
     let io = |action| move |cause| RecoverError::Io { action, cause };
     let positions = checkpoint::list(&**disk).map_err(io("listing the directory"))?;
@@ -76,7 +80,9 @@ pub fn list_alone<D: Disk>(
     let opened = Log::open(disk.clone(), options, registry, &mut |batch| {
         let done = checkpoint.next.0.saturating_sub(batch.first.0) as usize;
         let requests = batch.requests.iter().skip(done);
-        listed.extend(requests.map(|request| Listed::of(batch.epoch, batch.time_ms, request)));
+        listed.extend(
+            requests.map(|request| Listed::of(batch.epoch, batch.time_ms, request, describe)),
+        );
     });
     opened.map_err(RecoverError::from)?;
     Ok(listed)
@@ -89,6 +95,7 @@ pub fn list_member<D: Disk>(
     segment_bytes: u64,
     log_boot_id: u64,
     registry: &Registry,
+    describe: Describe,
 ) -> Result<Vec<Listed>, ListError> {
     let (_, images, _) = Journal::open(disk.clone(), segment_bytes, log_boot_id)?;
     let begin = crate::cluster::checkpoint::newest_epoch(&images)?;
@@ -106,7 +113,7 @@ pub fn list_member<D: Disk>(
             .submissions
             .iter()
             .map(|submission| &submission.request);
-        listed.extend(requests.map(|request| Listed::of(epoch, batch.time_ms, request)));
+        listed.extend(requests.map(|request| Listed::of(epoch, batch.time_ms, request, describe)));
     }
     // Within an epoch and a group they stand in order already.
     listed.sort_by_key(|listed| listed.name.epoch);

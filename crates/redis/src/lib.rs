@@ -37,6 +37,7 @@ pub mod chance;
 pub mod codec;
 pub mod commands;
 pub mod compatibility;
+pub mod described;
 pub mod errors;
 pub mod execute;
 pub mod idempotent;

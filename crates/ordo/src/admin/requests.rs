@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use node::listing::{Listed, list_alone, list_member};
+use redis_surface::described::described;
 use server::cluster::identity;
 use server::disk::RealDisk;
 use server::skips;
@@ -121,7 +122,7 @@ fn read(dir: &Path) -> Result<Vec<Listed>> {
     let boot_id = super::unguessable();
     let bytes = order::SEGMENT_BYTES_DEFAULT;
     Ok(match is_member {
-        true => list_member(&disk, bytes, boot_id, &registry)?,
-        false => list_alone(&disk, bytes, boot_id, &registry)?,
+        true => list_member(&disk, bytes, boot_id, &registry, described)?,
+        false => list_alone(&disk, bytes, boot_id, &registry, described)?,
     })
 }

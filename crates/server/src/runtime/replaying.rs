@@ -13,6 +13,7 @@
 use crate::private;
 use execute::Witness;
 use parking_lot::Mutex;
+use redis_surface::described::described;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -100,7 +101,7 @@ impl Witness for Witnessing {
             }
         }
         let file = self.0.lock();
-        let mut text = format!("{}{name} ({}", EXECUTING as char, node::described(request));
+        let mut text = format!("{}{name} ({}", EXECUTING as char, described(request));
         text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX - 1));
         text.push(')');
         // The rest of a longer text goes, too: a reader sees this one's end.
