@@ -25,7 +25,7 @@ Skipping a request means:
 
 /// Lists the last requests that a directory's log has behind the newest checkpoint.
 pub fn list(dir: &Path, last: usize, out: &mut dyn Write) -> Result<()> {
-    let all = read(dir)?;
+    let (_disk, all) = read(dir)?;
     if all.is_empty() {
         writeln!(
             out,
@@ -45,8 +45,16 @@ pub fn skip(
     is_sure: bool,
     out: &mut dyn Write,
 ) -> Result<()> {
+    // The processes of these nodes cannot start before the files are written: a supervisor may try.
+    let mut held: Vec<Held> = Vec::new();
     for dir in dirs {
-        let all = read(dir)?;
+        let path = std::fs::canonicalize(dir)
+            .with_context(|| format!("the data directory {}", dir.display()))?;
+        if held.iter().any(|held| held.path == path) {
+            continue;
+        }
+        let (disk, all) = read(dir)?;
+        held.push(Held { path, _disk: disk });
         for name in names {
             let found = all.iter().find(|listed| listed.name == *name);
             let known = skips::load(dir)?;
@@ -65,9 +73,9 @@ pub fn skip(
     }
     if !is_sure {
         writeln!(out, "\n{MEANING}\n")?;
-        bail!("nothing was changed: add --yes to have this skipped");
+        bail!("nothing was skipped: add --yes to have this skipped");
     }
-    for dir in dirs {
+    for Held { path: dir, .. } in &held {
         let mut all = skips::load(dir)?;
         for &name in names {
             all.add(name);
@@ -80,6 +88,12 @@ pub fn skip(
         )?;
     }
     Ok(())
+}
+
+/// A data directory that no other process may have as long as this one lives.
+struct Held {
+    path: PathBuf,
+    _disk: Arc<RealDisk>,
 }
 
 fn line(listed: &Listed) -> String {
@@ -97,8 +111,8 @@ fn line(listed: &Listed) -> String {
     )
 }
 
-/// What a directory's log has, of which no process may have hold.
-fn read(dir: &Path) -> Result<Vec<Listed>> {
+/// What a directory's log has, of which no process may have hold, and the hold.
+fn read(dir: &Path) -> Result<(Arc<RealDisk>, Vec<Listed>)> {
     let is_member = dir.join(identity::FILE).exists();
     let has_log = || -> std::io::Result<bool> {
         let mut has_log = false;
@@ -121,8 +135,62 @@ fn read(dir: &Path) -> Result<Vec<Listed>> {
     redis_surface::register(&mut registry)?;
     let boot_id = super::unguessable();
     let bytes = order::SEGMENT_BYTES_DEFAULT;
-    Ok(match is_member {
+    let listed = match is_member {
         true => list_member(&disk, bytes, boot_id, &registry, described)?,
         false => list_alone(&disk, bytes, boot_id, &registry, described)?,
-    })
+    };
+    Ok((disk, listed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    /// Reads what is written, and looks each time whether another process could take the directory.
+    struct Watching<'a> {
+        dir: &'a Path,
+        said: String,
+    }
+
+    impl Write for Watching<'_> {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            assert!(
+                RealDisk::look_at(self.dir).is_err(),
+                "free after: {}",
+                self.said
+            );
+            self.said.push_str(&String::from_utf8_lossy(bytes));
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn no_process_takes_a_directory_before_it_is_told_what_to_skip() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path();
+        {
+            let disk = Arc::new(RealDisk::open(path).expect("a directory"));
+            let bytes = order::SEGMENT_BYTES_DEFAULT;
+            list_alone(&disk, bytes, 1, &Registry::new(), described).expect("an empty log");
+        }
+        let name: RequestName = "7:2:3".parse().expect("a name");
+        let mut out = Watching {
+            dir: path,
+            said: String::new(),
+        };
+        let dirs = [path.to_owned(), path.join(".")];
+        skip(&[name], &dirs, true, &mut out).expect("skipped");
+        assert_eq!(out.said.matches("skips it").count(), 1, "{}", out.said);
+        assert!(
+            skips::load(path)
+                .expect("a file")
+                .iter()
+                .any(|(known, _)| known == name)
+        );
+        assert!(RealDisk::look_at(path).is_ok());
+    }
 }
