@@ -106,6 +106,25 @@ fn what_is_sent_before_anything_is_read_is_answered() {
 }
 
 #[test]
+fn who_ends_while_a_wait_is_tried_is_sent_all_before_it() {
+    let _turn = alone();
+    let (server, _dir) = TestServer::start(&[]);
+    let mut client = server.client();
+    // More than fits into the sockets' buffers.
+    let value = "v".repeat(24 << 20);
+    client.call(&["SET", "k", &value]);
+    client.send_raw(b"GET k\r\n");
+    // The wait is tried behind the script, and the client ends and reads meanwhile.
+    let script = "local n = 0 for i = 1, 3000000 do n = n + 1 end redis.call('SET', 'n', n) return 'done'";
+    client.send(&["EVAL", script, "1", "n"]);
+    client.send_raw(b"BLPOP none 60\r\n");
+    client.end();
+    assert!(matches!(client.read(), Reply::Bulk(read) if read.len() == value.len()));
+    assert_eq!(show(&client.read()), "\"done\"");
+    assert_eq!(client.try_read(), None);
+}
+
+#[test]
 fn a_client_beyond_its_hard_limit_is_sent_nothing_more() {
     let _turn = alone();
     let (server, _dir) = TestServer::start(&[("client-output-buffer-limit", "normal 100000 0 0")]);

@@ -268,6 +268,13 @@ impl IoThread {
                     let Some(Some(connection)) = self.connections.get_mut(token) else {
                         continue;
                     };
+                    if event.is_writable() {
+                        // Told once only, perhaps together with the end of what the client sends.
+                        connection.became_writable();
+                        if connection.wants_to_send() {
+                            list(&mut self.dirty, &mut connection.dirty, token);
+                        }
+                    }
                     let ended = event.is_read_closed() || event.is_error();
                     if ended && connection.session().is_waiting() {
                         // It is not read meanwhile, and must not take what others wait for. But what an attempt takes is to be sent.
@@ -281,12 +288,6 @@ impl IoThread {
                     if event.is_readable() || ended {
                         connection.became_readable(ended);
                         list(&mut self.attention, &mut connection.listed, token);
-                    }
-                    if event.is_writable() {
-                        connection.became_writable();
-                        if connection.wants_to_send() {
-                            list(&mut self.dirty, &mut connection.dirty, token);
-                        }
                     }
                 }
             }
