@@ -233,6 +233,10 @@ pub const SCRIPT_MAY_NOT_PUBLISH: Reply = Reply::error(
 /// SORT by keys that its user may not read.
 pub const SORT_BY_DENIED: Reply =
     Reply::error("ERR BY option of SORT denied due to insufficient ACL permissions.");
+/// MGET of more than a reply may have.
+pub const MGET_TOO_LONG: Reply = Reply::error(
+    "ERR the values have more than 512 MiB together: ask for fewer keys in one command",
+);
 /// SORT that replies keys that its user may not read.
 pub const SORT_GET_DENIED: Reply =
     Reply::error("ERR GET option of SORT denied due to insufficient ACL permissions.");

@@ -72,6 +72,14 @@ pub(crate) fn bytes(bytes: usize) {
     steps(bytes / BYTES_PER_STEP);
 }
 
+/// Counts a string that may lie in chunks, as if it were put together: other replicas may have it as a whole, and who is charged must
+/// not know.
+pub(crate) fn long_bytes(len: usize) {
+    if len >= txn::value::LongString::BYTES_MIN {
+        bytes(len);
+    }
+}
+
 /// Counts elements that are looked up, or put at an end.
 #[inline]
 pub(crate) fn elements(elements: usize) {

@@ -115,13 +115,77 @@ fn who_ends_while_a_wait_is_tried_is_sent_all_before_it() {
     client.call(&["SET", "k", &value]);
     client.send_raw(b"GET k\r\n");
     // The wait is tried behind the script, and the client ends and reads meanwhile.
-    let script = "local n = 0 for i = 1, 3000000 do n = n + 1 end redis.call('SET', 'n', n) return 'done'";
+    let script =
+        "local n = 0 for i = 1, 3000000 do n = n + 1 end redis.call('SET', 'n', n) return 'done'";
     client.send(&["EVAL", script, "1", "n"]);
     client.send_raw(b"BLPOP none 60\r\n");
     client.end();
     assert!(matches!(client.read(), Reply::Bulk(read) if read.len() == value.len()));
     assert_eq!(show(&client.read()), "\"done\"");
     assert_eq!(client.try_read(), None);
+}
+
+/// The last bit of a string of 32 MiB, of which almost nothing is kept.
+const LAST_BIT: &str = "268435455";
+
+#[test]
+fn long_strings_that_take_nothing_are_put_together_one_by_one() {
+    let _turn = alone();
+    let (server, _dir) = TestServer::start(&[]);
+    let mut other = server.client();
+    let mut hostile = server.client();
+    hostile.talk(&[("CLIENT SETNAME hostile", "OK")]);
+    let take = ["GETDEL k", "GETEX k PERSIST", "GETSET k v", "SET k v GET"];
+    let mut pipeline = String::new();
+    for place in 0..32 {
+        pipeline += &format!("SETBIT k {LAST_BIT} 1\r\n{}\r\n", take[place % 4]);
+    }
+    let before = used_bytes();
+    hostile.send_raw(pipeline.as_bytes());
+    let (_, most) = settled(&mut other, "hostile");
+    // All of them have a gigabyte.
+    let grown = most.saturating_sub(before);
+    assert!(grown < 300 * MIB, "the memory grew by {grown} bytes");
+    for _ in 0..32 {
+        assert!(matches!(hostile.read(), Reply::Integer(_)));
+        assert!(matches!(hostile.read(), Reply::Bulk(value) if value.len() == 32 << 20));
+    }
+    // One command that would have them all.
+    let mut words = vec!["MGET"];
+    other.line(&format!("SETBIT k {LAST_BIT} 1"));
+    words.extend(std::iter::repeat_n("k", 17));
+    let reply = show(&other.call(&words));
+    assert!(reply.starts_with("-ERR the values have"), "{reply:.80}");
+}
+
+#[test]
+fn what_is_made_at_once_stops_where_memory_ends() {
+    let _turn = alone();
+    let (server, _dir) = TestServer::start(&[]);
+    let mut client = server.client();
+    let before = used_bytes();
+    client.line(&format!("SETBIT k {LAST_BIT} 1"));
+    // Thirty sources, and one buffer.
+    let names = " k".repeat(30);
+    assert_eq!(client.line(&format!("BITOP AND made0{names}")), "33554432");
+    assert_eq!(client.line(&format!("GETBIT made0 {LAST_BIT}")), "1");
+    let limit = before + 100 * MIB;
+    client.line(&format!("CONFIG SET maxmemory {limit}"));
+    let pipeline: String = (1..30)
+        .map(|place| format!("BITOP NOT made{place} k\r\n"))
+        .collect();
+    client.send_raw(pipeline.as_bytes());
+    let mut refused = 0;
+    for _ in 1..30 {
+        match client.read() {
+            Reply::Error(text) if text.starts_with("OOM ") => refused += 1,
+            reply => assert_eq!(show(&reply), "33554432"),
+        }
+    }
+    let grown = used_bytes().saturating_sub(before);
+    // A gigabyte, if all were made.
+    assert!(grown < 250 * MIB, "the memory grew by {grown} bytes");
+    assert!(refused > 20, "{refused} were refused");
 }
 
 #[test]

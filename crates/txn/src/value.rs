@@ -47,6 +47,14 @@ impl Value {
             _ => None,
         }
     }
+    /// The length of the byte string, if this is one.
+    pub fn string_len(&self) -> Option<usize> {
+        match self {
+            Value::String(text) => Some(text.len()),
+            Value::LongString(text) => Some(text.len()),
+            _ => None,
+        }
+    }
     /// Redis's name of the type.
     pub fn type_name(&self) -> &'static str {
         match self {

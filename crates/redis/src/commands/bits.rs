@@ -2,9 +2,7 @@
 
 use super::keys::delete;
 use super::options;
-use super::strings::{
-    STRING_BYTES_MAX, Text, argument, found, grown, put, span, string, text, to_change,
-};
+use super::strings::{STRING_BYTES_MAX, Text, argument, found, put, span, text, to_change};
 use crate::work;
 use crate::{errors, parse};
 use std::ops::Range;
@@ -231,15 +229,11 @@ impl Operation {
             .map(|(_, operation)| operation)
     }
 
-    /// Takes in a source; `bytes` are at least as long.
-    fn apply(self, bytes: &mut [u8], source: &[u8]) {
-        let (common, rest) = bytes.split_at_mut(source.len());
-        let pairs = common.iter_mut().zip(source);
+    /// Takes in a piece of a source; `bytes` are those at its place.
+    fn apply(self, bytes: &mut [u8], piece: &[u8]) {
+        let pairs = bytes.iter_mut().zip(piece);
         match self {
-            Operation::And => {
-                pairs.for_each(|(byte, other)| *byte &= other);
-                rest.fill(0);
-            }
+            Operation::And => pairs.for_each(|(byte, other)| *byte &= other),
             Operation::Or => pairs.for_each(|(byte, other)| *byte |= other),
             Operation::Xor => pairs.for_each(|(byte, other)| *byte ^= other),
             Operation::Not => {}
@@ -263,8 +257,11 @@ pub async fn bitop(tx: &mut Tx, args: &[Blob]) -> Outcome {
             true => Intent::Update,
             false => Intent::Read,
         };
-        let found = found!(string(tx, &key, intent));
-        sources.push(found.map_or(Blob::EMPTY, |found| found.value));
+        let found = found!(text(tx, &key, intent));
+        let source = found.map_or(Text::EMPTY, |found| found.value);
+        // Sources stay in the pieces in which they lie: a string of zeros that takes nothing may be named a thousand times.
+        work::long_bytes(source.len());
+        sources.push(source);
         if work::is_spent() {
             return Ok(Reply::Nil);
         }
@@ -278,9 +275,18 @@ pub async fn bitop(tx: &mut Tx, args: &[Blob]) -> Outcome {
     if work::is_spent() {
         return Ok(Reply::Nil);
     }
-    let mut bytes = grown(&sources[0], len);
+    let mut bytes = Vec::with_capacity(len);
+    (sources[0].pieces(0..len)).for_each(|piece| bytes.extend_from_slice(piece));
+    bytes.resize(len, 0);
     for source in &sources[1..] {
-        operation.apply(&mut bytes, source);
+        let mut at = 0;
+        for piece in source.pieces(0..len) {
+            operation.apply(&mut bytes[at..at + piece.len()], piece);
+            at += piece.len();
+        }
+        if operation == Operation::And {
+            bytes[at..].fill(0);
+        }
     }
     if operation == Operation::Not {
         bytes.iter_mut().for_each(|byte| *byte = !*byte);

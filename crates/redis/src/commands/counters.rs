@@ -1,13 +1,17 @@
 //! Strings that count.
 
 use super::options;
-use super::strings::{argument, found, string};
+use super::strings::{argument, found, short_string, string};
 use crate::{errors, parse};
 use txn::{Blob, Entry, Intent, Key, Outcome, Reply, Tx, Value};
 
+/// No integer has more digits, with its sign.
+const INTEGER_BYTES_MAX: usize = 20;
+
 async fn add(tx: &mut Tx, name: &Blob, increment: i64) -> Outcome {
     let key = Key::from(name);
-    let (old, expires_at_ms) = match found!(string(tx, &key, Intent::Update)) {
+    let old = short_string(tx, &key, Intent::Update, INTEGER_BYTES_MAX);
+    let (old, expires_at_ms) = match found!(old) {
         None => (0, 0),
         Some(found) => (
             argument!(options::integer(&found.value)),

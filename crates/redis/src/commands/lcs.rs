@@ -4,7 +4,7 @@ use super::options;
 use super::strings::argument;
 use crate::errors;
 use crate::work;
-use txn::{Blob, Key, Outcome, Reply, Stop, Tx};
+use txn::{Blob, Key, Outcome, Reply, Stop, Tx, Value};
 
 /// The most cells of the table: 4 bytes each. Redis refuses beyond 4 GB; a replica must not pay that per command.
 const CELLS_MAX: usize = 64 * 1024 * 1024;
@@ -29,11 +29,12 @@ impl Table {
     }
 }
 
-async fn text(tx: &mut Tx, name: &Blob) -> Result<Result<Blob, Reply>, Stop> {
+async fn text(tx: &mut Tx, name: &Blob) -> Result<Result<Value, Reply>, Stop> {
     let value = tx.get(&Key::from(name)).await?;
-    let text = value.map_or(Some(Blob::EMPTY), |value| value.as_string());
-    work::bytes(text.as_ref().map_or(0, |text| text.len()));
-    Ok(text.ok_or(errors::LCS_WRONG_TYPE))
+    let value = value.unwrap_or(Value::String(Blob::EMPTY));
+    let len = value.string_len();
+    work::bytes(len.unwrap_or(0));
+    Ok(len.map(|_| value).ok_or(errors::LCS_WRONG_TYPE))
 }
 
 /// LCS key1 key2 [LEN] [IDX] [MINMATCHLEN length] [WITHMATCHLEN]
@@ -61,9 +62,14 @@ pub async fn lcs(tx: &mut Tx, args: &[Blob]) -> Outcome {
     if only_len && indexes {
         return Ok(errors::LCS_LEN_AND_IDX);
     }
-    if (a.len() + 1).saturating_mul(b.len() + 1) > CELLS_MAX {
+    // Neither is put together before it is known to be short enough.
+    let cells = |value: &Value| value.string_len().unwrap_or(0) + 1;
+    if cells(&a).saturating_mul(cells(&b)) > CELLS_MAX {
         return Ok(errors::LCS_TOO_LONG);
     }
+    let (Some(a), Some(b)) = (a.as_string(), b.as_string()) else {
+        return Ok(errors::LCS_WRONG_TYPE);
+    };
     work::steps((a.len() + 1) * (b.len() + 1) / CELLS_PER_STEP);
     if work::is_spent() {
         return Ok(Reply::Nil);

@@ -33,6 +33,23 @@ pub(super) async fn string(
     }))
 }
 
+/// The string at a key, for a command that takes none longer than `len_max`: of a longer one there are `len_max + 1` bytes. The inner
+/// error is the reply to a value of another type.
+pub(super) async fn short_string(
+    tx: &mut Tx,
+    key: &Key,
+    intent: Intent,
+    len_max: usize,
+) -> Result<Result<Option<Found>, Reply>, Stop> {
+    let found = text_of(tx.read(key, intent).await?.entry);
+    Ok(found.map(|found| {
+        found.map(|found| Found {
+            value: found.value.into_head(len_max),
+            expires_at_ms: found.expires_at_ms,
+        })
+    }))
+}
+
 /// The string at a key, of which a part is wanted. The inner error is the reply to a value of another type.
 pub(super) async fn text(
     tx: &mut Tx,
@@ -75,13 +92,21 @@ impl Text {
     }
 
     pub fn into_blob(self) -> Blob {
-        // Other replicas may have it as a whole: who is charged must not know.
-        if self.len() >= LongString::BYTES_MIN {
-            work::bytes(self.len());
-        }
+        work::long_bytes(self.len());
         match self {
             Text::Blob(blob) => blob,
             Text::Long(string) => Blob::from(&*string),
+        }
+    }
+
+    /// The string, or of a longer one so many bytes and one more, for who takes none that is longer. It is charged as the whole.
+    fn into_head(self, len_max: usize) -> Blob {
+        match self {
+            Text::Long(string) if string.len() > len_max => {
+                work::long_bytes(string.len());
+                Blob::from(string.copy(0..len_max + 1))
+            }
+            other => other.into_blob(),
         }
     }
 
@@ -174,7 +199,7 @@ pub(super) async fn put(
 }
 
 /// A copy of at least `len` bytes: zeros follow a shorter string.
-pub(super) fn grown(bytes: &[u8], len: usize) -> Vec<u8> {
+fn grown(bytes: &[u8], len: usize) -> Vec<u8> {
     let len = len.max(bytes.len());
     let mut copy = Vec::with_capacity(len);
     copy.extend_from_slice(bytes);
@@ -391,14 +416,20 @@ pub async fn getex(tx: &mut Tx, args: &[Blob]) -> Outcome {
 /// MGET key [key ...]
 pub async fn mget(tx: &mut Tx, args: &[Blob]) -> Outcome {
     let mut values = Vec::with_capacity(args.len());
+    let mut reply_bytes = 0;
     for name in args {
         let value = tx.get(&Key::from(name)).await?;
-        let text = value.and_then(|value| value.as_string());
-        work::bytes(text.as_ref().map_or(0, |text| text.len()));
+        let len = value.as_ref().and_then(Value::string_len).unwrap_or(0);
+        work::bytes(len);
         if work::is_spent() {
             break;
         }
-        values.push(bulk_or_nil(text));
+        // Each is put together for the reply, also what takes less where it is kept.
+        reply_bytes += len;
+        if reply_bytes > STRING_BYTES_MAX {
+            return Ok(errors::MGET_TOO_LONG);
+        }
+        values.push(bulk_or_nil(value.and_then(|value| value.as_string())));
     }
     Ok(Reply::Array(values))
 }

@@ -64,8 +64,8 @@ use redis_surface::waiting::Wait;
 use redis_surface::{Action, Caller, Involved, Memory, Watched};
 use replies::{Answered, Replies, Treatment, reply_of};
 use sorts::{
-    authenticates, bulky_max, during_pause, ends_block, looks_at_data, may_set_passwords,
-    may_write, speaks_http, waits_for_writers,
+    authenticates, bulky_max, during_pause, ends_block, looks_at_data, makes_much,
+    may_set_passwords, may_write, speaks_http, waits_for_writers,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -422,6 +422,9 @@ impl Session {
         {
             return self.reject(desk, place, Reply::error_owned(text.to_string()));
         }
+        if makes_much(command) {
+            desk.shared.look_at_memory();
+        }
         let memory = desk.memory();
         let is_short = memory == Memory::Short;
         // As in Redis, a block takes no command then, whatever it is: what is queued takes memory.
@@ -464,7 +467,7 @@ impl Session {
             self.hold = Some(Hold::Command(argv));
             return;
         }
-        let bulky_max = bulky_max(command);
+        let bulky_max = bulky_max(command, &argv);
         if bulky_max.is_some_and(|max| !self.replies.takes_bulky(max)) {
             self.hold = Some(Hold::Command(argv));
             return;

@@ -94,15 +94,36 @@ pub(super) fn looks_at_data(command: ConnectionCommand) -> bool {
     )
 }
 
-/// How many such commands of a connection may be on their way at once, if their replies may be large; `None` if they are not.
-pub(super) fn bulky_max(command: &Command) -> Option<usize> {
+/// How many such commands of a connection may be on their way at once, if their replies may be large, or what they make at once;
+/// `None` if they are not.
+pub(super) fn bulky_max(command: &Command, argv: &Args) -> Option<usize> {
     const READS: usize = 8;
     // Limits of their own bound what a script or a block replies.
     const PROGRAMS: usize = 128;
-    let reads_much = ["sort", "xreadgroup", "xclaim", "xautoclaim", "spop"];
+    // Each may put together half a gigabyte that took nothing where it was kept.
+    let reads_much = [
+        "sort",
+        "xreadgroup",
+        "xclaim",
+        "xautoclaim",
+        "spop",
+        "getdel",
+        "getset",
+        "getex",
+    ];
     match command.run {
+        _ if makes_much(command) => Some(1),
+        _ if command.name == "set" => {
+            let gets = argv.len() > 3 && argv[3..].iter().any(|word| is_word(word, "get"));
+            gets.then_some(READS)
+        }
         Run::Script(_) | Run::Connection(ConnectionCommand::Exec) => Some(PROGRAMS),
         _ if command.is(Flags::READONLY) && !command.is(Flags::FAST) => Some(READS),
         _ => reads_much.contains(&command.name).then_some(READS),
     }
+}
+
+/// Whether a command of a few words may make a value of half a gigabyte: memory is looked at before each.
+pub(super) fn makes_much(command: &Command) -> bool {
+    command.name == "bitop"
 }

@@ -94,7 +94,7 @@ pub(super) struct Block {
 fn may_take_long(commands: &[Args]) -> bool {
     const LONG_READS_MAX: usize = 16;
     let is_long = |argv: &&Args| {
-        table::resolve(argv).is_ok_and(|resolved| bulky_max(resolved.command).is_some())
+        table::resolve(argv).is_ok_and(|resolved| bulky_max(resolved.command, argv).is_some())
     };
     commands
         .iter()
