@@ -22,7 +22,7 @@ mod tracking;
 pub use channels::{Channels, Kind};
 pub use notify::NotifyFlags;
 pub use push::{Encoded, Push, PushBudget, PushQueue};
-pub use tracking::{TrackingMode, TrackingOptions};
+pub use tracking::{Place, TrackingMode, TrackingOptions};
 
 use crate::net::Mailbox;
 use crate::runtime::{NewsItem, NewsListener, Runtime};
@@ -250,7 +250,7 @@ impl Hub {
     /// A key may be written without a word of it reaching this node.
     pub fn written_unheard(&self, key: &Key) {
         let tracking = &mut self.state.lock().tracking;
-        tracking.written(key, None);
+        tracking.written(key, None, None);
         tracking.broadcast(None);
     }
 
@@ -264,8 +264,13 @@ impl Hub {
         self.state.lock().tracking.read_nothing(id);
     }
 
-    /// It is about to read these keys.
-    pub fn reads(&self, session: SessionId, keys: impl Iterator<Item = Key>, keys_max: u64) {
+    /// It is about to read these keys, and sees all that was committed up to a place.
+    pub fn reads(
+        &self,
+        session: SessionId,
+        keys: impl Iterator<Item = (Key, Option<Place>)>,
+        keys_max: u64,
+    ) {
         let keys_max = limit(keys_max);
         self.state.lock().tracking.reads(session, keys, keys_max);
     }
@@ -346,7 +351,7 @@ impl NewsListener for Hub {
                 }
                 Event::ReadNothing => state.tracking.read_nothing(item.id),
                 Event::Key { key, class, name } => {
-                    state.tracking.written(&key, Some(item.id));
+                    state.tracking.written(&key, Some(item.id), Some(item.at));
                     if may_serve(&name) {
                         state.lines.written(&key);
                     }

@@ -6,11 +6,14 @@
 //! A key is remembered *before* it is read, so that no write can come between the two. And the client must not hear of a write before it
 //! has the reply, which may be older than the write: a reply that is under way *pins* what it reads, and what is written meanwhile is told
 //! behind it.
+//!
+//! A write is acknowledged before it is told. So whoever reads a key sees writes that are told later, and is not told of those: it
+//! would forget a copy that is new, and, worse, not be told of the write that comes next.
 
 use super::{Delivery, Listener};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use txn::{Blob, Key, RequestId, SessionId};
+use txn::{Blob, Key, PartitionId, Position, RequestId, SessionId};
 
 /// When what a connection reads is remembered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,9 +50,14 @@ struct Tracked {
     options: TrackingOptions,
 }
 
+/// A place in the order of a partition.
+pub type Place = (PartitionId, Position);
+
 /// What is known of who has read a key.
 #[derive(Default)]
 struct Reader {
+    /// It has seen all that was committed up to here.
+    sees: Option<Place>,
     /// It may have a copy.
     has_read: bool,
     /// Replies that are under way.
@@ -120,10 +128,20 @@ impl Tracking {
     }
 
     /// Somebody is about to read keys. No more than `keys_max` are kept: see [`Tracking::limit`].
-    pub fn reads(&mut self, session: SessionId, keys: impl Iterator<Item = Key>, keys_max: usize) {
-        for key in keys {
+    pub fn reads(
+        &mut self,
+        session: SessionId,
+        keys: impl Iterator<Item = (Key, Option<Place>)>,
+        keys_max: usize,
+    ) {
+        for (key, sees) in keys {
             let of_key = self.readers.entry(key).or_default();
-            of_key.entry(session).or_default().pins += 1;
+            // Of several reads the first: the client may have the reply of any of them.
+            let new = Reader {
+                sees,
+                ..Reader::default()
+            };
+            of_key.entry(session).or_insert(new).pins += 1;
         }
         self.limit(keys_max);
     }
@@ -133,7 +151,7 @@ impl Tracking {
         while self.readers.len() > keys_max
             && let Some(key) = self.readers.keys().next().cloned()
         {
-            self.forget(&key, None);
+            self.forget(&key, None, None);
             if self.readers.contains_key(&key) {
                 // A reply is under way that reads it.
                 return;
@@ -184,7 +202,7 @@ impl Tracking {
 
     /// Tells those who have read a key that their copies are old, but for one who wrote it and does not want to know; and forgets them
     /// unless a reply is under way.
-    fn forget(&mut self, key: &Key, by: Option<RequestId>) {
+    fn forget(&mut self, key: &Key, by: Option<RequestId>, at: Option<Place>) {
         let Some(mut of_key) = self.readers.remove(key) else {
             return;
         };
@@ -196,6 +214,9 @@ impl Tracking {
             if matches!(tracked.options.mode, TrackingMode::Broadcast(_)) {
                 // It has read the key in another mode, before.
                 return false;
+            }
+            if is_seen(reader.sees, at) {
+                return true;
             }
             if tracked.options.no_loop && by.is_some_and(|by| by.session == session) {
                 return reader.pins > 0;
@@ -211,12 +232,12 @@ impl Tracking {
         }
     }
 
-    /// A key was written, by a request if that is known. [`Tracking::broadcast`] is to follow.
-    pub fn written(&mut self, key: &Key, by: Option<RequestId>) {
+    /// A key was written, by a request and at a place if these are known. [`Tracking::broadcast`] is to follow.
+    pub fn written(&mut self, key: &Key, by: Option<RequestId>, at: Option<Place>) {
         if self.sessions.is_empty() {
             return;
         }
-        self.forget(key, by);
+        self.forget(key, by, at);
         for (prefix, of_prefix) in &mut self.prefixes {
             if key.as_bytes().starts_with(prefix) {
                 of_prefix.written.insert(Blob::from(key.as_bytes()));
@@ -228,7 +249,7 @@ impl Tracking {
     pub fn rerouted(&mut self, keeps: impl Fn(&Key) -> bool) {
         let lost = self.readers.keys().filter(|&key| !keeps(key));
         for key in lost.cloned().collect::<Vec<Key>>() {
-            self.forget(&key, None);
+            self.forget(&key, None, None);
         }
     }
 
@@ -288,10 +309,69 @@ impl Tracking {
     }
 }
 
+/// Whether who sees all up to a place sees what was written at another one.
+fn is_seen(sees: Option<Place>, at: Option<Place>) -> bool {
+    match (sees, at) {
+        (Some((partition, upto)), Some((other, position))) => {
+            partition == other && position <= upto
+        }
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use txn::SessionId;
+
+    fn listener(session: SessionId) -> (Listener, mio::Poll) {
+        let poll = mio::Poll::new().expect("a poll");
+        let waker = mio::Waker::new(poll.registry(), mio::Token(0)).expect("a waker");
+        let listener = Listener {
+            session,
+            mailbox: Arc::new(crate::net::mailbox::Mailbox::new(waker)),
+            pushes: Arc::default(),
+        };
+        (listener, poll)
+    }
+
+    #[test]
+    fn who_has_read_what_was_written_is_told_of_later_writes_only() {
+        let session = SessionId(1);
+        let (listener, _poll) = listener(session);
+        let mut tracking = Tracking::default();
+        tracking.begin(&listener, &TrackingOptions::default());
+        let key = Key::from("k");
+        let at = |partition, position| Some((PartitionId(partition), Position(position)));
+        let mut told = |reads, written: &[Option<Place>]| {
+            tracking.reads(session, std::iter::once((key.clone(), reads)), 10);
+            tracking.written(&key, None, written[0]);
+            tracking.has_read(session, std::slice::from_ref(&key), None);
+            for &later in &written[1..] {
+                tracking.written(&key, None, later);
+            }
+            listener.mailbox.take_deliveries().len()
+        };
+        assert_eq!(told(at(0, 10), &[at(0, 9), at(0, 10)]), 0, "all were seen");
+        assert_eq!(
+            told(at(0, 20), &[at(0, 11)]),
+            1,
+            "the first read had not seen it"
+        );
+        assert_eq!(
+            told(at(0, 20), &[at(0, 20), at(0, 19), at(0, 21), at(0, 22)]),
+            1
+        );
+        assert_eq!(told(at(0, 20), &[at(0, 21)]), 1, "behind the reply");
+        assert_eq!(
+            told(at(0, 20), &[at(1, 3)]),
+            1,
+            "another partition's places say nothing"
+        );
+        assert_eq!(told(None, &[at(0, 1)]), 1);
+        assert_eq!(told(at(0, 20), &[None]), 1);
+        assert!(tracking.readers.is_empty());
+    }
 
     #[test]
     fn of_scripts_that_read_nothing_no_more_is_kept_than_may_be_on_their_way() {
@@ -304,15 +384,7 @@ mod tests {
         };
         tracking.read_nothing(id(1));
         assert!(tracking.read_nothing.is_empty(), "nobody tracks");
-        let poll = mio::Poll::new().expect("a poll");
-        let waker = mio::Waker::new(poll.registry(), mio::Token(0)).expect("a waker");
-        let mailbox = Arc::new(crate::net::mailbox::Mailbox::new(waker));
-        let pushes = Arc::default();
-        let listener = Listener {
-            session,
-            mailbox,
-            pushes,
-        };
+        let (listener, _poll) = listener(session);
         tracking.begin(&listener, &TrackingOptions::default());
         (1..5_000).for_each(|sequence| tracking.read_nothing(id(sequence)));
         assert_eq!(tracking.read_nothing.len() as u64, READ_NOTHING_KEPT + 1);

@@ -205,8 +205,7 @@ impl IoThread {
     }
 
     fn wait(&mut self, events: &mut Events) {
-        let work =
-            !self.attention.is_empty() || !self.submissions.requests.is_empty() || self.accepts;
+        let work = !self.attention.is_empty() || !self.submissions.is_empty() || self.accepts;
         let busy = !self.stalled && work;
         let timeout = match () {
             () if busy => Duration::ZERO,

@@ -6,7 +6,7 @@ use order::PartitionMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use store::{Keeping, View};
-use txn::{Key, PartitionId};
+use txn::{Key, PartitionId, Position};
 
 /// A node's part in its cluster, as sessions need it. Nothing here waits.
 pub trait Membership: Send + Sync {
@@ -49,9 +49,16 @@ impl Runtime {
 
     /// Whether this node executes what writes a key: then it tells of that.
     pub fn keeps(&self, key: &Key) -> bool {
+        self.end_for(key).is_some()
+    }
+
+    /// How far this node has committed in the partition that has a key, if it keeps that: whatever reads the key from now on, in
+    /// any way, sees all of it.
+    pub fn end_for(&self, key: &Key) -> Option<(PartitionId, Position)> {
         let partition = |map: &PartitionMap| map.slots().partition_of_key(key);
         let partition = self.inner.outside.routing.with(partition);
-        self.inner.engines.of(partition).is_some()
+        let engine = self.inner.engines.of(partition)?;
+        Some((partition, engine.view().final_position()))
     }
 
     /// By which version of the slots commands are routed.

@@ -50,9 +50,8 @@ impl Effects for OfPartition<'_> {
             .before
             .iter()
             .any(|(partition, _)| executors.contains(partition));
-        let commit = self
-            .news
-            .take(committed.position, id, is_told, &mut committed.outcome);
+        let at = (self.partition, committed.position);
+        let commit = self.news.take(at, id, is_told, &mut committed.outcome);
         self.commits.extend(commit);
         if is_first {
             self.replies.committed(committed);

@@ -24,6 +24,8 @@ const EARLY_MAX: usize = 1 << 16;
 pub struct NewsItem {
     /// Which request it was.
     pub id: RequestId,
+    /// Where it stands in the order of the partition that tells of it.
+    pub at: (PartitionId, Position),
     /// What happened.
     pub events: Vec<Event>,
 }
@@ -87,7 +89,7 @@ impl News {
     /// if nobody listens.
     pub fn take(
         &self,
-        position: Position,
+        at: (PartitionId, Position),
         id: RequestId,
         is_told: bool,
         outcome: &mut Outcome,
@@ -108,10 +110,10 @@ impl News {
         if generation.is_multiple_of(2) {
             return None;
         }
-        let item = (is_told && !events.is_empty()).then_some(NewsItem { id, events });
+        let item = (is_told && !events.is_empty()).then_some(NewsItem { id, at, events });
         Some(Commit {
             generation,
-            position,
+            position: at.1,
             item,
         })
     }
@@ -214,7 +216,8 @@ mod tests {
             reply: Reply::OK,
             events: vec![Event::Cleared],
         })));
-        let commit = news.take(Position(position), id(position), true, &mut outcome);
+        let at = (PARTITION, Position(position));
+        let commit = news.take(at, id(position), true, &mut outcome);
         assert_eq!(
             outcome,
             Ok(Reply::OK),
@@ -256,6 +259,7 @@ mod tests {
         for position in 2..=EARLY_MAX as u64 + 2 {
             let item = NewsItem {
                 id: id(position),
+                at: (PARTITION, Position(position)),
                 events: Vec::new(),
             };
             sequence.take(Position(position), Some(item), &mut |_| count += 1);

@@ -108,6 +108,11 @@ pub struct Submissions {
 }
 
 impl Submissions {
+    /// Whether there is nothing to submit.
+    pub fn is_empty(&self) -> bool {
+        self.requests.is_empty() && self.strict.is_empty()
+    }
+
     /// Whether to submit now rather than to collect more.
     pub fn is_large(&self) -> bool {
         self.requests.len() >= SUBMITTED_REQUESTS_MAX || self.bytes >= SUBMITTED_BYTES_MAX

@@ -4,6 +4,7 @@ use super::desk::REPLICATED_BYTES_MAX;
 use super::*;
 use crate::cluster::{ChangeAnswer, ChangeTicket, ClusterChange, ClusterView, tests::view};
 use crate::config::Config;
+use crate::hub::{Listener, TrackingOptions};
 use crate::net::clients::Arrival;
 use crate::net::mailbox::Mailbox;
 use crate::observe::Tally;
@@ -17,7 +18,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::Ordering;
 use store::View;
 use tempfile::TempDir;
-use txn::{Blob, Event, Message};
+use txn::{Blob, Event, Key, Message, PartitionId, Position};
 
 /// A cluster that stays as it is, and keeps what it is asked to change.
 #[derive(Default)]
@@ -175,7 +176,24 @@ impl Room {
             attempt: 0,
         };
         let events = vec![Event::Message(message)];
-        self.shared.hub.told(NewsItem { id, events });
+        let at = (PartitionId(0), Position(0));
+        self.shared.hub.told(NewsItem { id, at, events });
+    }
+
+    /// Somebody else has written a key, at a place that this node has not committed yet.
+    fn write(&self, key: &str) {
+        let event = Event::Key {
+            key: Key::from(key),
+            class: b'$',
+            name: "set".into(),
+        };
+        let id = RequestId {
+            session: SessionId(0),
+            sequence: 0,
+            attempt: 0,
+        };
+        let (at, events) = ((PartitionId(0), Position(u64::MAX)), vec![event]);
+        self.shared.hub.told(NewsItem { id, at, events });
     }
 
     /// Takes what lies in the mailbox.
@@ -444,4 +462,63 @@ fn who_is_not_told_of_all_keys_cannot_ask_for_all() {
     assert!(refused.starts_with("-ERR BCAST needs a node"), "{refused}");
     assert_eq!(room.flags(), "N");
     assert_eq!(room.order("CLIENT TRACKING on"), "+OK\r\n");
+}
+
+#[test]
+fn who_begins_to_track_anew_is_told_of_what_it_reads_then() {
+    let mut room = Room::new(None);
+    let client = room.session.client().clone();
+    let other = Listener {
+        session: SessionId(99),
+        mailbox: client.mailbox.clone(),
+        pushes: client.pushes.clone(),
+    };
+    // Where nobody tracked any more, all would be forgotten.
+    room.shared.hub.track(&other, &TrackingOptions::default());
+    let begin = |room: &mut Room| {
+        room.call("HELLO 3");
+        assert_eq!(room.order("CLIENT TRACKING on"), "+OK\r\n");
+    };
+    begin(&mut room);
+    // Behind a write that is under way, what is read is under way, too.
+    assert_eq!(room.call("SET x 1"), "");
+    assert_eq!(room.call("GET k"), "");
+    assert_eq!(room.call("RESET"), "");
+    room.settle();
+    assert_eq!(room.sent(), "+OK\r\n_\r\n+RESET\r\n");
+    begin(&mut room);
+    assert_eq!(room.order("GET k"), "_\r\n");
+    room.write("k");
+    let told = room.look_into_mailbox();
+    assert!(told.contains("invalidate"), "{told}");
+}
+
+#[test]
+fn who_begins_to_wait_looks_once_behind_all_that_is_under_way() {
+    let mut room = Room::new(None);
+    for line in ["XREAD BLOCK 0 STREAMS s 0", "BLPOP k 0"] {
+        assert_eq!(room.call(line), "");
+        while room.submissions.requests.is_empty()
+            || !room.session.client().blocked.load(Ordering::SeqCst)
+        {
+            assert!(
+                !room.submissions.requests.is_empty(),
+                "{line}: it has looked at a snapshot only"
+            );
+            let first = std::mem::take(&mut room.submissions).requests;
+            let answers = room.shared.runtime.ask(&room.port, first, || false);
+            for (id, outcome) in answers.expect("room for a few") {
+                room.with(|session, desk| session.arrived(desk, id, outcome));
+            }
+        }
+        assert!(!room.submissions.requests[0].footprint.read_only, "{line}");
+        room.settle();
+        let wait = room.session.client().waits.load(Ordering::SeqCst);
+        let unblock = Delivery::Unblock {
+            wait,
+            with_error: false,
+        };
+        room.with(|session, desk| session.delivered(desk, unblock));
+        assert_eq!(room.sent(), "*-1\r\n");
+    }
 }

@@ -125,7 +125,9 @@ impl Session {
         };
         let is_new = self.tracks.is_none();
         let hub = &desk.shared.hub;
-        let is_first = is_new && hub.begin_interest(&desk.shared.runtime);
+        if is_new {
+            hub.begin_interest(&desk.shared.runtime);
+        }
         let redirect = options.redirect.as_ref().map_or(0, |(id, _)| *id);
         let broadcasts = matches!(options.mode, TrackingMode::Broadcast(_));
         let shown = TRACKS | if broadcasts { BROADCAST } else { 0 };
@@ -141,10 +143,11 @@ impl Session {
                 }));
             }
         }
-        if !is_first {
+        if !is_new {
             return Some(Reply::OK);
         }
-        // What is under way tells nothing yet: nothing is read before it has ended.
+        // What was executed before anybody was interested, perhaps a moment ago, tells nothing when it is committed: nothing is read
+        // before that has ended.
         let footprint = Footprint {
             keys: None,
             read_only: false,
@@ -235,8 +238,14 @@ impl Session {
 
     /// Is told no more.
     pub(super) fn track_no_more(&mut self, shared: &Shared) {
-        if self.tracks.take().is_some() {
-            shared.hub.track_no_more(self.client.session);
+        if let Some(tracks) = self.tracks.take() {
+            let session = self.client.session;
+            shared.hub.track_no_more(session);
+            // It may begin anew before these are answered, and then nobody would let go of their keys.
+            let under_way = tracks.under_way.into_iter().map(|(_, reads)| reads);
+            for reads in under_way.chain(tracks.reads) {
+                shared.hub.has_read(session, &reads.keys, None);
+            }
             shared.hub.end_interest(1);
             self.client.tracking.store(0, Ordering::Relaxed);
         }
@@ -349,10 +358,9 @@ impl Session {
         if let Involved::Keys(keys) = redis_surface::involved(argv) {
             let keys_max = desk.config.tracking_table_max_keys;
             let session = self.client.session;
-            desk.shared
-                .hub
-                .reads(session, keys.iter().cloned(), keys_max);
             let runtime = &desk.shared.runtime;
+            let reads = keys.iter().map(|key| (key.clone(), runtime.end_for(key)));
+            desk.shared.hub.reads(session, reads, keys_max);
             if runtime.is_spread() {
                 // Nobody would tell of a later write.
                 let others = keys.iter().filter(|&key| !runtime.keeps(key));

@@ -1,9 +1,12 @@
 //! Waiting for keys: BLPOP and its kin, XREAD BLOCK.
 //!
 //! The connection tries the command. If there is nothing, it enters the lines of its keys ([`crate::hub`]) and tries once more, so that
-//! what came in between is not missed; then it waits. Whenever one of its keys is written and nobody is before it, it tries again. A
+//! what came in between is not missed; then it waits. This second attempt goes through the order even if it only reads: a write that was
+//! executed before anybody was interested tells nothing when it is committed, and a snapshot of the time before does not have it.
+//! Whenever one of its keys is written and nobody is before it, it tries again. A
 //! node is not told of what is written at partitions that it does not keep: there it tries again every so often.
 
+use super::desk::too_long;
 use super::{Completion, Desk, Hold, Reach, Session};
 use crate::shared::Shared;
 use redis_surface::waiting::Wait;
@@ -24,6 +27,8 @@ pub(super) struct Waiting {
     look_ms: Option<u64>,
     /// It is in the lines of its keys.
     has_entered: bool,
+    /// The next attempt is the first behind that.
+    is_second: bool,
     /// An attempt is under way.
     tries: bool,
     /// And there is reason for another one.
@@ -55,6 +60,11 @@ impl Session {
 
     /// Begins to wait.
     pub(super) fn begin_waiting(&mut self, desk: &mut Desk<'_>, wait: Wait) {
+        if desk.shared.runtime.is_member()
+            && let Some(error) = too_long(wait.argv())
+        {
+            return self.answer(desk, &error);
+        }
         let ends = wait.ends();
         // Not less than it asks for, wherever in its millisecond it begins.
         let now_ms = desk.shared.runtime.now_ms() + 1;
@@ -64,6 +74,7 @@ impl Session {
             deadline_ms: wait.timeout_ms.map(|ms| now_ms.saturating_add(ms)),
             wait,
             has_entered: false,
+            is_second: false,
             tries: true,
             again: false,
             ended: None,
@@ -124,6 +135,7 @@ impl Session {
         };
         waiting.tries = true;
         waiting.again = false;
+        let is_second = std::mem::take(&mut waiting.is_second);
         if !is_first {
             self.call_goes_on(desk);
             // As in Redis 7.2: what the user may do may have changed meanwhile.
@@ -143,7 +155,8 @@ impl Session {
             None => Some((desk.commands.retry.clone(), argv.clone())),
         };
         if let Some((procedure, words)) = again {
-            let footprint = resolved.command.footprint_without_keys();
+            let mut footprint = resolved.command.footprint_without_keys();
+            footprint.read_only &= !is_second;
             return self.transact(desk, procedure, words, footprint, reach, completion);
         }
         let prepared = desk.commands.table.prepare_resolved(resolved, argv);
@@ -203,6 +216,7 @@ impl Session {
         self.hold = Some(Hold::Waiting);
         if !waiting.has_entered {
             waiting.has_entered = true;
+            waiting.is_second = true;
             let hub = &desk.shared.hub;
             hub.begin_interest(&desk.shared.runtime);
             hub.wait(&listener, &waiting.keys, &waiting.wait.manner);
