@@ -27,8 +27,10 @@
 //!    makes no batch ([`Clock::is_set`]), so nothing is ever stamped with a time that a later stamp would jump away from. It takes the
 //!    epoch time from a node that has one. If no node of its groups has one, the cluster has been down, and
 //!    only wall clocks know for how long: the epoch time then is what the clocks of a majority *have reached* (so a minority of
-//!    clocks that are ahead changes nothing), plus the offset, and never less than the end of the log. A node that hears a
-//!    majority but not all waits for [`GRACE_MS`]: somebody who knows the epoch time may be about to be heard.
+//!    clocks that are ahead changes nothing), plus the offset, and never less than the end of the log. The offset is that of the
+//!    end of the order, so a node that has not executed all that was agreed waits, and one that leads no group waits for the time
+//!    of one that does: a leader has all that was agreed. (If none says anything for [`LEADER_MS`], it goes by what it has.) A node
+//!    that hears a majority but not all waits for [`GRACE_MS`]: somebody who knows the epoch time may be about to be heard.
 //!
 //! A node by itself is its own majority: a step of its clock does not move its epoch time, and moves its dates after
 //! [`CORRECT_AFTER_MS`]. When it starts, its own clock is all there is, and is believed.
@@ -55,6 +57,8 @@ pub const SLEW_PER: i64 = 1_000;
 pub const CORRECT_AFTER_MS: u64 = 10_000;
 /// A node that starts and hears a majority, but not all, waits for so long for somebody who knows the epoch time.
 pub const GRACE_MS: u64 = 1_000;
+/// A node that starts, hears a majority, and leads no group waits for so long for the time of one that does.
+pub const LEADER_MS: u64 = 10_000;
 /// By how much a clock may be off before it counts as wrong, unless told otherwise.
 pub const BOUND_MS: u64 = 500;
 /// A clock that is so far ahead of the log's end at the start of a node is worth a word, however long the node was down.
@@ -73,14 +77,19 @@ pub struct Sight {
     pub known_ms: Option<i64>,
     /// All others were heard, and none of them has an epoch time.
     pub none_knows: bool,
+    /// The node has not executed all that it knows to be agreed: the offset that it knows may be an old one.
+    pub replays: bool,
+    /// It leads no group, and so others may know of more that was agreed.
+    pub follows: bool,
     /// The wall clocks of the others.
     pub others: Vec<(NodeId, i64)>,
 }
 
 impl Sight {
     /// What a node by itself sees: its own clock.
-    pub fn alone(wall_lead_ms: i64) -> Sight {
+    pub fn alone(wall_lead_ms: i64, replays: bool) -> Sight {
         Sight {
+            replays,
             reached_ms: Some(wall_lead_ms),
             agreed_ms: Some(wall_lead_ms),
             none_knows: true,
@@ -281,7 +290,10 @@ impl Clock {
             return;
         };
         let since_ms = *self.majority_since_ms.get_or_insert(now_ms);
-        if !sight.none_knows && now_ms.saturating_sub(since_ms) < GRACE_MS {
+        let waited_ms = now_ms.saturating_sub(since_ms);
+        let waits_for_others = !sight.none_knows && waited_ms < GRACE_MS;
+        let waits_for_leader = sight.follows && waited_ms < LEADER_MS;
+        if sight.replays || waits_for_others || waits_for_leader {
             return;
         }
         let wanted_ms = reached_ms.saturating_add(self.offset_ms);

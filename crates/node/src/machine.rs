@@ -299,7 +299,9 @@ impl Node {
         let read = view.read_at(&snapshot, &clock::offset_key());
         view.close(snapshot);
         let offset_ms = clock::offset_ms(read.entry.as_ref());
-        let sight = Sight::alone(wall_ms.cast_signed().wrapping_sub(now_ms.cast_signed()));
+        let replays = view.final_position() < self.engine.status().confirmed;
+        let wall_lead_ms = wall_ms.cast_signed().wrapping_sub(now_ms.cast_signed());
+        let sight = Sight::alone(wall_lead_ms, replays);
         let news = self.clock.tick(now_ms, wall_ms, offset_ms, &sight);
         effects.warnings.extend(news);
     }

@@ -5,6 +5,7 @@ use super::levels::CORRECTS_CLOCK;
 use super::machine::{ClusterEffects, ClusterNode};
 use crate::clock::{Sight, agreed, reached};
 use order::Control;
+use order::consensus::Role;
 use std::collections::BTreeMap;
 use txn::{BootId, NodeId, PartitionId, clock};
 
@@ -59,9 +60,18 @@ impl ClusterNode {
         if self.clock.is_set() {
             epochs.insert(me, self.clock.lead_ms());
         }
+        let (mut replays, mut follows) = (false, false);
+        if !self.clock.is_set() {
+            replays = self.is_behind_the_order();
+            let mut statuses = self.groups.values().map(|group| group.status());
+            follows =
+                !statuses.any(|group| group.role == Role::Leader && group.committed == group.last);
+        }
         let mut sight = Sight {
             known_ms,
             none_knows: true,
+            replays,
+            follows,
             others,
             ..Sight::default()
         };

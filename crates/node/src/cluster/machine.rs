@@ -586,6 +586,14 @@ impl ClusterNode {
         self.counters.stopped.is_some()
     }
 
+    /// Whether something is agreed here that the local engines have not final-committed.
+    pub(super) fn is_behind_the_order(&self) -> bool {
+        self.waits_for_room
+            || self
+                .engines()
+                .any(|(_, engine)| engine.view().final_position() < engine.status().confirmed)
+    }
+
     /// Who was heard since this tick is not taken for gone.
     pub(super) fn silent_since(&self) -> u64 {
         self.ticks.saturating_sub(SILENCE_TICKS)

@@ -196,6 +196,31 @@ fn when_all_start_a_minority_of_clocks_that_are_ahead_changes_nothing() {
 }
 
 #[test]
+fn when_all_start_behind_a_correction_time_goes_on_by_the_corrected_date() {
+    for step_ms in [HOUR_MS, -HOUR_MS] {
+        let mut rig = running();
+        for node in (1..=3).map(NodeId) {
+            rig.set_ms.insert(node, step_ms);
+        }
+        rig.until("the date is corrected everywhere", |rig| {
+            (1..=3).all(|node| rig.node(NodeId(node)).clock().offset_ms != 0)
+        });
+        for node in (1..=3).map(NodeId) {
+            rig.crash(node);
+        }
+        rig.wait_ms(60_000);
+        for node in (1..=3).map(NodeId) {
+            rig.start(node);
+        }
+        rig.until("all take part", |rig| {
+            (1..=3).all(|node| rig.has_booted(NodeId(node)))
+        });
+        assert_right(&mut rig, NodeId(1));
+        rig.check();
+    }
+}
+
+#[test]
 fn nothing_is_stamped_before_the_time_is_known() {
     let mut rig = running();
     for node in (1..=3).map(NodeId) {
