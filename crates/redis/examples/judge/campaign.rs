@@ -14,6 +14,8 @@ const STEPS_MIN: u64 = 1000;
 const NOVEL_MAX: usize = 2000;
 /// Runs that shrinking one program may take.
 const SHRINKING_RUNS_MAX: usize = 150;
+/// The time that shrinking one program may take: one that hangs takes all of the worker's patience each time.
+const SHRINKING_MAX: Duration = Duration::from_secs(120);
 
 /// What is wrong with a program, or how near to that it comes.
 #[derive(Clone, Debug)]
@@ -22,7 +24,7 @@ pub enum Judgement {
     Cost(f64),
     /// It was stopped: more than any bound allows.
     Exceeded,
-    /// It ended or hung the process.
+    /// It ended the process (by a crash, a panic, or an error of memory that a sanitizer saw), or hung it.
     Died(String),
 }
 
@@ -31,6 +33,13 @@ impl Judgement {
         match self {
             Judgement::Cost(cost) => *cost,
             Judgement::Exceeded | Judgement::Died(_) => f64::INFINITY,
+        }
+    }
+    /// Whether the judge fails by it. A process that ended or hung is a failure whatever the bound is.
+    pub fn is_failure(&self, bound: f64) -> bool {
+        match self {
+            Judgement::Cost(cost) => *cost > bound,
+            Judgement::Exceeded | Judgement::Died(_) => true,
         }
     }
 }
@@ -62,7 +71,7 @@ impl Judged {
                 if self.is_error { ", an error" } else { "" }
             ),
             Judgement::Exceeded => "   stopped: too many blocks".to_owned(),
-            Judgement::Died(how) => format!("   the process ended: {how}"),
+            Judgement::Died(how) => format!("   the process died: {how}"),
         }
     }
 }
@@ -160,8 +169,8 @@ impl<'a> Campaign<'a> {
         })
     }
 
-    /// Tries programs for so long, or so many.
-    pub fn search(&mut self, time: Duration, runs_max: u64) {
+    /// Tries programs for so long, or so many, or until one ends the process.
+    pub fn search(&mut self, time: Duration, runs_max: u64, bound: f64) {
         let begun = Instant::now();
         let mut best = 0.0;
         while begun.elapsed() < time && self.runs < runs_max {
@@ -178,6 +187,9 @@ impl<'a> Campaign<'a> {
             if cost > best {
                 best = cost;
                 println!("after {:5} runs: {}", self.runs, judged.line());
+                if judged.judgement.is_failure(bound) {
+                    println!("    {}", judged.body);
+                }
             }
             if self
                 .slowest
@@ -195,6 +207,7 @@ impl<'a> Campaign<'a> {
                     self.novel[place] = tree.clone();
                 }
             }
+            let is_death = matches!(judged.judgement, Judgement::Died(_));
             let champions = &mut self.champions;
             let mut rules = Vec::new();
             tree.rules(&mut |rule| rules.push(rule));
@@ -207,11 +220,15 @@ impl<'a> Campaign<'a> {
                     *champion = Some((judged.clone(), tree.clone()));
                 }
             }
+            // Its changes would die, too.
+            if is_death {
+                break;
+            }
         }
     }
 
-    /// The most expensive programs, shrunk: up to so many.
-    pub fn worst(&mut self, count: usize) -> Vec<Judged> {
+    /// The most expensive programs, up to so many. Where a bound is given, only those above it are shrunk: that takes long.
+    pub fn worst(&mut self, count: usize, bound: f64) -> Vec<Judged> {
         let mut all: Vec<(Judged, Tree)> = self.champions.iter().flatten().cloned().collect();
         all.sort_by(|(a, _), (b, _)| b.judgement.cost().total_cmp(&a.judgement.cost()));
         all.dedup_by(|(a, _), (b, _)| a.body == b.body);
@@ -220,7 +237,11 @@ impl<'a> Campaign<'a> {
             if worst.len() >= count {
                 break;
             }
-            let shrunk = self.shrink(judged, tree);
+            let shrunk = match judged.judgement.is_failure(bound) {
+                true => self.shrink(judged, tree, bound),
+                false if bound.is_infinite() => self.shrink(judged, tree, 0.0),
+                false => judged,
+            };
             if worst.iter().all(|other| other.body != shrunk.body) {
                 worst.push(shrunk);
             }
@@ -229,16 +250,20 @@ impl<'a> Campaign<'a> {
         worst
     }
 
-    /// A smaller program that is nearly as expensive.
-    fn shrink(&mut self, mut judged: Judged, mut tree: Tree) -> Judged {
-        let enough = judged.judgement.cost() * 0.85;
+    /// A smaller program that is nearly as expensive, and above the bound.
+    fn shrink(&mut self, mut judged: Judged, mut tree: Tree, bound: f64) -> Judged {
+        let enough = (judged.judgement.cost() * 0.85).max(bound);
+        let begun = Instant::now();
         let mut runs = 0;
         let mut index = 0;
-        while index < tree.nodes() && runs < SHRINKING_RUNS_MAX {
+        while index < tree.nodes() && runs < SHRINKING_RUNS_MAX && begun.elapsed() < SHRINKING_MAX {
             let node = tree.at(index).clone();
             let mut is_smaller = false;
             for smaller in self.grammar.smaller(&node) {
-                if smaller.nodes() >= node.nodes() || runs >= SHRINKING_RUNS_MAX {
+                if smaller.nodes() >= node.nodes()
+                    || runs >= SHRINKING_RUNS_MAX
+                    || begun.elapsed() >= SHRINKING_MAX
+                {
                     continue;
                 }
                 let mut tried = tree.clone();
@@ -256,5 +281,20 @@ impl<'a> Campaign<'a> {
             }
         }
         judged
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deaths_are_failures_whatever_the_bound_is() {
+        let died = Judgement::Died("signal: 11".to_owned());
+        for bound in [1.0, f64::INFINITY] {
+            assert!(died.is_failure(bound) && Judgement::Exceeded.is_failure(bound));
+            assert!(!Judgement::Cost(1.0).is_failure(bound));
+        }
+        assert!(Judgement::Cost(1.5).is_failure(1.0));
     }
 }

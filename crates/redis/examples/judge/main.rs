@@ -8,9 +8,9 @@
 //!
 //! `tests/script-judge` builds it with blocks counted, and runs it. Without that build, blocks are 0, and only `time` tells something.
 //!
-//! - `judge search --seconds N --seed S [--runs N] [--bound B]` judges `programs.lua`, searches, and prints the most expensive programs,
-//!   shrunk. It fails if one is above the bound, or ends the process.
-//! - `judge list [--bound B]` judges `programs.lua` only, and tells each.
+//! - `judge search [--seconds N] [--seed S] [--runs N] [--bound B]` judges `programs.lua`, searches, and prints the most expensive
+//!   programs, shrunk. It fails if one is above the bound, and, whether there is a bound or not, if one crashes, hangs or panics.
+//! - `judge list [--bound B]` judges `programs.lua` only, tells each, and fails as the search does.
 //! - `judge time [FILE]` runs the programs of a file (`programs.lua`) with the limits that apply by default, and tells the processor time.
 
 #![allow(
@@ -23,7 +23,7 @@ mod grammar;
 mod store;
 mod worker;
 
-use campaign::{Campaign, Judged, Judgement, blocks_max};
+use campaign::{Campaign, Judged, blocks_max};
 use grammar::Grammar;
 use ordo_redis::script::Limits;
 use std::process::ExitCode;
@@ -96,7 +96,7 @@ fn options(mut words: impl Iterator<Item = String>) -> Result<Options, String> {
     Ok(options)
 }
 
-/// Judges `programs.lua`. Returns those that are above the bound.
+/// Judges `programs.lua`. Returns those that are failures.
 fn list(campaign: &mut Campaign<'_>, bound: f64, tells_all: bool) -> Vec<(String, Judged)> {
     let mut judged: Vec<(String, Judged)> = Vec::new();
     for (name, body) in programs(PROGRAMS) {
@@ -107,20 +107,24 @@ fn list(campaign: &mut Campaign<'_>, bound: f64, tells_all: bool) -> Vec<(String
     for (name, judged) in judged.iter().take(if tells_all { usize::MAX } else { 5 }) {
         println!("{} {name}", judged.line());
     }
-    judged.retain(|(_, judged)| judged.judgement.cost() > bound);
+    judged.retain(|(_, judged)| judged.judgement.is_failure(bound));
     judged
 }
 
 /// Tells what is wrong, and returns whether there is nothing.
-fn verdict(bound: f64, above: &[(String, Judged)]) -> ExitCode {
-    if above.is_empty() {
-        println!("no program is above {bound} blocks a step");
+fn verdict(bound: f64, failures: &[(String, Judged)]) -> ExitCode {
+    let wrong = match bound.is_finite() {
+        true => format!("ends or hangs its process, or has more than {bound} blocks a step"),
+        false => "ends or hangs its process".to_owned(),
+    };
+    if failures.is_empty() {
+        println!("no program {wrong}");
         return ExitCode::SUCCESS;
     }
-    println!("{} programs are above {bound} blocks a step:", above.len());
-    for (name, judged) in above {
+    for (name, judged) in failures {
         println!("-- {name}: {}\n{}", judged.line().trim(), judged.body);
     }
+    println!("FAILED: each of these {wrong}: {} programs", failures.len());
     ExitCode::FAILURE
 }
 
@@ -128,12 +132,16 @@ fn search(options: &Options, searches: bool) -> ExitCode {
     let grammar = Grammar::new();
     let worker = Worker::new(LIMITS, blocks_max(LIMITS.steps_max, STOPPED_AT));
     let mut campaign = Campaign::new(worker, &grammar, options.seed);
-    let mut above = list(&mut campaign, options.bound, !searches);
+    let mut failures = list(&mut campaign, options.bound, !searches);
     if searches {
         println!("--seed {}", options.seed);
-        campaign.search(Duration::from_secs(options.seconds), options.runs);
+        campaign.search(
+            Duration::from_secs(options.seconds),
+            options.runs,
+            options.bound,
+        );
         let runs = campaign.runs;
-        let worst = campaign.worst(TOLD);
+        let worst = campaign.worst(TOLD, options.bound);
         println!("the most expensive of {runs} programs:");
         for judged in &worst {
             println!("{}\n    {}", judged.line(), judged.body);
@@ -147,15 +155,10 @@ fn search(options: &Options, searches: bool) -> ExitCode {
         }
         let found = worst
             .into_iter()
-            .filter(|judged| judged.judgement.cost() > options.bound);
-        above.extend(found.map(|judged| ("found by chance".to_owned(), judged)));
-    } else {
-        above.retain(|(_, judged)| {
-            judged.judgement.cost() > options.bound
-                || matches!(judged.judgement, Judgement::Died(_))
-        });
+            .filter(|judged| judged.judgement.is_failure(options.bound));
+        failures.extend(found.map(|judged| ("found by chance".to_owned(), judged)));
     }
-    verdict(options.bound, &above)
+    verdict(options.bound, &failures)
 }
 
 /// Tells how long programs take with the limits that apply by default.

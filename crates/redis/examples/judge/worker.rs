@@ -3,6 +3,7 @@
 use crate::store::Store;
 use ordo_redis::script::{Limits, ScriptName, recent_steps, set_limits};
 use std::io::{BufRead, BufReader, Read, Write};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
@@ -41,6 +42,12 @@ pub fn cpu_ns() -> u64 {
 
 /// Runs what the standard input has: lines with a length, each followed by a program of that length.
 pub fn serve(limits: Limits, blocks_max: u64) {
+    // A panic is a finding, also where something would catch it.
+    let tell = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        tell(panic);
+        std::process::abort();
+    }));
     set_limits(limits);
     let store = Store::new();
     let mut input = std::io::stdin().lock();
@@ -101,6 +108,8 @@ impl Drop for Process {
 
 /// The judge's side of a worker.
 pub struct Worker {
+    /// What it starts.
+    program: PathBuf,
     limits: Limits,
     blocks_max: u64,
     process: Option<Process>,
@@ -108,7 +117,13 @@ pub struct Worker {
 
 impl Worker {
     pub fn new(limits: Limits, blocks_max: u64) -> Worker {
+        let program = std::env::current_exe().expect("it runs");
+        Worker::of(program, limits, blocks_max)
+    }
+
+    fn of(program: PathBuf, limits: Limits, blocks_max: u64) -> Worker {
         Worker {
+            program,
             limits,
             blocks_max,
             process: None,
@@ -116,7 +131,7 @@ impl Worker {
     }
 
     fn start(&self) -> Process {
-        let mut child = Command::new(std::env::current_exe().expect("it runs"))
+        let mut child = Command::new(&self.program)
             .arg("worker")
             .arg(self.limits.steps_max.to_string())
             .arg(self.limits.memory_bytes_max.to_string())
@@ -124,7 +139,7 @@ impl Worker {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .expect("this program starts again");
+            .expect("this program starts");
         let input = child.stdin.take().expect("it is piped");
         let output = BufReader::new(child.stdout.take().expect("it is piped"));
         let (sender, answers) = channel();
@@ -179,6 +194,24 @@ impl Worker {
                 }
                 _ => Ended::Died(format!("no end within {} s", PATIENCE.as_secs())),
             },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::LIMITS;
+
+    #[test]
+    fn a_process_that_ends_is_a_finding() {
+        let mut worker = Worker::of("false".into(), LIMITS, u64::MAX);
+        for _ in 0..2 {
+            let ended = worker.run(b"return 1");
+            assert!(
+                matches!(&ended, Ended::Died(how) if how == "exit status: 1"),
+                "{ended:?}"
+            );
         }
     }
 }
