@@ -4,6 +4,7 @@
 //! `blocks.c`, are the caller's (`tests/script-judge` has them).
 
 use std::slice;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 mod c {
     #![allow(unsafe_code, reason = "they are C's")]
@@ -12,6 +13,16 @@ mod c {
         pub safe fn ordo_blocks_end() -> u64;
         pub safe fn ordo_blocks_fresh(places: &mut *const u32) -> usize;
     }
+}
+
+/// A secret of a VM, which anybody can guess: the same in each process, so that the blocks that a program takes are, too.
+pub(crate) fn chance() -> u64 {
+    const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
+    static DRAWN: AtomicU64 = AtomicU64::new(STEP);
+    let mut number = DRAWN.fetch_add(STEP, Ordering::Relaxed);
+    number = (number ^ number >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    number = (number ^ number >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    number ^ number >> 31
 }
 
 /// Counts from here on. The process ends at once when there are more than `max`, and says `exceeded`.

@@ -29,8 +29,6 @@
 //!
 //! Whoever uses `mlua` names this crate once (`use lua as _`), so that it is linked.
 
-use std::hash::{BuildHasher, RandomState};
-
 #[cfg(feature = "count-blocks")]
 pub mod blocks;
 
@@ -73,5 +71,13 @@ functions! {
 // SAFETY: no other symbol has this name, and what it takes and gives is what C's declaration in `luaconf.h` says.
 #[unsafe(no_mangle)]
 extern "C" fn ordo_chance() -> u64 {
+    chance()
+}
+
+#[cfg(feature = "count-blocks")]
+use blocks::chance;
+#[cfg(not(feature = "count-blocks"))]
+fn chance() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(())
 }
