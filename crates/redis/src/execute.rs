@@ -8,6 +8,7 @@ use crate::idempotent;
 use crate::introspect;
 use crate::script;
 use crate::table::{self, ConnectionCommand, Flags, Run};
+use crate::work;
 use txn::{Args, Blob, Note, ProcedureFuture, Reply, Stop, Tx};
 
 /// Who runs a command inside its transaction.
@@ -85,7 +86,12 @@ pub fn execute(tx: Tx, argv: Args, caller: Caller, terms: Terms) -> ProcedureFut
     }
     match command.run {
         Run::Data(run) => run(tx, Arguments::of_argv(argv)),
-        Run::Pure(run) => ready(run(&argv[1..])),
+        Run::Pure(run) => {
+            let reply = run(&argv[1..]);
+            // What commands tell of commands is long, and made anew each time.
+            work::elements(script::reply_values(&reply));
+            ready(reply)
+        }
         Run::Container(_) => ready(introspect::all(&argv[1..])),
         Run::Script(script) => {
             let mut arguments = argv;

@@ -213,6 +213,7 @@ impl<M: Meta> View for Partition<M> {
         Snapshot {
             position: at.position,
             time_ms: at.time_ms,
+            live: Some(at.live),
             slot,
             pinned: at.position,
         }
@@ -227,11 +228,9 @@ impl<M: Meta> View for Partition<M> {
         self.scan(snapshot.position, range)
     }
     fn count_at(&self, snapshot: &Snapshot) -> u64 {
-        let now = self.published.read();
-        if now.position == snapshot.position {
-            now.live.max(0) as u64
-        } else {
-            self.count(snapshot.position)
+        match snapshot.live {
+            Some(live) => live.max(0) as u64,
+            None => self.count(snapshot.position),
         }
     }
     fn images_at(
@@ -525,5 +524,26 @@ mod tests {
         );
         partition.close(snapshot);
         assert_eq!(census_after_collection(&partition), (1, 0, 1));
+    }
+
+    #[test]
+    fn a_snapshot_knows_its_count_also_when_others_have_written() {
+        let partition: Partition<LatestReader> = Partition::new();
+        let publish = |position, live| {
+            partition.publish(Final {
+                position: Position(position),
+                time_ms: 0,
+                live,
+            });
+        };
+        publish(3, 7);
+        let mut snapshot = partition.open();
+        publish(4, 8);
+        // The index has no record: whoever walked it would count none.
+        assert_eq!(partition.count_at(&snapshot), 7);
+        // Nobody knows how many there are where a snapshot is moved to.
+        snapshot.advance(Position(4), 0);
+        assert_eq!(partition.count_at(&snapshot), 0);
+        partition.close(snapshot);
     }
 }

@@ -15,6 +15,8 @@ pub struct Snapshot {
     pub position: Position,
     /// The epoch time of that place.
     pub time_ms: u64,
+    /// The number of live user entries there, as far as it was known when the snapshot was opened: counting takes a walk.
+    pub(crate) live: Option<i64>,
     pub(crate) slot: usize,
     /// From where on versions are kept for it.
     pub(crate) pinned: Position,
@@ -25,7 +27,7 @@ impl Snapshot {
     /// stays what it was: all versions from where it was opened.
     pub fn advance(&mut self, position: Position, time_ms: u64) {
         assert!(position >= self.position, "a snapshot never goes back");
-        (self.position, self.time_ms) = (position, time_ms);
+        (self.position, self.time_ms, self.live) = (position, time_ms, None);
     }
 }
 

@@ -408,3 +408,15 @@ while true do pcall(1) pcall(nil) end
 
 -- memory that half of is enough for nobody
 local t = {} for i = 1, 1e9 do t[i] = {i} end
+
+-- the number of keys, many of which the script has written
+local t = {} for i = 1, 1000 do t[2 * i - 1], t[2 * i] = 'new' .. i, i end redis.call('MSET', unpack(t)) while true do redis.call('DBSIZE') end
+
+-- the number of keys
+while true do redis.call('DBSIZE') end
+
+-- a short pattern that is found nowhere
+local s = ('x'):rep(1000) while true do s:match('%d+') s:find('.-b') end
+
+-- DEL of many
+local t = {} for i = 1, 7000 do t[i] = 'set' end while true do redis.pcall('DEL', unpack(t)) end

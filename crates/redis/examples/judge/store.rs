@@ -96,6 +96,8 @@ type Records<V> = BTreeMap<(u64, Key), V>;
 
 struct Overlay {
     given: Arc<Records<Entry>>,
+    /// How many of them are the user's.
+    given_users: u64,
     written: Records<Option<Entry>>,
     cleared: bool,
 }
@@ -176,8 +178,19 @@ impl Access for Overlay {
         Poll::Ready(Ok(page))
     }
     fn count(&mut self) -> Poll<Result<u64, Stop>> {
-        let of_users = |(place, _): &(&(u64, Key), &Entry)| place.1.space() == Space::User;
-        Poll::Ready(Ok(self.from(0).filter(of_users).count() as u64))
+        // As engines do: they know how many there were before, and look at what the transaction wrote.
+        let before = if self.cleared { 0 } else { self.given_users };
+        let written = self
+            .written
+            .iter()
+            .filter(|((_, key), _)| key.space() == Space::User);
+        let change: i64 = written
+            .map(|(place, entry)| {
+                let was = !self.cleared && self.given.contains_key(place);
+                i64::from(entry.is_some()) - i64::from(was)
+            })
+            .sum();
+        Poll::Ready(Ok(before.saturating_add_signed(change)))
     }
     fn clear(&mut self) -> Poll<Result<(), Stop>> {
         self.written
@@ -196,6 +209,7 @@ impl Access for Overlay {
 pub struct Store {
     registry: Registry,
     given: Arc<Records<Entry>>,
+    given_users: u64,
 }
 
 impl Store {
@@ -206,6 +220,7 @@ impl Store {
         let mut store = Store {
             registry,
             given: Arc::default(),
+            given_users: 0,
         };
         for given in &GIVEN {
             for words in given.commands() {
@@ -248,6 +263,8 @@ impl Store {
                 given.insert(place, entry);
             }
         }
+        let users = given.keys().filter(|(_, key)| key.space() == Space::User);
+        self.given_users = users.count() as u64;
     }
 
     /// Runs a script, and forgets what it wrote.
@@ -270,6 +287,7 @@ impl Store {
         });
         let mut access: Box<dyn Access> = Box::new(Overlay {
             given: self.given.clone(),
+            given_users: self.given_users,
             written: Records::new(),
             cleared: false,
         });

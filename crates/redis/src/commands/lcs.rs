@@ -9,7 +9,7 @@ use txn::{Blob, Key, Outcome, Reply, Stop, Tx, Value};
 /// The most cells of the table: 4 bytes each. Redis refuses beyond 4 GB; a replica must not pay that per command.
 const CELLS_MAX: usize = 64 * 1024 * 1024;
 /// Cells that count as a step of a script.
-const CELLS_PER_STEP: usize = 4;
+const CELLS_PER_STEP: usize = 2;
 
 /// A run that both strings share: where it starts and ends (included) in each.
 struct Run {

@@ -108,7 +108,7 @@ pub(super) fn to_lua(lua: &Lua, reply: &Reply, resp3: bool) -> mlua::Result<Valu
 }
 
 /// How many values a reply has, those inside of others included.
-pub(super) fn reply_values(reply: &Reply) -> usize {
+pub(crate) fn reply_values(reply: &Reply) -> usize {
     let sum = |items: &[Reply]| items.iter().map(reply_values).sum::<usize>();
     1 + match reply {
         Reply::Array(items) | Reply::Set(items) | Reply::Push(items) => sum(items),

@@ -82,6 +82,7 @@ mod shebang;
 mod tests;
 mod vm;
 
+pub(crate) use convert::reply_values;
 pub use cost::{LIGHT_STEPS_MAX, ScriptName, cost_hint, recent_steps};
 pub use limits::{Limits, MEMORY_BYTES_MIN, SOURCE_BYTES_MAX, limits, set_limits};
 pub use running::{RunningScript, is_running, running};

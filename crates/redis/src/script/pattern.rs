@@ -47,7 +47,7 @@ pub(super) struct Matcher<'a> {
     pattern: &'a [u8],
     slots: Vec<Slot>,
     depth: usize,
-    /// Steps taken so far: items tried, and bytes of sets looked at.
+    /// Steps taken so far: items tried, twice where the match may have to go back to them, and bytes of sets looked at.
     pub steps: u64,
     /// Steps that it may take.
     pub steps_max: u64,
@@ -114,6 +114,8 @@ impl<'a> Matcher<'a> {
             return Err(PatternError::Malformed("pattern too complex"));
         }
         self.depth += 1;
+        // Trying, and going back.
+        self.steps += 1;
         let found = self.matches_here(s, p);
         self.depth -= 1;
         found

@@ -23,9 +23,9 @@ use txn::{Args, Blob, ProcedureFuture, Reply, Stop, Tx};
 pub(super) const STEPS_PER_TICK: u32 = 1000;
 /// What calling a command counts for, besides its instructions: so that a loop of calls reaches its limit about when the most
 /// expensive other work does.
-pub(super) const STEPS_PER_CALL: u64 = 200;
-/// What each word of a call counts for, besides its bytes: a key that is looked up, say.
-const STEPS_PER_WORD: usize = 10;
+pub(super) const STEPS_PER_CALL: u64 = 150;
+/// What each word of a call counts for, besides its bytes: a key that is looked up and that the engine keeps track of, say.
+pub(super) const STEPS_PER_WORD: usize = 30;
 /// What each value of a reply counts for, besides its bytes: it becomes a value of Lua.
 const STEPS_PER_REPLY_VALUE: usize = 15;
 /// Bytes of a call's words and its reply that count as a step.
@@ -111,6 +111,8 @@ pub(super) struct Execution {
     pub replies_bytes: usize,
     pub pending: Option<ProcedureFuture>,
     pub pending_work: u64,
+    /// The words of the commands that wrote: as many keys, at most, are written.
+    written: usize,
 }
 
 /// What became of a call: every run of the execution charges the same for it.
@@ -143,6 +145,7 @@ impl Execution {
             replies_bytes: 0,
             pending: None,
             pending_work: 0,
+            written: 0,
         })
     }
     /// What it is known by to those who estimate its cost.
@@ -502,8 +505,18 @@ impl Execution {
     /// Starts a command in the script's transaction.
     fn begin(&mut self, argv: Args) -> ProcedureFuture {
         let terms = self.terms.clone();
+        let resolved = table::resolve(&argv);
+        if let Ok(resolved) = &resolved {
+            let command = resolved.command;
+            // Engines count what was there before, and look at each key that the transaction has written.
+            if command.is(Flags::WRITE) {
+                self.written += argv.len() - 1;
+            } else if command.name == "dbsize" {
+                work::elements(self.written);
+            }
+        }
         if terms.memory == Memory::Short
-            && let Ok(resolved) = table::resolve(&argv)
+            && let Ok(resolved) = resolved
         {
             let command = resolved.command;
             let is_refused = command.is(Flags::DENYOOM)
@@ -523,13 +536,14 @@ impl Execution {
     /// Polls the next command once, and remembers its reply. One that is pending has its words already.
     /// A command that works for more than the steps that are left stops somewhere, and so must the script.
     fn advance(&mut self, argv: Args, steps_left: u64) -> Poll<Result<(), Stop>> {
-        let mut command = match self.pending.take() {
-            Some(command) => command,
-            None => self.begin(argv),
-        };
         let mut context = Context::from_waker(Waker::noop());
-        let (polled, work) = work::metered(steps_left.saturating_sub(self.pending_work), || {
-            command.as_mut().poll(&mut context)
+        let steps_left = steps_left.saturating_sub(self.pending_work);
+        let ((polled, command), work) = work::metered(steps_left, || {
+            let mut command = match self.pending.take() {
+                Some(command) => command,
+                None => self.begin(argv),
+            };
+            (command.as_mut().poll(&mut context), command)
         });
         self.pending_work = self.pending_work.saturating_add(work);
         match polled {

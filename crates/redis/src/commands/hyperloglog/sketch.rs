@@ -26,7 +26,7 @@ const DENSE_BYTES: usize = HEADER_BYTES + REGISTERS * REGISTER_BITS / 8;
 const SPARSE_BYTES_MAX: usize = 3000;
 
 /// Registers that count as a step of a script when all are looked at.
-const REGISTERS_PER_STEP: usize = 8;
+const REGISTERS_PER_STEP: usize = 4;
 
 const MAGIC: &[u8] = b"HYLL";
 const ENCODING_AT: usize = 4;

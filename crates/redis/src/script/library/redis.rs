@@ -2,7 +2,7 @@
 
 use super::super::convert::{error_table, line, status_table, string};
 use super::super::digest_of;
-use super::super::run::{BYTES_PER_STEP, Host, RaisedReply, STEPS_PER_CALL, argv};
+use super::super::run::{BYTES_PER_STEP, Host, RaisedReply, STEPS_PER_CALL, STEPS_PER_WORD, argv};
 use crate::table::{self, ResolveError};
 use crate::{REDIS_VERSION, REDIS_VERSION_NUM};
 use mlua::{Lua, MultiValue, Table, Value};
@@ -121,12 +121,12 @@ fn set_repl(_: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<()> {
 
 /// `redis.acl_check_cmd`: whether the script's user may run a command, whatever the number of its words.
 fn acl_check_cmd(host: &Host, values: &MultiValue) -> mlua::Result<bool> {
-    host.charge(STEPS_PER_CALL)?;
     let bytes = values
         .iter()
         .filter_map(Value::as_string)
         .map(|word| word.as_bytes().len());
-    host.charge((bytes.sum::<usize>() / BYTES_PER_STEP) as u64)?;
+    let words = values.len() * STEPS_PER_WORD + bytes.sum::<usize>() / BYTES_PER_STEP;
+    host.charge(STEPS_PER_CALL + words as u64)?;
     let words = argv(values).or_else(raise)?;
     match table::resolve(&words) {
         Err(ResolveError::Unknown | ResolveError::UnknownSubcommand(_)) => {
