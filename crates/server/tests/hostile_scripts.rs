@@ -60,3 +60,21 @@ fn strings_that_collide_end_nothing_now_or_after_a_restart() {
     client.talk(&[("GET runs", "\"4\""), ("SCARD s", "1024")]);
     server.stop();
 }
+
+#[test]
+fn the_largest_source_runs_and_a_larger_one_is_refused() {
+    let (server, _dir) = TestServer::start(&[]);
+    let mut client = server.client();
+    let mut run = |bytes: usize| {
+        let code = "return #ARGV[1] --";
+        let script = format!("{code}{}", "x".repeat(bytes - code.len()));
+        show(&client.call(&["EVAL", &script, "0", "word"]))
+    };
+    assert_eq!(run(1 << 20), "4");
+    let refused =
+        "-ERR the source of this script has 1048577 bytes, and one may have 1048576 at most";
+    let reply = run((1 << 20) + 1);
+    assert!(reply.starts_with(refused), "{reply}");
+    assert_eq!(run(100), "4", "the connection is as good as before");
+    server.stop();
+}
