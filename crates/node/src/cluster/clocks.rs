@@ -61,7 +61,8 @@ impl ClusterNode {
             epochs.insert(me, self.clock.lead_ms());
         }
         let (mut replays, mut follows) = (false, false);
-        if !self.clock.is_set() {
+        // Below that level nobody corrects a date: the offset is known.
+        if !self.clock.is_set() && self.map().level >= CORRECTS_CLOCK {
             replays = self.is_behind_the_order();
             let mut statuses = self.groups.values().map(|group| group.status());
             follows =
