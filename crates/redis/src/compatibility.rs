@@ -106,6 +106,10 @@ pub const DIFFERENCES: &[(&str, &str)] = &[
     ),
     ("lolwut", "draws something else"),
     (
+        "mget",
+        "an error if the values have more than 512 MiB together",
+    ),
+    (
         "memory|doctor memory|malloc-stats memory|stats",
         "tell of the memory of the process: the allocator keeps no statistics",
     ),
