@@ -9,12 +9,14 @@
 //!   that scripts call look at it themselves before long work (`luaE_work`). What is charged stands where it is charged: bytes
 //!   that are made, compared or looked at; numbers that are written or read as text; keys that a search passes; places of large
 //!   tables, which no cache holds; growth of tables; moved values; registers that are cleared; comparisons of sorting;
-//!   levels of the stack, and code, that an error's text looks through.
+//!   levels of the stack, and code, that an error's text looks through; copies of a stack that grows. What the API's functions charge
+//!   while a function of Rust works, it asks for itself ([`debt`]).
 //! - **Nothing throws where a string is found or made** (`lstring.c`). A string has two hashes. One orders the keys of tables; it is
 //!   the same everywhere, and a search among keys that collide is charged. The other says where the string is among all strings
 //!   of its VM, and depends on a secret of the VM, so that nobody can make strings that collide there.
 //! - **Strings of 32 bytes and more are hashed whole** (`lstring.c`). The original looks at 32 of a string's bytes at most.
 //!   Shorter strings keep their hashes, and so the order in which `pairs` gives them.
+//! - **Each run begins with a stack of the same size** (`luaD_beginrun` in `ldo.c`): how deep calls may go is nothing of earlier runs.
 //! - **Tables, functions and coroutines hash by a number** (`lstate.h`, `ltable.c`) that they get when a run first makes them a key,
 //!   and not by their addresses, which `pairs` would show: in how it orders other keys.
 //! - **Numbers become integers alike on all processors** (`luaconf.h`). C leaves open what a number beyond an integer's range gives.
@@ -80,4 +82,29 @@ use blocks::chance;
 fn chance() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(())
+}
+
+#[allow(unsafe_code, reason = "C's declaration, in `luaconf.h`")]
+mod c {
+    unsafe extern "C" {
+        pub fn ordo_debt(take: core::ffi::c_int) -> u64;
+    }
+}
+
+#[allow(unsafe_code, reason = "C counts there")]
+fn debt_of(take: bool) -> u64 {
+    // SAFETY: the declaration is C's in `luaconf.h`. The function looks at a state of this thread only, which forgets itself when it is
+    // freed (`luaD_forget`).
+    unsafe { c::ordo_debt(i32::from(take)) }
+}
+
+/// The instructions that Lua's API has charged on this thread to whose function works now, in whole portions of the hook of
+/// the run: the next instruction would call the hook for each. Until then nobody looks at them, but who asks here.
+pub fn debt() -> u64 {
+    debt_of(false)
+}
+
+/// Takes the [`debt`] off, for the caller to count: the hook is not called for it.
+pub fn take_debt() -> u64 {
+    debt_of(true)
 }

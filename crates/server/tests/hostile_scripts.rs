@@ -78,3 +78,30 @@ fn the_largest_source_runs_and_a_larger_one_is_refused() {
     assert_eq!(run(100), "4", "the connection is as good as before");
     server.stop();
 }
+
+#[test]
+fn what_functions_write_counts_before_it_takes_memory() {
+    let (server, dir) = TestServer::start(&[]);
+    let mut client = server.client();
+    // Two gigabytes, and six times 40 megabytes beside what the VM holds.
+    let replaced = "redis.call('INCR', 'runs')
+        local s, r = ('a'):rep(1000000), ('%1'):rep(2000) return #s:gsub('(.*)', r)";
+    let encoded = "redis.call('INCR', 'runs') return #cjson.encode(('\\1'):rep(40000000))";
+    let packed = "redis.call('INCR', 'runs') local s, t = ('x'):rep(10000000), {}
+        for i = 1, 100 do t[i] = s end return #cmsgpack.pack(t)";
+    let scripts = [replaced, encoded, packed];
+    for script in scripts {
+        let shown = show(&client.call(&["EVAL", script, "0"]));
+        assert!(shown.contains("script exceeded its"), "{script}: {shown}");
+    }
+    let peak = client.info_number("used_memory_peak");
+    assert!(peak < 900 << 20, "{peak} bytes");
+    client.talk(&[("SET after there", "OK")]);
+    server.stop();
+
+    // The log has them all.
+    let server = TestServer::start_in(dir.path(), &[]);
+    let mut client = server.client();
+    client.talk(&[("EXISTS runs", "0"), ("GET after", "\"there\"")]);
+    server.stop();
+}

@@ -52,6 +52,33 @@ local s = '[' .. ('[],'):rep(10000) .. '1]' while true do pcall(cjson.decode, s)
 -- cjson.decode that fails at its end
 local s = '[' .. ('1,'):rep(100000) while true do pcall(cjson.decode, s) end
 
+-- cjson.decode of long keys that collide
+local K, t = {0x7C15, 0x7F4A, 0x79B9, 0x9E37}, {} for i = 8224, 16447 do local a, r, carry, w = {bit.bxor(40, i), 0x2121, 0x2121, 0x2121}, {[5] = 0, [6] = 0}, 0, {} for p = 1, 4 do for q = 1, p do carry = carry + a[q] * K[p - q + 1] end r[p] = carry % 65536 carry = math.floor(carry / 65536) end for p = 1, 4 do w[p] = bit.bxor(r[p], math.floor(r[p + 1] / 8192) + r[p + 2] * 8 % 65536) end t[#t + 1] = struct.pack('<HHHHHHHH', i, 0x2121, 0x2121, 0x2121, unpack(w)) .. ('x'):rep(24) end local j = {} for _, k in ipairs(t) do if not k:find('[%c"\\]') then j[#j + 1] = '"' .. k .. '":1' end end j = '{' .. table.concat(j, ',') .. '}' while true do pcall(cjson.decode, j) end
+
+-- cmsgpack.unpack of long keys that collide
+local K, t = {0x7C15, 0x7F4A, 0x79B9, 0x9E37}, {} for i = 8224, 16447 do local a, r, carry, w = {bit.bxor(40, i), 0x2121, 0x2121, 0x2121}, {[5] = 0, [6] = 0}, 0, {} for p = 1, 4 do for q = 1, p do carry = carry + a[q] * K[p - q + 1] end r[p] = carry % 65536 carry = math.floor(carry / 65536) end for p = 1, 4 do w[p] = bit.bxor(r[p], math.floor(r[p + 1] / 8192) + r[p + 2] * 8 % 65536) end t[#t + 1] = struct.pack('<HHHHHHHH', i, 0x2121, 0x2121, 0x2121, unpack(w)) .. ('x'):rep(24) end local s = struct.pack('>BH', 222, #t) .. '\217\40' .. table.concat(t, '\1\217\40') .. '\1' while true do pcall(cmsgpack.unpack, s) end
+
+-- cjson.decode of a string without an end
+local s = '"' .. ('x'):rep(2^20) while true do pcall(cjson.decode, s) end
+
+-- cjson.decode of escapes without an end
+local s = '"' .. ('\\n'):rep(2^19) while true do pcall(cjson.decode, s) end
+
+-- cjson.decode of spaces
+local s = (' '):rep(2^20) while true do pcall(cjson.decode, s) end
+
+-- cjson.decode of a string where a comma is expected
+local s = '[1"' .. ('x'):rep(2^20) .. '"' while true do pcall(cjson.decode, s) end
+
+-- cjson.encode of emptied tables
+local t, u = {}, {} for i = 1, 2^18 do t[i] = 1 end for i = 1, 2^18 do t[i] = nil end for i = 1, 100000 do u[i] = t end while true do cjson.encode(u) end
+
+-- cmsgpack.pack of emptied tables
+local t, u = {}, {} for i = 1, 2^18 do t[i] = 1 end for i = 1, 2^18 do t[i] = nil end for i = 1, 100000 do u[i] = t end while true do cmsgpack.pack(u) end
+
+-- cjson.encode of a long string that is escaped
+local s = ('\1'):rep(2^23) while true do pcall(cjson.encode, s) end
+
 -- a plain pattern that is long
 local s = ('x'):rep(20000) local p = ('x'):rep(10000) .. 'y' while true do string.find(s, p, 1, true) end
 
@@ -64,6 +91,12 @@ local s = ('a'):rep(200) while true do s:find('.-.-.-.-b') end
 -- a class that is long
 local s, p = ('b'):rep(1000), '[' .. ('a'):rep(1000) .. ']' while true do s:find(p) end
 
+-- a class without an end
+local s = '[' .. ('a'):rep(2^20) while true do pcall(string.match, 'x', s) end
+
+-- a class without an end, for gsub
+local s = '%f[' .. ('a'):rep(2^20) while true do pcall(string.gsub, 'x', s, '') end
+
 -- a back reference that is long
 local s = ('a'):rep(20000) while true do s:find('(a*)%1%1b') end
 
@@ -75,6 +108,12 @@ local s = ('x'):rep(10000) while true do s:gsub('', function() end) end
 
 -- gsub with a long replacement
 local s, r = ('x'):rep(1000), ('%%'):rep(500) while true do s:gsub('x', r) end
+
+-- gsub with a long match many times
+local s, r = ('a'):rep(2^20), ('%1'):rep(20000) while true do s:gsub('(.*)', r) end
+
+-- gsub with captures many times
+local s, r = ('a'):rep(1000), ('%1%2'):rep(100) while true do s:gsub('(a)(a)', r) end
 
 -- loadstring of deep concatenations
 local s = 'return ' .. ('"a"..'):rep(180) .. '"b"' while true do loadstring(s) end
@@ -225,6 +264,9 @@ while true do pcall(function() local a = nil + 1 end) end
 
 -- stack overflow
 local function f() return 1 + f() end while true do pcall(f) end
+
+-- stack overflow from a great depth
+local function g() return 1 + g() end pcall(g) local function deep(n) if n > 0 then return 1 + deep(n - 1) end while true do pcall(g) end end deep(19900)
 
 -- stack overflow of C
 local t = setmetatable({}, {}) getmetatable(t).__index = function(t, k) return t[k] end while true do pcall(function() return t.x end) end

@@ -36,16 +36,29 @@ pub(super) fn status_table(lua: &Lua, text: &[u8]) -> mlua::Result<Value> {
     single(lua, "ok", LuaString::wrap(text))
 }
 
-fn sequence(lua: &Lua, items: &[Reply], resp3: bool) -> mlua::Result<Table> {
+fn sequence(lua: &Lua, items: &[Reply], resp3: bool, steps_left: u64) -> mlua::Result<Table> {
     let table = lua.create_table_with_capacity(items.len(), 0)?;
     for (index, item) in items.iter().enumerate() {
-        table.raw_seti(index + 1, to_lua(lua, item, resp3)?)?;
+        table.raw_seti(index + 1, to_lua(lua, item, resp3, steps_left)?)?;
     }
     Ok(table)
 }
 
-/// A command's reply as a script sees it.
-pub(super) fn to_lua(lua: &Lua, reply: &Reply, resp3: bool) -> mlua::Result<Value> {
+/// Fails where more is owed than the run has left. The caller counts it, and stops the run.
+fn check_debt(steps_left: u64) -> mlua::Result<()> {
+    if lua::debt() > steps_left {
+        return Err(mlua::Error::RuntimeError("out of steps".to_owned()));
+    }
+    Ok(())
+}
+
+/// A command's reply as a script sees it. Fails when Lua charges more than `steps_left` for it: keys may collide.
+pub(super) fn to_lua(
+    lua: &Lua,
+    reply: &Reply,
+    resp3: bool,
+    steps_left: u64,
+) -> mlua::Result<Value> {
     Ok(match reply {
         Reply::Nil | Reply::NilArray if resp3 => Value::Nil,
         Reply::Nil | Reply::NilArray => Value::Boolean(false),
@@ -53,7 +66,9 @@ pub(super) fn to_lua(lua: &Lua, reply: &Reply, resp3: bool) -> mlua::Result<Valu
         Reply::Error(text) => error_table(lua, text)?,
         Reply::Integer(value) => Value::Number(*value as f64),
         Reply::Bulk(bytes) => string(lua, bytes)?,
-        Reply::Array(items) | Reply::Push(items) => Value::Table(sequence(lua, items, resp3)?),
+        Reply::Array(items) | Reply::Push(items) => {
+            Value::Table(sequence(lua, items, resp3, steps_left)?)
+        }
         Reply::Double(value) | Reply::Decimal(value) if resp3 => single(lua, "double", *value)?,
         Reply::Double(value) => string(lua, parse::float_text(*value).as_bytes())?,
         Reply::Decimal(value) => string(lua, parse::plain_float_text(*value).as_bytes())?,
@@ -71,7 +86,11 @@ pub(super) fn to_lua(lua: &Lua, reply: &Reply, resp3: bool) -> mlua::Result<Valu
         Reply::Map(pairs) | Reply::PairMap(pairs) if resp3 => {
             let map = lua.create_table_with_capacity(0, pairs.len())?;
             for (key, value) in pairs {
-                map.raw_set(to_lua(lua, key, resp3)?, to_lua(lua, value, resp3)?)?;
+                check_debt(steps_left)?;
+                map.raw_set(
+                    to_lua(lua, key, resp3, steps_left)?,
+                    to_lua(lua, value, resp3, steps_left)?,
+                )?;
             }
             single(lua, "map", map)?
         }
@@ -81,8 +100,8 @@ pub(super) fn to_lua(lua: &Lua, reply: &Reply, resp3: bool) -> mlua::Result<Valu
             let table = lua.create_table_with_capacity(pairs.len(), 0)?;
             for (index, (key, value)) in pairs.iter().enumerate() {
                 let pair = lua.create_table_with_capacity(2, 0)?;
-                pair.raw_seti(1, to_lua(lua, key, resp3)?)?;
-                pair.raw_seti(2, to_lua(lua, value, resp3)?)?;
+                pair.raw_seti(1, to_lua(lua, key, resp3, steps_left)?)?;
+                pair.raw_seti(2, to_lua(lua, value, resp3, steps_left)?)?;
                 table.raw_seti(index + 1, pair)?;
             }
             Value::Table(table)
@@ -90,20 +109,21 @@ pub(super) fn to_lua(lua: &Lua, reply: &Reply, resp3: bool) -> mlua::Result<Valu
         Reply::Map(pairs) | Reply::Pairs(pairs) | Reply::PairMap(pairs) => {
             let table = lua.create_table_with_capacity(2 * pairs.len(), 0)?;
             for (index, (key, value)) in pairs.iter().enumerate() {
-                table.raw_seti(2 * index + 1, to_lua(lua, key, resp3)?)?;
-                table.raw_seti(2 * index + 2, to_lua(lua, value, resp3)?)?;
+                table.raw_seti(2 * index + 1, to_lua(lua, key, resp3, steps_left)?)?;
+                table.raw_seti(2 * index + 2, to_lua(lua, value, resp3, steps_left)?)?;
             }
             Value::Table(table)
         }
         Reply::Set(items) if resp3 => {
             let set = lua.create_table_with_capacity(0, items.len())?;
             for item in items {
-                set.raw_set(to_lua(lua, item, resp3)?, true)?;
+                check_debt(steps_left)?;
+                set.raw_set(to_lua(lua, item, resp3, steps_left)?, true)?;
             }
             single(lua, "set", set)?
         }
-        Reply::Set(items) => Value::Table(sequence(lua, items, resp3)?),
-        Reply::Told(told) => to_lua(lua, &told.reply, resp3)?,
+        Reply::Set(items) => Value::Table(sequence(lua, items, resp3, steps_left)?),
+        Reply::Told(told) => to_lua(lua, &told.reply, resp3, steps_left)?,
     })
 }
 
@@ -176,7 +196,7 @@ struct Conversion<'a> {
 }
 
 impl Conversion<'_> {
-    // These two apart: what they keep on the stack would be kept for each level of nesting.
+    // These apart: what they keep on the stack would be kept for each level of nesting.
     #[inline(never)]
     fn take(&mut self, bytes: usize) -> mlua::Result<()> {
         let steps = STEPS_PER_VALUE + (bytes / BYTES_PER_STEP) as u64;
@@ -188,6 +208,11 @@ impl Conversion<'_> {
             }
             None => Err(self.host.stop(Signal::ReplyTooLarge)),
         }
+    }
+
+    #[inline(never)]
+    fn take_debt(&mut self) -> mlua::Result<()> {
+        self.host.charge(0)
     }
 
     #[inline(never)]
@@ -242,6 +267,7 @@ impl Conversion<'_> {
             let mut pairs = Vec::new();
             for pair in map.pairs::<Value, Value>() {
                 let (key, value) = pair?;
+                self.take_debt()?;
                 self.host.ordered(&key)?;
                 pairs.push((self.reply(key, depth + 1)?, self.reply(value, depth + 1)?));
             }

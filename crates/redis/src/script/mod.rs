@@ -48,6 +48,7 @@
 //! that is not enough, it runs again, keeping its replies, in a fresh VM with the exact limit, and only that decides. A run
 //! that passes with half of the limit would also pass in a fresh VM, because a warm VM holds less than the other half
 //! (its garbage and its cache of compiled scripts are bounded), so where a script ran is never seen.
+//! What a function of a library writes before it becomes a string counts with it while it grows (`library/output.rs`).
 //!
 //! # What scripts can't do
 //!

@@ -315,6 +315,7 @@ impl<'a> Matcher<'a> {
                 loop {
                     match self.pattern.get(p) {
                         None => {
+                            self.steps += (p - start) as u64;
                             return Err(PatternError::Malformed("malformed pattern (missing ']')"));
                         }
                         Some(&ESCAPE) => p += 2,

@@ -267,8 +267,13 @@ impl Host {
 
     /// Whether the run has used up its memory.
     pub fn check_memory(&self, lua: &Lua) -> mlua::Result<()> {
+        self.check_memory_beside(lua, 0)
+    }
+
+    /// Whether the run would have used up its memory with so many bytes beside what the VM holds.
+    pub fn check_memory_beside(&self, lua: &Lua, bytes: usize) -> mlua::Result<()> {
         let limit = self.memory_limit.get();
-        if limit > 0 && lua.used_memory() > limit {
+        if limit > 0 && lua.used_memory().saturating_add(bytes) > limit {
             Err(self.stop(Signal::OutOfMemory))
         } else {
             Ok(())
@@ -348,8 +353,9 @@ impl Host {
         raised_signal()
     }
 
-    /// Counts steps that a function takes without executing instructions.
+    /// Counts steps that a function takes without executing instructions, and what Lua's API has charged to it.
     pub fn charge(&self, steps: u64) -> mlua::Result<()> {
+        let steps = steps.saturating_add(lua::take_debt());
         let exceeded = self.with(|run| {
             run.steps = run.steps.saturating_add(steps);
             run.steps > run.limits.steps_max
@@ -448,7 +454,13 @@ impl Host {
         }
         match reply {
             Reply::Error(text) => Ok(Err(text.clone().into_owned())),
-            reply => convert::to_lua(lua, reply, run.resp3).map(Ok),
+            reply => {
+                let steps_left = run.limits.steps_max.saturating_sub(run.steps);
+                let value = convert::to_lua(lua, reply, run.resp3, steps_left);
+                drop(slot);
+                self.charge(0)?;
+                value.map(Ok)
+            }
         }
     }
 
@@ -483,9 +495,15 @@ impl<'a> Meter<'a> {
     /// Counts steps before they are taken.
     pub fn spend(&mut self, steps: usize) -> mlua::Result<()> {
         self.owed = self.owed.saturating_add(steps as u64);
-        if self.owed < STEPS_PER_PORTION {
+        if self.owed.saturating_add(lua::debt()) < STEPS_PER_PORTION {
             return Ok(());
         }
+        self.pay()
+    }
+
+    // Apart: functions that call themselves would keep what it has on the stack at each level.
+    #[inline(never)]
+    fn pay(&mut self) -> mlua::Result<()> {
         self.host.charge(std::mem::take(&mut self.owed))?;
         self.host.check_memory(self.lua)
     }

@@ -9,8 +9,6 @@ use super::run::{Digest, Execution, Host, Part, Program, Run, STEPS_PER_TICK, Si
 use super::shebang::{self, ScriptFlags, Shebang};
 use crate::errors;
 use crate::execute::Memory;
-// The VM itself: linked, not called from Rust.
-use lua as _;
 use mlua::chunk::ChunkMode;
 use mlua::debug::HookTriggers;
 use mlua::{Function, Lua, LuaString, StdLib, Table, Value, VmState};

@@ -6,6 +6,7 @@ use super::super::number::push_g;
 use super::super::run::{Host, Meter};
 use super::arguments::{Arguments, fail, type_name};
 use super::json_parse::Parser;
+use super::output::Output;
 use mlua::{Lua, MultiValue, Table, Value};
 use std::rc::Rc;
 
@@ -49,6 +50,12 @@ impl Default for JsonConfig {
 
 /// What a value counts for: the way through the binding, and a number's digits.
 pub(super) const STEPS_PER_VALUE: usize = 30;
+/// What each byte of a string may become.
+const BYTES_PER_ESCAPE: usize = 6;
+/// Bytes of a string that are written between two looks at the memory.
+const BYTES_AT_ONCE: usize = 1024;
+/// What a number or a word takes at most.
+const BYTES_PER_SCALAR: usize = 64;
 /// Bytes of a text that count as one step: they are looked at one by one.
 pub(super) const BYTES_PER_STEP: usize = 2;
 
@@ -56,8 +63,30 @@ struct Encoder<'a> {
     lua: &'a Lua,
     meter: Meter<'a>,
     config: JsonConfig,
-    out: Vec<u8>,
-    bytes_max: usize,
+    out: Output<'a>,
+}
+
+/// Writes bytes of a string, of which each becomes at most [`BYTES_PER_ESCAPE`].
+fn escape(bytes: &[u8], out: &mut Vec<u8>) {
+    for &byte in bytes {
+        match byte {
+            b'"' => out.extend_from_slice(b"\\\""),
+            b'\\' => out.extend_from_slice(b"\\\\"),
+            b'/' => out.extend_from_slice(b"\\/"),
+            0x08 => out.extend_from_slice(b"\\b"),
+            b'\t' => out.extend_from_slice(b"\\t"),
+            b'\n' => out.extend_from_slice(b"\\n"),
+            0x0C => out.extend_from_slice(b"\\f"),
+            b'\r' => out.extend_from_slice(b"\\r"),
+            0..0x20 | 0x7F => {
+                let digit = |value: u8| b"0123456789abcdef"[usize::from(value)];
+                let digits = [digit(byte >> 4), digit(byte & 15)];
+                out.extend_from_slice(b"\\u00");
+                out.extend_from_slice(&digits);
+            }
+            _ => out.push(byte),
+        }
+    }
 }
 
 /// How a table is written.
@@ -76,20 +105,11 @@ impl Encoder<'_> {
 
     fn value(&mut self, value: &Value, depth: usize) -> mlua::Result<()> {
         self.meter.spend(STEPS_PER_VALUE)?;
-        if self.out.len() > self.bytes_max {
-            return Err(mlua::Error::MemoryError(
-                "the JSON text is too long".to_owned(),
-            ));
-        }
         match value {
-            Value::Nil => self.out.extend_from_slice(b"null"),
-            Value::LightUserData(pointer) if pointer.0.is_null() => {
-                self.out.extend_from_slice(b"null")
-            }
-            Value::Boolean(value) => {
-                self.out
-                    .extend_from_slice(if *value { b"true" } else { b"false" })
-            }
+            Value::Nil => self.out.put(b"null")?,
+            Value::LightUserData(pointer) if pointer.0.is_null() => self.out.put(b"null")?,
+            Value::Boolean(true) => self.out.put(b"true")?,
+            Value::Boolean(false) => self.out.put(b"false")?,
             Value::Integer(number) => self.number(*number as f64, value)?,
             Value::Number(number) => self.number(*number, value)?,
             Value::String(text) => self.string(&text.as_bytes())?,
@@ -99,49 +119,31 @@ impl Encoder<'_> {
         Ok(())
     }
 
+    #[inline(never)]
     fn number(&mut self, number: f64, value: &Value) -> mlua::Result<()> {
         if !number.is_finite() {
             match self.config.encode_invalid_numbers {
                 InvalidNumbers::Refuse => return self.refuse(value, "must not be NaN or Inf"),
-                InvalidNumbers::WriteNull => self.out.extend_from_slice(b"null"),
-                InvalidNumbers::Write if number.is_nan() => self.out.extend_from_slice(b"nan"),
-                InvalidNumbers::Write => push_g(&mut self.out, number, 14),
+                InvalidNumbers::WriteNull => self.out.put(b"null")?,
+                InvalidNumbers::Write if number.is_nan() => self.out.put(b"nan")?,
+                InvalidNumbers::Write => push_g(self.out.room(BYTES_PER_SCALAR)?, number, 14),
             }
             return Ok(());
         }
-        push_g(&mut self.out, number, self.config.number_precision);
+        let precision = self.config.number_precision;
+        push_g(self.out.room(BYTES_PER_SCALAR)?, number, precision);
         Ok(())
     }
 
+    // Apart: what it keeps on the stack would be kept for each level of nesting.
+    #[inline(never)]
     fn string(&mut self, text: &[u8]) -> mlua::Result<()> {
         self.meter.spend(text.len() / BYTES_PER_STEP)?;
-        self.out.push(b'"');
-        for &byte in text {
-            match byte {
-                b'"' => self.out.extend_from_slice(b"\\\""),
-                b'\\' => self.out.extend_from_slice(b"\\\\"),
-                b'/' => self.out.extend_from_slice(b"\\/"),
-                0x08 => self.out.extend_from_slice(b"\\b"),
-                b'\t' => self.out.extend_from_slice(b"\\t"),
-                b'\n' => self.out.extend_from_slice(b"\\n"),
-                0x0C => self.out.extend_from_slice(b"\\f"),
-                b'\r' => self.out.extend_from_slice(b"\\r"),
-                0..0x20 | 0x7F => {
-                    let digit = |value: u8| b"0123456789abcdef"[usize::from(value)];
-                    self.out.extend_from_slice(&[
-                        b'\\',
-                        b'u',
-                        b'0',
-                        b'0',
-                        digit(byte >> 4),
-                        digit(byte & 15),
-                    ]);
-                }
-                _ => self.out.push(byte),
-            }
+        self.out.put(b"\"")?;
+        for part in text.chunks(BYTES_AT_ONCE) {
+            escape(part, self.out.room(part.len() * BYTES_PER_ESCAPE)?);
         }
-        self.out.push(b'"');
-        Ok(())
+        self.out.put(b"\"")
     }
 
     fn shape(&mut self, table: &Table, value: &Value) -> mlua::Result<Shape> {
@@ -179,43 +181,41 @@ impl Encoder<'_> {
         }
         match self.shape(table, value)? {
             Shape::Array(length) => {
-                self.out.push(b'[');
+                self.out.put(b"[")?;
                 for index in 1..=length {
                     if index > 1 {
-                        self.out.push(b',');
+                        self.out.put(b",")?;
                     }
                     self.value(&table.raw_get(index)?, depth)?;
                 }
-                self.out.push(b']');
+                self.out.put(b"]")?;
             }
             Shape::Object => {
-                self.out.push(b'{');
+                self.out.put(b"{")?;
                 let mut first = true;
                 for pair in table.pairs::<Value, Value>() {
                     let (key, item) = pair?;
                     self.meter.spend(STEPS_PER_VALUE)?;
                     if !first {
-                        self.out.push(b',');
+                        self.out.put(b",")?;
                     }
                     first = false;
                     match &key {
                         Value::String(text) => self.string(&text.as_bytes())?,
                         Value::Integer(_) | Value::Number(_) => {
                             let number = key.as_number().or(key.as_integer().map(|key| key as f64));
-                            self.out.push(b'"');
-                            push_g(
-                                &mut self.out,
-                                number.unwrap_or_default(),
-                                self.config.number_precision,
-                            );
-                            self.out.push(b'"');
+                            self.out.put(b"\"")?;
+                            let precision = self.config.number_precision;
+                            let out = self.out.room(BYTES_PER_SCALAR)?;
+                            push_g(out, number.unwrap_or_default(), precision);
+                            self.out.put(b"\"")?;
                         }
                         _ => return self.refuse(&key, "table key must be a number or string"),
                     }
-                    self.out.push(b':');
+                    self.out.put(b":")?;
                     self.value(&item, depth)?;
                 }
-                self.out.push(b'}');
+                self.out.put(b"}")?;
             }
         }
         Ok(())
@@ -228,16 +228,14 @@ fn encode(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<Value> {
         return Err(arguments.bad(0, "expected 1 argument"));
     }
     let config = host.with(|run| run.json)?;
-    let bytes_max = super::super::limits::limits().memory_bytes_max;
     let mut encoder = Encoder {
         lua,
         meter: Meter::new(host, lua),
         config,
-        out: Vec::new(),
-        bytes_max,
+        out: Output::new(host, lua),
     };
     encoder.value(arguments.value(0), 0)?;
-    lua.create_string(&encoder.out).map(Value::String)
+    encoder.out.into_string()
 }
 
 fn decode(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<Value> {

@@ -41,6 +41,9 @@ impl Token {
     }
 }
 
+/// Bytes that are looked at between two charges.
+const BYTES_PER_PORTION: usize = 4096;
+
 /// A recursive-descent parser; the depth is limited by the configuration.
 pub(super) struct Parser<'a> {
     lua: &'a Lua,
@@ -50,6 +53,8 @@ pub(super) struct Parser<'a> {
     at: usize,
     /// Where the current token (or the error in it) is.
     token_at: usize,
+    /// The bytes before it are charged.
+    charged: usize,
     depth: usize,
 }
 
@@ -62,6 +67,7 @@ impl<'a> Parser<'a> {
             config,
             at: 0,
             token_at: 0,
+            charged: 0,
             depth: 0,
         }
     }
@@ -74,9 +80,9 @@ impl<'a> Parser<'a> {
                 "JSON parser does not support UTF-16 or UTF-32",
             ));
         }
-        let token = self.next();
+        let token = self.next()?;
         let value = self.value(token)?;
-        match self.next() {
+        match self.next()? {
             Token::End => Ok(value),
             other => self.expected("the end", &other),
         }
@@ -92,8 +98,7 @@ impl<'a> Parser<'a> {
     }
 
     fn value(&mut self, token: Token) -> mlua::Result<Value> {
-        self.meter
-            .spend(STEPS_PER_VALUE + self.at.saturating_sub(self.token_at) / BYTES_PER_STEP)?;
+        self.meter.spend(STEPS_PER_VALUE)?;
         match token {
             Token::String(text) => self.lua.create_string(&text).map(Value::String),
             Token::Number(number) => Ok(Value::Number(number)),
@@ -120,25 +125,24 @@ impl<'a> Parser<'a> {
     fn object(&mut self) -> mlua::Result<Value> {
         self.descend()?;
         let table = self.lua.create_table()?;
-        let mut token = self.next();
+        let mut token = self.next()?;
         if token != Token::ObjectEnd {
             loop {
                 let key = match token {
                     Token::String(key) => key,
                     other => return self.expected("object key string", &other),
                 };
-                self.meter
-                    .spend(STEPS_PER_VALUE + key.len() / BYTES_PER_STEP)?;
-                match self.next() {
+                self.meter.spend(STEPS_PER_VALUE)?;
+                match self.next()? {
                     Token::Colon => {}
                     other => return self.expected("colon", &other),
                 }
-                let token_of_value = self.next();
+                let token_of_value = self.next()?;
                 let value = self.value(token_of_value)?;
                 table.raw_set(self.lua.create_string(&key)?, value)?;
-                match self.next() {
+                match self.next()? {
                     Token::ObjectEnd => break,
-                    Token::Comma => token = self.next(),
+                    Token::Comma => token = self.next()?,
                     other => return self.expected("comma or object end", &other),
                 }
             }
@@ -150,14 +154,14 @@ impl<'a> Parser<'a> {
     fn array(&mut self) -> mlua::Result<Value> {
         self.descend()?;
         let table = self.lua.create_table()?;
-        let mut token = self.next();
+        let mut token = self.next()?;
         if token != Token::ArrayEnd {
             for index in 1.. {
                 let value = self.value(token)?;
                 table.raw_seti(index, value)?;
-                match self.next() {
+                match self.next()? {
                     Token::ArrayEnd => break,
-                    Token::Comma => token = self.next(),
+                    Token::Comma => token = self.next()?,
                     other => return self.expected("comma or array end", &other),
                 }
             }
@@ -166,10 +170,35 @@ impl<'a> Parser<'a> {
         Ok(Value::Table(table))
     }
 
-    fn next(&mut self) -> Token {
+    /// Charges the bytes before `at` that are not charged yet.
+    fn charge(&mut self, at: usize) -> mlua::Result<()> {
+        let steps = at.saturating_sub(self.charged) / BYTES_PER_STEP;
+        self.charged += steps * BYTES_PER_STEP;
+        self.meter.spend(steps)
+    }
+
+    /// The same once for many bytes, in loops.
+    fn charge_portion(&mut self, at: usize) -> mlua::Result<()> {
+        if at - self.charged < BYTES_PER_PORTION {
+            return Ok(());
+        }
+        self.charge(at)
+    }
+
+    /// The next token. What it looked at is charged, whatever the token is good for.
+    // Apart: what it keeps on the stack would be kept for each level of nesting.
+    #[inline(never)]
+    fn next(&mut self) -> mlua::Result<Token> {
         while matches!(self.text.get(self.at), Some(b' ' | b'\t' | b'\n' | b'\r')) {
             self.at += 1;
+            self.charge_portion(self.at)?;
         }
+        let token = self.token()?;
+        self.charge(self.at)?;
+        Ok(token)
+    }
+
+    fn token(&mut self) -> mlua::Result<Token> {
         self.token_at = self.at;
         let rest = &self.text[self.at..];
         let (token, length) = match rest.first() {
@@ -189,7 +218,7 @@ impl<'a> Parser<'a> {
             _ => (Token::Error("invalid token"), 0),
         };
         self.at += length;
-        token
+        Ok(token)
     }
 
     fn number(&self, rest: &[u8]) -> (Token, usize) {
@@ -202,10 +231,18 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn string(&mut self) -> Token {
+    /// An error in a string.
+    fn broken(&mut self, at: usize, text: &'static str) -> mlua::Result<Token> {
+        self.token_at = at;
+        self.charge(at)?;
+        Ok(Token::Error(text))
+    }
+
+    fn string(&mut self) -> mlua::Result<Token> {
         let mut out = Vec::new();
         let mut at = self.at + 1;
         loop {
+            self.charge_portion(at)?;
             match self.text.get(at) {
                 Some(b'"') => break,
                 Some(b'\\') => match self.text.get(at + 1) {
@@ -214,10 +251,7 @@ impl<'a> Parser<'a> {
                             out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
                             at += length;
                         }
-                        None => {
-                            self.token_at = at;
-                            return Token::Error("invalid unicode escape code");
-                        }
+                        None => return self.broken(at, "invalid unicode escape code"),
                     },
                     Some(escape) => {
                         out.push(match escape {
@@ -227,22 +261,13 @@ impl<'a> Parser<'a> {
                             b'n' => b'\n',
                             b'r' => b'\r',
                             b't' => b'\t',
-                            _ => {
-                                self.token_at = at;
-                                return Token::Error("invalid escape code");
-                            }
+                            _ => return self.broken(at, "invalid escape code"),
                         });
                         at += 2;
                     }
-                    None => {
-                        self.token_at = at;
-                        return Token::Error("invalid escape code");
-                    }
+                    None => return self.broken(at, "invalid escape code"),
                 },
-                None | Some(0) => {
-                    self.token_at = at;
-                    return Token::Error("unexpected end of string");
-                }
+                None | Some(0) => return self.broken(at, "unexpected end of string"),
                 Some(&byte) => {
                     out.push(byte);
                     at += 1;
@@ -250,7 +275,7 @@ impl<'a> Parser<'a> {
             }
         }
         self.at = at + 1;
-        Token::String(out)
+        Ok(Token::String(out))
     }
 }
 

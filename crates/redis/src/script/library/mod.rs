@@ -6,6 +6,7 @@ pub(super) mod json;
 mod json_parse;
 mod msgpack;
 mod numbers;
+mod output;
 mod redis;
 mod strings;
 mod structs;

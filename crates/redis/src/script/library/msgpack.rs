@@ -2,6 +2,7 @@
 
 use super::super::run::{Host, Meter};
 use super::arguments::{Arguments, fail};
+use super::output::Output;
 use mlua::{Lua, MultiValue, Table, Value};
 use std::rc::Rc;
 
@@ -12,6 +13,8 @@ const READ_NESTING_MAX: usize = 1000;
 const BYTES_PER_STEP: usize = 16;
 /// What a value counts for: the way through the binding.
 const STEPS_PER_VALUE: usize = 25;
+/// What a value takes at most, and what is before a string, an array or a map.
+const BYTES_PER_HEAD: usize = 9;
 const BAD_DATA: &str = "Bad data format in input.";
 const MISSING_BYTES: &str = "Missing bytes in input.";
 
@@ -94,35 +97,31 @@ fn array_length(meter: &mut Meter<'_>, table: &Table) -> mlua::Result<Option<i64
 fn put(
     host: &Host,
     meter: &mut Meter<'_>,
-    out: &mut Vec<u8>,
+    out: &mut Output<'_>,
     value: &Value,
     depth: usize,
 ) -> mlua::Result<()> {
     meter.spend(STEPS_PER_VALUE)?;
-    if out.len() > super::super::limits::limits().memory_bytes_max {
-        return Err(mlua::Error::MemoryError(
-            "the packed text is too long".to_owned(),
-        ));
-    }
+    let head = out.room(BYTES_PER_HEAD)?;
     match value {
         Value::String(text) => {
             let text = text.as_bytes();
             meter.spend(text.len() / BYTES_PER_STEP)?;
             put_sized(
-                out,
+                head,
                 text.len(),
                 Some((0xA0, 31)),
                 [Some(0xD9), Some(0xDA), Some(0xDB)],
             );
-            out.extend_from_slice(&text);
+            out.put(&text)?;
         }
-        Value::Boolean(value) => out.push(if *value { 0xC3 } else { 0xC2 }),
-        Value::Integer(value) => put_integer(out, *value),
-        Value::Number(value) => put_number(out, *value),
+        Value::Boolean(value) => head.push(if *value { 0xC3 } else { 0xC2 }),
+        Value::Integer(value) => put_integer(head, *value),
+        Value::Number(value) => put_number(head, *value),
         Value::Table(table) if depth < NESTING_MAX => match array_length(meter, table)? {
             Some(length) => {
                 put_sized(
-                    out,
+                    head,
                     length as usize,
                     Some((0x90, 15)),
                     [None, Some(0xDC), Some(0xDD)],
@@ -139,7 +138,12 @@ fn put(
                     pair?;
                     count += 1;
                 }
-                put_sized(out, count, Some((0x80, 15)), [None, Some(0xDE), Some(0xDF)]);
+                put_sized(
+                    head,
+                    count,
+                    Some((0x80, 15)),
+                    [None, Some(0xDE), Some(0xDF)],
+                );
                 for pair in table.pairs::<Value, Value>() {
                     let (key, item) = pair?;
                     meter.spend(STEPS_PER_VALUE)?;
@@ -149,7 +153,7 @@ fn put(
                 }
             }
         },
-        _ => out.push(0xC0),
+        _ => head.push(0xC0),
     }
     Ok(())
 }
@@ -161,12 +165,12 @@ fn pack(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<Value> {
             "bad argument #0 to 'pack' (MessagePack pack needs input.)",
         ));
     }
-    let mut out = Vec::new();
+    let mut out = Output::new(host, lua);
     let mut meter = Meter::new(host, lua);
     for value in &values {
         put(host, &mut meter, &mut out, value, 0)?;
     }
-    lua.create_string(&out).map(Value::String)
+    out.into_string()
 }
 
 struct Reader<'a> {

@@ -1,8 +1,9 @@
 //! The string functions that take patterns, and `dump`. The prelude makes `gmatch` and the general `gsub` of `seek`.
 
 use super::super::pattern::{Capture, Match, Matcher, PatternError, is_plain};
-use super::super::run::{Host, Signal};
+use super::super::run::{Host, Meter, Signal};
 use super::arguments::{Arguments, FUNCTION_SOURCE, SCRIPT_SOURCE, fail};
+use super::output::Output;
 use mlua::{Lua, MultiValue, Table, Value};
 use std::rc::Rc;
 
@@ -12,6 +13,8 @@ const STEPS_MAX: u64 = 1_000_000_000;
 const BYTES_PER_STEP: usize = 16;
 /// Bytes of a pattern or a replacement that are looked at one by one, and count as one step.
 const CHARACTERS_PER_STEP: usize = 2;
+/// Steps for what stands behind a percent sign in a replacement, beside its characters and what is written for it.
+const STEPS_PER_ESCAPE: usize = 3;
 /// What a search of a plain text counts for, beside the texts.
 const STEPS_PER_FIND: usize = 30;
 /// What a match counts for, and each of its captures.
@@ -77,7 +80,7 @@ fn find(host: &Host, lua: &Lua, values: MultiValue, finding: bool) -> mlua::Resu
     let from = start_of(arguments.integer_or(2, 1)?, text.len());
     let plain = !matches!(arguments.value(3), Value::Nil | Value::Boolean(false));
     let mut out = MultiValue::new();
-    if finding && !plain {
+    if !plain {
         host.charge((pattern.len() / CHARACTERS_PER_STEP) as u64)?;
     }
     if finding && (plain || is_plain(&pattern)) {
@@ -132,6 +135,7 @@ fn seek(host: &Host, lua: &Lua, mut values: MultiValue) -> mlua::Result<MultiVal
     if from > text.len() {
         return Ok(out);
     }
+    host.charge((pattern.len() / CHARACTERS_PER_STEP) as u64)?;
     let mut matcher = Matcher::new(&text, &pattern, 0);
     if let Some(found) = search(
         host,
@@ -148,21 +152,42 @@ fn seek(host: &Host, lua: &Lua, mut values: MultiValue) -> mlua::Result<MultiVal
     Ok(out)
 }
 
+/// What `gsub` writes. Bytes are charged before they are written.
+struct Written<'a> {
+    meter: Meter<'a>,
+    out: Output<'a>,
+    /// Bytes that are no step yet.
+    uncharged: usize,
+}
+
+impl Written<'_> {
+    fn put(&mut self, bytes: &[u8]) -> mlua::Result<()> {
+        self.uncharged += bytes.len();
+        self.meter.spend(self.uncharged / BYTES_PER_STEP)?;
+        self.uncharged %= BYTES_PER_STEP;
+        self.out.put(bytes)
+    }
+}
+
 /// `gsub` with a replacement text.
 fn gsub(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<(Value, i64)> {
     let arguments = Arguments::new(lua, "gsub", values);
-    let (text, pattern, replacement) = (
+    let (whole, pattern, replacement) = (
         arguments.string(0)?,
         arguments.string(1)?,
         arguments.string(2)?,
     );
     let (text, pattern, replacement) =
-        (text.as_bytes(), pattern.as_bytes(), replacement.as_bytes());
+        (whole.as_bytes(), pattern.as_bytes(), replacement.as_bytes());
     let limit = arguments.integer_or(3, text.len() as i64 + 1)?;
     let anchored = pattern.first() == Some(&b'^');
     let mut matcher = Matcher::new(&text, &pattern, 0);
-    host.charge((text.len() / BYTES_PER_STEP) as u64)?;
-    let mut out = Vec::with_capacity(text.len());
+    host.charge((pattern.len() / CHARACTERS_PER_STEP) as u64)?;
+    let mut written = Written {
+        meter: Meter::new(host, lua),
+        out: Output::new(host, lua),
+        uncharged: 0,
+    };
     let (mut at, mut count) = (0, 0);
     while count < limit {
         let Some(found) = search(host, lua, &mut matcher, at, usize::from(anchored), anchored)?
@@ -170,18 +195,15 @@ fn gsub(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<(Value, i64)
             break;
         };
         count += 1;
-        out.extend_from_slice(&text[at..found.start]);
-        host.charge((replacement.len() / CHARACTERS_PER_STEP) as u64)?;
-        let before = out.len();
-        expand(lua, &text, &found, &replacement, &mut out)?;
-        host.charge(((out.len() - before) / BYTES_PER_STEP) as u64)?;
-        if out.len() > super::super::limits::limits().memory_bytes_max {
-            return Err(host.stop(Signal::OutOfMemory));
-        }
+        written.put(&text[at..found.start])?;
+        written
+            .meter
+            .spend(replacement.len() / CHARACTERS_PER_STEP)?;
+        expand(lua, &text, &found, &replacement, &mut written)?;
         at = found.end;
         if found.end == found.start {
-            match text.get(at) {
-                Some(&byte) => out.push(byte),
+            match text.get(at..=at) {
+                Some(byte) => written.put(byte)?,
                 None => break,
             }
             at += 1;
@@ -190,8 +212,11 @@ fn gsub(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<(Value, i64)
             break;
         }
     }
-    out.extend_from_slice(text.get(at..).unwrap_or_default());
-    Ok((Value::String(lua.create_string(&out)?), count))
+    if count == 0 {
+        return Ok((Value::String(whole.clone()), 0));
+    }
+    written.put(text.get(at..).unwrap_or_default())?;
+    Ok((written.out.into_string()?, count))
 }
 
 fn expand(
@@ -199,32 +224,29 @@ fn expand(
     text: &[u8],
     found: &Match,
     replacement: &[u8],
-    out: &mut Vec<u8>,
+    written: &mut Written<'_>,
 ) -> mlua::Result<()> {
-    let mut bytes = replacement.iter();
-    while let Some(&byte) = bytes.next() {
-        if byte != b'%' {
-            out.push(byte);
-            continue;
-        }
-        match bytes.next() {
-            Some(b'0') => out.extend_from_slice(&text[found.start..found.end]),
+    let mut rest = replacement;
+    while let Some(at) = memchr::memchr(b'%', rest) {
+        written.put(&rest[..at])?;
+        written.meter.spend(STEPS_PER_ESCAPE)?;
+        match rest.get(at + 1) {
+            Some(b'0') => written.put(&text[found.start..found.end])?,
             Some(digit @ b'1'..=b'9') => match found.captures.get(usize::from(digit - b'1')) {
-                Some(&Capture::Span(start, end)) => out.extend_from_slice(&text[start..end]),
-                Some(&Capture::Position(at)) => {
-                    out.extend_from_slice((at + 1).to_string().as_bytes())
-                }
+                Some(&Capture::Span(start, end)) => written.put(&text[start..end])?,
+                Some(&Capture::Position(at)) => written.put((at + 1).to_string().as_bytes())?,
                 None if *digit == b'1' && found.captures.is_empty() => {
-                    out.extend_from_slice(&text[found.start..found.end]);
+                    written.put(&text[found.start..found.end])?;
                 }
                 None => return Err(fail(lua, "invalid capture index")),
             },
-            Some(&other) => out.push(other),
+            Some(&other) => written.put(&[other])?,
             // As in C, where a text ends with a zero byte.
-            None => out.push(0),
+            None => written.put(&[0])?,
         }
+        rest = rest.get(at + 2..).unwrap_or_default();
     }
-    Ok(())
+    written.put(rest)
 }
 
 /// `dump`: what a function of the script is compiled to. Nothing loads it. Of functions that are not the script's own it tells

@@ -4,8 +4,9 @@
 //! integers (`i` and `I` take a size), `f d` floating point, `s` a zero-terminated string, `cn` `n` bytes (`c0`: as many
 //! as the string has, or as the integer before says), and spaces.
 
-use super::super::run::{Host, Meter, Signal};
+use super::super::run::{Host, Meter};
 use super::arguments::{Arguments, fail};
+use super::output::Output;
 use mlua::{Lua, MultiValue, Table, Value};
 use std::rc::Rc;
 
@@ -160,12 +161,14 @@ impl<'a> Format<'a> {
         Ok(None)
     }
 
-    fn put(&self, out: &mut Vec<u8>, little: &[u8]) {
+    fn put(&self, out: &mut Output<'_>, little: &[u8]) -> mlua::Result<()> {
+        let out = out.room(little.len())?;
         if self.big_endian {
             out.extend(little.iter().rev())
         } else {
             out.extend_from_slice(little)
         }
+        Ok(())
     }
 }
 
@@ -184,17 +187,14 @@ fn pack(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<Value> {
     let text = text.as_bytes();
     host.charge(text.len() as u64)?;
     let mut format = Format::new(lua, "pack", &text);
-    let mut out = Vec::new();
+    let mut out = Output::new(host, lua);
     let mut index = 1;
     let mut meter = Meter::new(host, lua);
     while let Some((item, padding)) = format.next(out.len())? {
         meter.spend(STEPS_PER_ITEM)?;
-        if out.len() > super::super::limits::limits().memory_bytes_max {
-            return Err(host.stop(Signal::OutOfMemory));
-        }
-        out.resize(out.len() + padding, 0);
+        out.put(&[0; INTEGER_BYTES_MAX][..padding])?;
         match item {
-            Item::Padding => out.push(0),
+            Item::Padding => out.put(&[0])?,
             Item::Integer { bytes, signed } => {
                 let value = arguments.number(index)?;
                 let low = to_bits(value).to_le_bytes();
@@ -202,17 +202,20 @@ fn pack(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<Value> {
                 let little: Vec<u8> = (0..bytes)
                     .map(|at| low.get(at).copied().unwrap_or(fill))
                     .collect();
-                format.put(&mut out, &little);
+                format.put(&mut out, &little)?;
             }
-            Item::Float => format.put(&mut out, &(arguments.number(index)? as f32).to_le_bytes()),
-            Item::Double => format.put(&mut out, &arguments.number(index)?.to_le_bytes()),
+            Item::Float => {
+                let value = arguments.number(index)? as f32;
+                format.put(&mut out, &value.to_le_bytes())?;
+            }
+            Item::Double => format.put(&mut out, &arguments.number(index)?.to_le_bytes())?,
             Item::Bytes(count) => {
                 let value = arguments.string(index)?;
                 let value = value.as_bytes();
                 let count = if count == 0 { value.len() } else { count };
                 meter.spend(value.len().min(count) / BYTES_PER_STEP)?;
                 match value.get(..count) {
-                    Some(part) => out.extend_from_slice(part),
+                    Some(part) => out.put(part)?,
                     // One too far, as in the original.
                     None => return Err(arguments.bad(index + 1, "string too short")),
                 }
@@ -220,13 +223,13 @@ fn pack(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<Value> {
             Item::Terminated => {
                 let value = arguments.string(index)?;
                 meter.spend(value.as_bytes().len() / BYTES_PER_STEP)?;
-                out.extend_from_slice(&value.as_bytes());
-                out.push(0);
+                out.put(&value.as_bytes())?;
+                out.put(&[0])?;
             }
         }
         index += usize::from(item != Item::Padding);
     }
-    lua.create_string(&out).map(Value::String)
+    out.into_string()
 }
 
 fn unpack(host: &Host, lua: &Lua, values: MultiValue) -> mlua::Result<MultiValue> {

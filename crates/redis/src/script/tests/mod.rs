@@ -4,6 +4,7 @@ mod double;
 mod functions;
 mod hostile;
 mod limits;
+mod owed;
 mod replies;
 mod sandbox;
 mod suspension;
