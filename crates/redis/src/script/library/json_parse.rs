@@ -3,7 +3,7 @@
 use super::super::run::{Host, Meter};
 use super::arguments::fail;
 use super::json::{BYTES_PER_STEP, JsonConfig, STEPS_PER_VALUE};
-use mlua::{Lua, Value};
+use mlua::{Lua, Table, Value};
 
 #[derive(Clone, Debug, PartialEq)]
 enum Token {
@@ -44,7 +44,13 @@ impl Token {
 /// Bytes that are looked at between two charges.
 const BYTES_PER_PORTION: usize = 4096;
 
-/// A recursive-descent parser; the depth is limited by the configuration.
+/// What has begun and not ended: its table, and where the value that comes next belongs.
+enum Open {
+    Object(Table, Vec<u8>),
+    Array(Table, usize),
+}
+
+/// Parses a text; the depth is limited by the configuration.
 pub(super) struct Parser<'a> {
     lua: &'a Lua,
     meter: Meter<'a>,
@@ -55,7 +61,6 @@ pub(super) struct Parser<'a> {
     token_at: usize,
     /// The bytes before it are charged.
     charged: usize,
-    depth: usize,
 }
 
 impl<'a> Parser<'a> {
@@ -68,7 +73,6 @@ impl<'a> Parser<'a> {
             at: 0,
             token_at: 0,
             charged: 0,
-            depth: 0,
         }
     }
 
@@ -97,77 +101,98 @@ impl<'a> Parser<'a> {
         Err(fail(self.lua, &text))
     }
 
-    fn value(&mut self, token: Token) -> mlua::Result<Value> {
-        self.meter.spend(STEPS_PER_VALUE)?;
-        match token {
-            Token::String(text) => self.lua.create_string(&text).map(Value::String),
-            Token::Number(number) => Ok(Value::Number(number)),
-            Token::Boolean(value) => Ok(Value::Boolean(value)),
-            Token::Null => Ok(Value::NULL),
-            Token::ObjectBegin => self.object(),
-            Token::ArrayBegin => self.array(),
-            other => self.expected("value", &other),
+    /// The value that begins with a token. It takes no more stack for what is nested deeply.
+    fn value(&mut self, mut token: Token) -> mlua::Result<Value> {
+        let mut open: Vec<Open> = Vec::new();
+        loop {
+            self.meter.spend(STEPS_PER_VALUE)?;
+            let mut value = match token {
+                Token::String(text) => Value::String(self.lua.create_string(&text)?),
+                Token::Number(number) => Value::Number(number),
+                Token::Boolean(value) => Value::Boolean(value),
+                Token::Null => Value::NULL,
+                Token::ObjectBegin => {
+                    self.check_depth(open.len() + 1)?;
+                    let table = self.lua.create_table()?;
+                    match self.next()? {
+                        Token::ObjectEnd => Value::Table(table),
+                        first => {
+                            open.push(Open::Object(table, self.key(first)?));
+                            token = self.next()?;
+                            continue;
+                        }
+                    }
+                }
+                Token::ArrayBegin => {
+                    self.check_depth(open.len() + 1)?;
+                    let table = self.lua.create_table()?;
+                    match self.next()? {
+                        Token::ArrayEnd => Value::Table(table),
+                        first => {
+                            open.push(Open::Array(table, 1));
+                            token = first;
+                            continue;
+                        }
+                    }
+                }
+                other => return self.expected("value", &other),
+            };
+            // What it ends may be the last of what it is in, and so on.
+            token = loop {
+                let Some(outer) = open.pop() else {
+                    return Ok(value);
+                };
+                match outer {
+                    Open::Object(table, key) => {
+                        table.raw_set(self.lua.create_string(&key)?, value)?;
+                        match self.next()? {
+                            Token::ObjectEnd => value = Value::Table(table),
+                            Token::Comma => {
+                                let token = self.next()?;
+                                open.push(Open::Object(table, self.key(token)?));
+                                break self.next()?;
+                            }
+                            other => return self.expected("comma or object end", &other),
+                        }
+                    }
+                    Open::Array(table, index) => {
+                        table.raw_seti(index, value)?;
+                        match self.next()? {
+                            Token::ArrayEnd => value = Value::Table(table),
+                            Token::Comma => {
+                                open.push(Open::Array(table, index + 1));
+                                break self.next()?;
+                            }
+                            other => return self.expected("comma or array end", &other),
+                        }
+                    }
+                }
+            };
         }
     }
 
-    fn descend(&mut self) -> mlua::Result<()> {
-        self.depth += 1;
-        if self.depth <= self.config.decode_depth_max {
+    /// The key that a token is, up to the colon behind it.
+    fn key(&mut self, token: Token) -> mlua::Result<Vec<u8>> {
+        let key = match token {
+            Token::String(key) => key,
+            other => return self.expected("object key string", &other),
+        };
+        self.meter.spend(STEPS_PER_VALUE)?;
+        match self.next()? {
+            Token::Colon => Ok(key),
+            other => self.expected("colon", &other),
+        }
+    }
+
+    fn check_depth(&self, depth: usize) -> mlua::Result<()> {
+        if depth <= self.config.decode_depth_max {
             return Ok(());
         }
         let text = format!(
-            "Found too many nested data structures ({}) at character {}",
-            self.depth, self.at
+            "Found too many nested data structures ({depth}) at character {}",
+            self.at
         );
         Err(fail(self.lua, &text))
-    }
-
-    fn object(&mut self) -> mlua::Result<Value> {
-        self.descend()?;
-        let table = self.lua.create_table()?;
-        let mut token = self.next()?;
-        if token != Token::ObjectEnd {
-            loop {
-                let key = match token {
-                    Token::String(key) => key,
-                    other => return self.expected("object key string", &other),
-                };
-                self.meter.spend(STEPS_PER_VALUE)?;
-                match self.next()? {
-                    Token::Colon => {}
-                    other => return self.expected("colon", &other),
-                }
-                let token_of_value = self.next()?;
-                let value = self.value(token_of_value)?;
-                table.raw_set(self.lua.create_string(&key)?, value)?;
-                match self.next()? {
-                    Token::ObjectEnd => break,
-                    Token::Comma => token = self.next()?,
-                    other => return self.expected("comma or object end", &other),
-                }
-            }
-        }
-        self.depth -= 1;
-        Ok(Value::Table(table))
-    }
-
-    fn array(&mut self) -> mlua::Result<Value> {
-        self.descend()?;
-        let table = self.lua.create_table()?;
-        let mut token = self.next()?;
-        if token != Token::ArrayEnd {
-            for index in 1.. {
-                let value = self.value(token)?;
-                table.raw_seti(index, value)?;
-                match self.next()? {
-                    Token::ArrayEnd => break,
-                    Token::Comma => token = self.next()?,
-                    other => return self.expected("comma or array end", &other),
-                }
-            }
-        }
-        self.depth -= 1;
-        Ok(Value::Table(table))
     }
 
     /// Charges the bytes before `at` that are not charged yet.
@@ -186,8 +211,6 @@ impl<'a> Parser<'a> {
     }
 
     /// The next token. What it looked at is charged, whatever the token is good for.
-    // Apart: what it keeps on the stack would be kept for each level of nesting.
-    #[inline(never)]
     fn next(&mut self) -> mlua::Result<Token> {
         while matches!(self.text.get(self.at), Some(b' ' | b'\t' | b'\n' | b'\r')) {
             self.at += 1;
